@@ -1,0 +1,363 @@
+"""Checks of user input that more than one layer needs, each written once.
+
+Every message has the same three parts in one sentence: what was expected, what
+came, and what to do about it. Row numbers count from zero. Where scikit-learn's
+own estimator checks look for particular words, those words are used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import warnings
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
+
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+
+WEIGHT_TOLERANCE = 1e-8
+SHOWN_ROWS = 5
+
+
+def first_rows(mask: npt.ArrayLike, limit: int = SHOWN_ROWS) -> str:
+    """Say which rows of a boolean mask are set: the first few, and how many in all.
+
+    Parameters
+    ----------
+    mask : array of bool, shape (n,)
+    limit : int
+        At most this many row numbers are written out.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> first_rows(np.array([False, True, False]))
+    'row 1'
+    >>> first_rows(np.ones(41, dtype=bool))
+    'rows 0, 1, 2, 3, 4, ... (41 in all)'
+    """
+    rows = np.flatnonzero(np.asarray(mask))
+    if rows.size == 1:
+        return f"row {rows[0]}"
+    shown = ", ".join(str(row) for row in rows[:limit])
+    return f"rows {shown}" if rows.size <= limit else f"rows {shown}, ... ({rows.size} in all)"
+
+
+def check_choice(value: Any, choices: Iterable[str], name: str) -> str:
+    """Return ``value`` if it is one of ``choices``, else say which ones there are and which is close.
+
+    Examples
+    --------
+    >>> check_choice("rps", ("nll", "rps"), "loss")
+    'rps'
+    >>> check_choice("rsp", ("nll", "rps"), "loss")
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.UnknownNameError: loss must be one of 'nll', 'rps', got 'rsp'; did you mean 'rps'?
+    """
+    known = [str(choice) for choice in choices]
+    if isinstance(value, str) and value in known:
+        return value
+    message = f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}"
+    raise UnknownNameError(f"{message}{did_you_mean(value, known)}")
+
+
+def did_you_mean(value: Any, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the closest known name, or nothing when none is close.
+
+    Examples
+    --------
+    >>> did_you_mean("logitic", ["logistic", "normal"])
+    "; did you mean 'logistic'?"
+    >>> did_you_mean(3, ["logistic"])
+    ''
+    """
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(value.lower(), names, n=1) if isinstance(value, str) else []
+    return f"; did you mean {names[close[0]]!r}?" if close else ""
+
+
+def check_integer(value: Any, name: str, minimum: int) -> int:
+    """Return ``value`` as ``int`` if it is a whole number of at least ``minimum``.
+
+    Examples
+    --------
+    >>> check_integer(6, "order", 1)
+    6
+    """
+    if isinstance(value, Integral) and _is_number(value) and int(value) >= minimum:
+        return int(value)
+    raise InvalidInputError(f"{name} must be an integer of at least {minimum}, got {value!r}")
+
+
+def check_probability_level(level: Any, name: str = "level") -> float:
+    """Return a coverage level as ``float`` if it lies strictly between 0 and 1.
+
+    Examples
+    --------
+    >>> check_probability_level(0.95)
+    0.95
+    """
+    if _is_number(level) and 0 < level < 1:
+        return float(level)
+    hint = f"; for {level} percent write {level / 100:g}" if _is_number(level) and 1 < level < 100 else ""
+    raise InvalidInputError(f"{name} must be a number strictly between 0 and 1, got {level!r}{hint}")
+
+
+def check_weights(weights: npt.ArrayLike | None, n_members: int) -> npt.NDArray[np.float64]:
+    r"""Return member weights :math:`w_m \ge 0`, :math:`\sum_m w_m = 1` (within 1e-8), shape ``(M,)``.
+
+    ``None`` means equal weights :math:`1/M`. Nothing is rescaled silently.
+
+    Examples
+    --------
+    >>> check_weights(None, 4)
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+    if weights is None:
+        return np.full(n_members, 1.0 / n_members)
+    array = _as_float(weights, "weights")
+    if array.shape != (n_members,):
+        raise InvalidInputError(
+            f"weights must hold one number per member, shape ({n_members},), got shape {array.shape}; "
+            "give one weight to each member, or None for equal weights"
+        )
+    if not np.isfinite(array).all():
+        raise InvalidInputError(
+            f"weights must be finite, got {array.tolist()}; replace NaN and infinite ones"
+        )
+    if (array < 0).any():
+        raise InvalidInputError(
+            f"weights must not be negative, got {array.min():g} for {_members(array < 0)}; "
+            "use 0 to leave a member out"
+        )
+    total = math.fsum(array)
+    if abs(total - 1.0) > WEIGHT_TOLERANCE:
+        raise InvalidInputError(f"weights must sum to one, got {total:.10g}; divide them by their sum")
+    return array
+
+
+def check_sample_weight(sample_weight: npt.ArrayLike | None, n_rows: int) -> npt.NDArray[np.float64] | None:
+    """Return case weights as float64 of shape ``(n,)``; ``None`` stays ``None``, a number is repeated.
+
+    Examples
+    --------
+    >>> check_sample_weight([1, 0, 2], 3)
+    array([1., 0., 2.])
+    """
+    if sample_weight is None:
+        return None
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(n_rows, float(sample_weight))
+    array = _as_float(sample_weight, "sample_weight")
+    if array.ndim != 1:
+        raise InvalidInputError(
+            "sample_weight must be 1D array or scalar, got an array of shape "
+            f"{array.shape}; pass one weight per row"
+        )
+    if len(array) != n_rows:
+        raise InvalidInputError(
+            f"sample_weight must have one entry per row ({n_rows}), got {len(array)}; pass one weight per row"
+        )
+    check_finite(array, "sample_weight")
+    if (array < 0).any():
+        raise InvalidInputError(
+            f"sample_weight must not be negative, got negative weights in {first_rows(array < 0)}; "
+            "use 0 to leave a row out"
+        )
+    if not array.any():
+        raise InvalidInputError(
+            "sample_weight must contain at least one non-zero number, got only zeros; "
+            "give a positive weight to the rows to be used"
+        )
+    return array
+
+
+def check_same_length(**named: Any) -> int:
+    """Return the common length of the named arguments (``None`` is passed over), or say which differ.
+
+    Examples
+    --------
+    >>> check_same_length(X=[[1], [2]], y=[0, 1], entry=None)
+    2
+    """
+    lengths = {name: n_rows(value) for name, value in named.items() if value is not None}
+    if len(set(lengths.values())) > 1:
+        got = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise InvalidInputError(
+            f"{', '.join(lengths)} must have the same number of rows, got inconsistent numbers of samples "
+            f"({got}); pass one entry per observation"
+        )
+    return next(iter(lengths.values()), 0)
+
+
+def n_rows(value: Any) -> int:
+    """Return the extent of the first axis of anything array-like.
+
+    Examples
+    --------
+    >>> n_rows([[1, 2], [3, 4], [5, 6]])
+    3
+    """
+    shape = getattr(value, "shape", None)
+    return int(shape[0]) if shape else len(value)
+
+
+def check_finite(array: npt.NDArray[np.float64], name: str) -> None:
+    """Raise if a float array holds NaN or an infinity, with the count and the first rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_finite(np.array([1.0, np.nan]), "y")
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.InvalidInputError: Input y contains NaN: 1 missing value in row 1; ...
+    """
+    # One pass that keeps only a sum: the masks are built when there is something to report.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(array.sum()):
+            return
+    check_no_missing(np.isnan(array), name)
+    infinite = np.isinf(array)
+    if infinite.any():
+        count = int(infinite.sum())
+        raise InvalidInputError(
+            f"Input {name} contains infinity or a value too large for dtype('float64'): {count} infinite "
+            f"value{'s' * (count > 1)} in {first_rows(infinite)}; only finite numbers can be used here"
+        )
+
+
+def check_no_missing(missing: npt.NDArray[np.bool_], name: str) -> None:
+    """Raise if any entry of the mask is set: values are missing, so many, in these rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_no_missing(np.array([False, False]), "y")
+    """
+    if missing.any():
+        count = int(missing.sum())
+        raise InvalidInputError(
+            f"Input {name} contains NaN: {count} missing value{'s' * (count > 1)} in {first_rows(missing)}; "
+            "drop or fill these rows first"
+        )
+
+
+def check_vector(values: Any, name: str = "y") -> Any:
+    """Return a response or another per-row vector as a one-dimensional NumPy or pandas array.
+
+    pandas categoricals and extension arrays keep their type; a column vector
+    is flattened with scikit-learn's ``DataConversionWarning``; everything else
+    becomes a NumPy array. Values are not looked at.
+
+    Examples
+    --------
+    >>> check_vector(["a", "b"])
+    array(['a', 'b'], dtype='<U1')
+    """
+    if values is None:
+        raise InvalidInputError(
+            f"this estimator requires {name} to be passed, but the target {name} is None; "
+            "pass one value per row"
+        )
+    if isinstance(values, pd.DataFrame):
+        _check_column(values.shape, name)
+        values = values.iloc[:, 0]
+    if isinstance(values, (pd.Series, pd.Index)):
+        values = values.array
+    if sparse.issparse(values):
+        raise InvalidTypeError(
+            f"{name} must be dense, but sparse data was passed; use {name}.toarray() to convert it"
+        )
+    if not isinstance(values, pd.api.extensions.ExtensionArray):
+        values = _as_array(values, name)
+        if values.ndim != 1:
+            _check_column(values.shape, name)
+            values = values[:, 0]
+    elif isinstance(values, pd.arrays.NumpyExtensionArray):
+        values = values.to_numpy()
+    if len(values) == 0:
+        raise InvalidInputError(
+            f"{name} must hold at least one observation, got 0 sample(s); pass data that is not empty"
+        )
+    return values
+
+
+def check_float_vector(values: Any, name: str = "y") -> npt.NDArray[np.float64]:
+    """Return a vector of numbers as float64 of shape ``(n,)``; NaN and infinities stay for the caller.
+
+    The input itself is returned when it already is such an array.
+
+    Examples
+    --------
+    >>> check_float_vector([1, 2])
+    array([1., 2.])
+    """
+    vector = check_vector(values, name)
+    if isinstance(vector, pd.Categorical):
+        raise InvalidTypeError(
+            f"{name} must hold numbers, got a categorical with categories {list(vector.categories)[:5]}; "
+            "convert it to numbers first"
+        )
+    if isinstance(vector, pd.api.extensions.ExtensionArray):
+        vector = pd.Series(vector).astype(object).where(~vector.isna(), np.nan).to_numpy()
+    return _as_float(vector, name)
+
+
+def _as_array(values: Any, name: str) -> npt.NDArray[Any]:
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InvalidInputError(
+            f"{name} must be a one-dimensional array, got a sequence of unequal parts; pass one value per row"
+        ) from error
+
+
+def _as_float(values: Any, name: str) -> npt.NDArray[np.float64]:
+    array = _as_array(values, name)
+    if array.dtype.kind == "c":
+        raise InvalidInputError(
+            f"{name} must be real, got complex: Complex data not supported; pass its real part"
+        )
+    texts = array.dtype.kind == "O" and any(isinstance(v, (str, bytes)) for v in array.ravel())
+    try:
+        if array.dtype.kind in "USmM" or texts:
+            raise TypeError("text and dates are not numbers")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        example = next((v for v in array.ravel() if not _is_number(v)), None)
+        raise InvalidInputError(
+            f"{name} must hold numbers, got {example!r} (dtype {array.dtype}); convert it to numbers first"
+        ) from error
+
+
+def _check_column(shape: tuple[int, ...], name: str) -> None:
+    if len(shape) != 2 or shape[1] != 1:
+        raise InvalidInputError(
+            f"{name} should be a 1d array, got an array of shape {shape} instead; pass one value per row"
+        )
+    warnings.warn(
+        f"A column-vector {name} was passed when a 1d array was expected. "
+        f"Please change the shape of {name} to (n_samples,), for example using ravel().",
+        DataConversionWarning,
+        stacklevel=4,
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+
+
+def _members(mask: npt.NDArray[np.bool_]) -> str:
+    members = np.flatnonzero(mask)
+    return f"member{'s' * (members.size > 1)} {', '.join(map(str, members))}"

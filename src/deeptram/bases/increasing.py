@@ -1,0 +1,96 @@
+r"""From free parameters to increasing ones, and back.
+
+The transformation h of Eq. (4) is increasing when its coefficients are.
+Training works on unconstrained :math:`\gamma \in R^d`; the cumulative softplus
+of the paper's appendix on computational details,
+
+.. math:: \theta_1 = \gamma_1, \qquad \theta_j = \theta_{j-1} + \log(1 + e^{\gamma_j}),
+
+makes :math:`\theta` increasing by construction. The logarithms of the
+increments are computed from :math:`\gamma` itself and stay finite where the
+increments underflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deeptram._arrays import as_numpy, as_tensor
+from deeptram._numerics import log_softplus, softplus, softplus_inverse
+from deeptram.errors import InvalidInputError
+
+
+def theta_from_gamma(gamma: Any) -> Any:
+    r"""Return :math:`\theta_1 = \gamma_1`, :math:`\theta_j = \theta_{j-1} + \log(1 + e^{\gamma_j})`.
+
+    Parameters
+    ----------
+    gamma : array-like or Tensor, shape (..., d)
+
+    Returns
+    -------
+    array or Tensor, shape (..., d)
+        Strictly increasing along the last axis wherever the increments are
+        not below the resolution of the floats.
+
+    Examples
+    --------
+    >>> theta_from_gamma([-1.0, 0.0, 0.0])
+    array([-1.        , -0.30685282,  0.38629436])
+    """
+    return _in_kind(_theta, gamma)
+
+
+def gamma_from_theta(theta: Any) -> Any:
+    r"""Return the :math:`\gamma` of which ``theta`` is the image; an increment of zero gives minus infinity.
+
+    Parameters
+    ----------
+    theta : array-like or Tensor, shape (..., d)
+        Non-decreasing along the last axis.
+
+    Examples
+    --------
+    >>> gamma_from_theta(theta_from_gamma([-1.0, 0.5, 3.0]))
+    array([-1. ,  0.5,  3. ])
+    """
+    return _in_kind(_gamma, theta)
+
+
+def log_increments(gamma: Any) -> Any:
+    r"""Return :math:`\log(\theta_j - \theta_{j-1}) = \log\log(1 + e^{\gamma_j})`, shape (..., d - 1).
+
+    Examples
+    --------
+    >>> log_increments([0.0, -1000.0])
+    array([-1000.])
+    """
+    return _in_kind(_log_increments, gamma)
+
+
+def _theta(gamma: Tensor) -> Tensor:
+    increments = softplus(gamma[..., 1:])
+    return torch.cumsum(torch.cat([gamma[..., :1], increments], dim=-1), dim=-1)
+
+
+def _gamma(theta: Tensor) -> Tensor:
+    increments = torch.diff(theta, dim=-1)
+    if bool((increments < 0).any()):
+        raise InvalidInputError(
+            "theta must be non-decreasing along its last axis, got a decrease of "
+            f"{-float(increments.min()):g}; sort it or start from other coefficients"
+        )
+    return torch.cat([theta[..., :1], softplus_inverse(increments)], dim=-1)
+
+
+def _log_increments(gamma: Tensor) -> Tensor:
+    return log_softplus(gamma[..., 1:])
+
+
+def _in_kind(function: Callable[[Tensor], Tensor], x: Any) -> Any:
+    """Apply a function of a tensor; answer in NumPy unless a tensor came in."""
+    return function(x) if isinstance(x, Tensor) else as_numpy(function(as_tensor(x)))
