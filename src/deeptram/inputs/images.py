@@ -1,0 +1,258 @@
+"""Images as inputs: one view of arrays, memory maps, HDF5 and zarr arrays and files on disk.
+
+The rule for the layout of an entry of ``X`` with n images (C in {1, 3, 4}):
+
+* three axes: grey images ``(n, H, W)``;
+* four axes, the second in {1, 3, 4}: channels first, ``(n, C, H, W)``;
+* otherwise, the last in {1, 3, 4}: channels last, ``(n, H, W, C)``.
+
+Where both fit (tiny images), channels first wins; wrap the entry in
+``ImageSource(entry, layout="channels_last")`` to say otherwise. ``uint8`` pixels
+are divided by 255, other numbers are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+
+CHANNELS = (1, 3, 4)
+LAYOUTS = ("grey", "channels_first", "channels_last")
+
+
+def detect_layout(shape: Sequence[int], *, name: str = "image") -> str:
+    """Return ``"grey"``, ``"channels_first"`` or ``"channels_last"`` for the shape of an entry.
+
+    Examples
+    --------
+    >>> detect_layout((100, 28, 28)), detect_layout((100, 3, 64, 64)), detect_layout((100, 64, 64, 3))
+    ('grey', 'channels_first', 'channels_last')
+    """
+    shape = tuple(shape)
+    if len(shape) == 3:
+        return "grey"
+    if len(shape) == 4 and shape[1] in CHANNELS:
+        return "channels_first"
+    if len(shape) == 4 and shape[3] in CHANNELS:
+        return "channels_last"
+    raise InvalidInputError(
+        f"Images {name!r} must have shape (n, C, H, W), (n, H, W) or (n, H, W, C) with C in {{1, 3, 4}} "
+        f"channels; got {shape}."
+    )
+
+
+class ImageSource:
+    """Batches of images ``(b, C, H, W)`` in float32 from anything indexable.
+
+    Parameters
+    ----------
+    entry
+        An array, memory map, tensor, nested list, or any object with ``len()`` and
+        ``__getitem__(integer array) -> array`` along the first axis.
+    name
+        The column's name, for messages.
+    layout
+        ``"grey"``, ``"channels_first"``, ``"channels_last"``, or None to detect it.
+    shape
+        The shape ``(C, H, W)`` the images must have, as seen in ``fit``.
+
+    Examples
+    --------
+    >>> source = ImageSource(np.full((4, 8, 8, 3), 255, dtype=np.uint8))
+    >>> len(source), source.shape
+    (4, (3, 8, 8))
+    >>> source.batch([2, 0]).shape, source.batch([2]).max().item()
+    (torch.Size([2, 3, 8, 8]), 1.0)
+    """
+
+    def __init__(
+        self,
+        entry: Any,
+        *,
+        name: str = "image",
+        layout: str | None = None,
+        shape: Sequence[int] | None = None,
+    ) -> None:
+        inner: Any = entry
+        if isinstance(entry, ImageSource):
+            layout, inner = layout or entry.layout, entry.entry
+        self.name = name
+        self.entry: Any = _indexable(inner, name)
+        self._n = n_rows(self.entry)
+        self._row_shape = _row_shape(self.entry, name)
+        full = (self._n, *self._row_shape)
+        self.layout: str = (
+            detect_layout(full, name=name) if layout is None else _check_layout(layout, full, name)
+        )
+        self.shape: tuple[int, int, int] = _image_shape(self._row_shape, self.layout)
+        if min(self.shape) < 1:
+            raise InvalidInputError(f"Images {name!r} must have at least one pixel; got shape {full}.")
+        if shape is not None and self.shape != tuple(shape):
+            raise InvalidInputError(
+                f"Images {name!r} must have shape (C, H, W) = {tuple(shape)} as in fit; got {self.shape}: "
+                "resize or convert them in the same way."
+            )
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, rows: Any) -> NDArray[np.float32]:
+        """Return a batch as a NumPy array, so that a source is itself a valid entry of ``X``."""
+        return self.batch(rows).numpy()
+
+    def __repr__(self) -> str:
+        return f"ImageSource({self.name!r}, n={len(self)}, shape={self.shape}, layout={self.layout!r})"
+
+    def batch(self, rows: Any = None) -> Tensor:
+        """Return the images of the given rows, ``(b, C, H, W)`` float32; all rows for None.
+
+        Rows may repeat, come in any order, and count from the end when negative.
+        Pixels that are NaN or infinite raise an error that names their rows.
+        """
+        index = row_numbers(rows, len(self), self.name)
+        pixels = _read(self.entry, index, self.name)
+        if pixels.shape != (len(index), *self._row_shape):
+            raise InvalidInputError(
+                f"Images {self.name!r} must give an array of shape {(len(index), *self._row_shape)} for "
+                f"{len(index)} rows; got {pixels.shape}: all images need the same shape."
+            )
+        return self._to_tensor(pixels, index)
+
+    def _to_tensor(self, pixels: NDArray[Any], index: NDArray[np.int64]) -> Tensor:
+        if pixels.dtype.kind not in "buif":
+            raise InvalidTypeError(
+                f"Images {self.name!r} must hold real numbers; got {pixels.dtype}: for image files use "
+                "deeptram.inputs.FolderImages."
+            )
+        if self.layout == "channels_last":
+            pixels = np.moveaxis(pixels, 3, 1)
+        elif self.layout == "grey":
+            pixels = pixels[:, None]
+        with np.errstate(over="ignore"):  # values beyond float32 become infinite and are named below
+            batch = torch.from_numpy(np.array(pixels, dtype=np.float32, order="C"))
+        if pixels.dtype == np.uint8:
+            return batch.div_(255)
+        if pixels.dtype.kind == "f" and not torch.isfinite(batch).all():
+            bad = index[~torch.isfinite(batch).flatten(1).all(dim=1).numpy()]
+            raise InvalidInputError(
+                f"Images {self.name!r} must have finite pixels; got NaN or infinite ones in {len(bad)} "
+                f"image(s), rows {listing(np.unique(bad))}: repair or leave out these rows."
+            )
+        return batch
+
+
+def _check_layout(layout: str, shape: tuple[int, ...], name: str) -> str:
+    if layout not in LAYOUTS:
+        raise UnknownNameError(f"layout must be one of {', '.join(LAYOUTS)}; got {layout!r}.")
+    axis = {"grey": None, "channels_first": 1, "channels_last": 3}[layout]
+    if len(shape) != (3 if axis is None else 4) or (axis is not None and shape[axis] not in CHANNELS):
+        raise InvalidInputError(
+            f"Images {name!r} do not fit the layout {layout!r} with 1, 3 or 4 channels; got shape {shape}."
+        )
+    return layout
+
+
+def _image_shape(row: tuple[int, ...], layout: str) -> tuple[int, int, int]:
+    if layout == "grey":
+        return 1, row[0], row[1]
+    return (row[0], row[1], row[2]) if layout == "channels_first" else (row[2], row[0], row[1])
+
+
+def _indexable(entry: Any, name: str) -> Any:
+    """Return arrays as NumPy arrays, and other indexable objects as they are."""
+    if isinstance(entry, Tensor):
+        return entry.detach().cpu().numpy()
+    if isinstance(entry, np.ndarray):
+        return entry
+    if isinstance(entry, (list, tuple)):
+        try:
+            return np.asarray(entry)
+        except ValueError as error:
+            raise InvalidInputError(
+                f"Images {name!r} must all have the same shape; got a ragged list."
+            ) from error
+    if not hasattr(entry, "__getitem__") or not (hasattr(entry, "__len__") or hasattr(entry, "shape")):
+        raise InvalidTypeError(
+            f"Images {name!r} must be an array or have len() and __getitem__(integer array); "
+            f"got {type(entry).__name__}."
+        )
+    return entry
+
+
+def _row_shape(entry: Any, name: str) -> tuple[int, ...]:
+    if n_rows(entry) == 0:
+        raise InvalidInputError(f"Images {name!r} must have at least one row; got none.")
+    if hasattr(entry, "shape"):
+        return tuple(int(size) for size in entry.shape[1:])
+    return tuple(np.asarray(entry[np.zeros(1, dtype=np.int64)]).shape[1:])
+
+
+def n_rows(entry: Any) -> int:
+    """Return the number of rows of an entry; zarr arrays have a shape but no ``len()``.
+
+    Examples
+    --------
+    >>> n_rows([1, 2, 3])
+    3
+    """
+    return len(entry) if hasattr(entry, "__len__") else int(entry.shape[0])
+
+
+def row_numbers(rows: Any, n: int, name: str = "image") -> NDArray[np.int64]:
+    """Return rows (numbers, mask, slice, None) as numbers from 0 to n - 1.
+
+    Examples
+    --------
+    >>> row_numbers([-1, 0], 4), row_numbers(slice(2), 4)
+    (array([3, 0]), array([0, 1]))
+    """
+    if rows is None or isinstance(rows, slice):
+        return np.arange(n)[rows if rows is not None else slice(None)]
+    index = np.atleast_1d(rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows))
+    if index.dtype == bool and index.shape == (n,):
+        return np.flatnonzero(index)
+    if index.size == 0:
+        return np.zeros(0, dtype=np.int64)
+    if index.dtype.kind not in "iu" or index.ndim != 1:
+        raise InvalidTypeError(
+            f"Rows of images {name!r} must be integers; got {index.dtype}, {index.ndim} axes."
+        )
+    if index.min() < -n or index.max() >= n:
+        outside = listing(index[(index < -n) | (index >= n)])
+        raise InvalidInputError(f"Rows of images {name!r} must lie in 0..{n - 1}; got {outside}.")
+    return np.where(index < 0, index + n, index).astype(np.int64)
+
+
+def _read(entry: Any, index: NDArray[np.int64], name: str) -> NDArray[Any]:
+    """Index along the first axis; foreign objects are asked for sorted, unique rows as HDF5 needs."""
+    if isinstance(entry, np.ndarray):
+        return entry[index]
+    if len(index) == 0:
+        return np.asarray(entry[np.zeros(1, dtype=np.int64)])[:0]
+    unique, inverse = np.unique(index, return_inverse=True)
+    pixels = entry[unique]
+    pixels = pixels.detach().cpu().numpy() if isinstance(pixels, Tensor) else np.asarray(pixels)
+    if len(unique) != len(pixels):
+        raise InvalidInputError(
+            f"Images {name!r} must return one image per row; asked for {len(unique)} rows, got {len(pixels)}."
+        )
+    return pixels if len(unique) == len(index) and np.array_equal(unique, index) else pixels[inverse]
+
+
+def listing(values: Any, limit: int = 5) -> str:
+    """Return the first few values as text for a message.
+
+    Examples
+    --------
+    >>> listing(range(9), limit=3)
+    '0, 1, 2, ...'
+    """
+    shown = ", ".join(str(value) for value in list(values)[:limit])
+    return shown if len(values) <= limit else f"{shown}, ..."

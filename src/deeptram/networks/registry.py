@@ -1,0 +1,147 @@
+"""Names of network factories, so that a saved model can be rebuilt from JSON.
+
+A file only ever holds a *name* and plain values; loading looks the name up
+among the factories registered in the running program and executes nothing from
+the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+
+from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.networks.cnn import CNN
+from deeptram.networks.mlp import MLP
+from deeptram.networks.paper import paper_melanoma, paper_mnist, paper_utkface
+
+Factory = Callable[..., nn.Module]
+
+_CONFIGURABLE: dict[str, type[MLP] | type[CNN]] = {"MLP": MLP, "CNN": CNN}
+_PLAIN: dict[str, Factory] = {
+    "paper_mnist": paper_mnist,
+    "paper_melanoma": paper_melanoma,
+    "paper_utkface": paper_utkface,
+}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all registered factories.
+
+    Examples
+    --------
+    >>> names()[:3]
+    ('CNN', 'MLP', 'paper_melanoma')
+    """
+    return tuple(sorted([*_CONFIGURABLE, *_PLAIN]))
+
+
+def register(name: str, factory: Factory) -> Factory:
+    """Give your own factory a name, so that models using it can be saved and loaded.
+
+    Call it with the same name in the program that loads the model.
+
+    Parameters
+    ----------
+    name
+        The name written into saved models.
+    factory
+        A class or function ``factory(in_shape, out_features, **keywords)``.
+
+    Returns
+    -------
+    The factory itself.
+
+    Examples
+    --------
+    >>> def tiny(in_shape, out_features):
+    ...     return nn.Linear(in_shape[0], out_features)
+    >>> register("tiny-example", tiny) is tiny
+    True
+    >>> from_dict(to_dict(tiny)) is tiny
+    True
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError(f"A network's name must be a non-empty string; got {name!r}.")
+    if not callable(factory):
+        raise InvalidTypeError(
+            f"A network factory must be callable as net(in_shape, out_features); got {factory!r}."
+        )
+    if name in _CONFIGURABLE or _PLAIN.get(name, factory) is not factory:
+        raise InvalidInputError(
+            f"The network name {name!r} is taken; choose another (taken: {', '.join(names())})."
+        )
+    _PLAIN[name] = factory
+    return factory
+
+
+def is_registered(factory: object) -> bool:
+    """Return whether a model using this factory can be saved.
+
+    Examples
+    --------
+    >>> is_registered(MLP(hidden=(8,))), is_registered(nn.Linear)
+    (True, False)
+    """
+    if isinstance(factory, functools.partial):
+        return not factory.args and _name_of(factory.func) is not None and _is_json(factory.keywords)
+    return type(factory) in _CONFIGURABLE.values() or _name_of(factory) is not None
+
+
+def to_dict(factory: object) -> dict[str, Any]:
+    """Return a factory as a name and JSON-able values.
+
+    Examples
+    --------
+    >>> to_dict(MLP(hidden=(8,)))["config"]["hidden"]
+    [8]
+    >>> to_dict(paper_mnist)
+    {'name': 'paper_mnist', 'config': {}}
+    """
+    if not is_registered(factory):
+        raise UnsupportedError(
+            f"The network factory {factory!r} has no registered name, so it cannot be saved; call "
+            "deeptram.networks.register(name, factory) here and in the program that loads it."
+        )
+    if isinstance(factory, (MLP, CNN)):
+        return {"name": type(factory).__name__, "config": factory.to_dict()}
+    if isinstance(factory, functools.partial):
+        return {"name": _name_of(factory.func), "config": dict(factory.keywords)}
+    return {"name": _name_of(factory), "config": {}}
+
+
+def from_dict(entry: Mapping[str, Any]) -> Factory:
+    """Return the factory described by :func:`to_dict`.
+
+    Examples
+    --------
+    >>> from_dict({"name": "MLP", "config": {"hidden": [8]}})
+    MLP(hidden=(8,), dropout=0.0, activation='relu', output_bias=False)
+    """
+    name, config = entry.get("name"), entry.get("config")
+    if not isinstance(name, str) or not isinstance(config, Mapping):
+        raise FileFormatError(f"A saved network needs a 'name' and a 'config'; got {dict(entry)!r}.")
+    if name in _CONFIGURABLE:
+        return _CONFIGURABLE[name].from_dict(config)
+    if name not in _PLAIN:
+        raise FileFormatError(
+            f"The saved model uses the network {name!r}, which is not registered here "
+            f"(known: {', '.join(names())}); call deeptram.networks.register(name, factory) before loading."
+        )
+    return functools.partial(_PLAIN[name], **config) if config else _PLAIN[name]
+
+
+def _name_of(factory: object) -> str | None:
+    return next((name for name, known in _PLAIN.items() if known is factory), None)
+
+
+def _is_json(values: object) -> bool:
+    try:
+        json.dumps(values, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
