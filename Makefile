@@ -1,0 +1,54 @@
+# Every target works on a fresh machine: it creates .venv and installs what it needs first.
+# A virtual environment is only touched again when pyproject.toml or constraints.txt changed.
+
+PYTHON ?= python3
+JOBS ?= 2
+DEMO_OUT ?= demo-output
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+INSTALLED_CLUSTER := .venv/.installed-cluster
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow test-cluster check bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
+
+install: $(INSTALLED)  ## create .venv and install deeptram with its development tools
+
+demo: $(INSTALLED)  ## fit, print and draw a model on embedded data; results in demo-output/
+	$(BIN)/python examples/demo_ordinal.py --out $(DEMO_OUT)
+
+test: $(INSTALLED)  ## the default test suite: unit tests, docstrings, README and docs
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+test-slow: $(INSTALLED)  ## the tests that take long
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "slow and not cluster"
+
+test-cluster: $(INSTALLED_CLUSTER)  ## the tests that start a Dask or Ray cluster
+	$(BIN)/python -m pytest -m cluster
+
+check: $(INSTALLED)  ## lint, format, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_layers.py
+
+bench: $(INSTALLED)  ## every benchmark, one after the other
+	@set -e; for script in $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py)); do \
+	    echo "== $$script"; $(BIN)/python $$script; done
+
+clean:  ## remove what was generated; .venv stays
+	rm -rf build dist $(DEMO_OUT) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP_INSTALL) -e ".[dev]"
+	@touch $@
+
+$(INSTALLED_CLUSTER): $(INSTALLED)
+	$(PIP_INSTALL) -e ".[dev,cluster]"
+	@touch $@

@@ -1,0 +1,84 @@
+"""Every error and warning of deeptram, in one hierarchy.
+
+Each error also inherits the built-in it specialises, so ``except ValueError``
+keeps working. A message has three parts: what was expected, what came, and
+what to do about it.
+
+Examples
+--------
+>>> from deeptram.errors import InvalidInputError
+>>> issubclass(InvalidInputError, ValueError)
+True
+"""
+
+from __future__ import annotations
+
+from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+
+
+class DeeptramError(Exception):
+    """Base of every error raised on purpose by deeptram."""
+
+
+class InvalidInputError(DeeptramError, ValueError):
+    """The data or an argument does not have the form that was asked for."""
+
+
+class InvalidTypeError(DeeptramError, TypeError):
+    """An argument is of a type that cannot be used here."""
+
+
+class UnknownNameError(InvalidInputError):
+    """A name (latent, column, score, level, ...) is not one of those known."""
+
+
+class NotFittedError(DeeptramError, _SklearnNotFittedError):
+    """A method that needs a fitted model was called before ``fit``."""
+
+
+class UnsupportedError(DeeptramError, ValueError):
+    """The request is well formed, but this combination has no meaning or no method."""
+
+
+class FittingError(DeeptramError, RuntimeError):
+    """A fit could not be carried to its end."""
+
+
+class UnboundedLikelihoodError(FittingError, ValueError):
+    """The likelihood has no maximum: it grows without bound."""
+
+
+class NonFiniteLossError(FittingError):
+    """The training loss became infinite or NaN; the message names the rows."""
+
+
+class StructureError(UnsupportedError):
+    """A quantity was asked for that the pool has destroyed (e.g. coefficients)."""
+
+
+class FileFormatError(DeeptramError, ValueError):
+    """A file is damaged, of another version, or not what its name says."""
+
+
+class MissingDependencyError(DeeptramError, ImportError):
+    """An optional package is needed; the message names the extra to install."""
+
+
+class DeeptramWarning(UserWarning):
+    """Base of every warning of deeptram."""
+
+
+class ConvergenceWarning(DeeptramWarning):
+    """An optimiser stopped before its certificate was met."""
+
+
+class SeparationWarning(DeeptramWarning):
+    """The likelihood increases for ever in some direction: coefficients are infinite."""
+
+
+class CollinearityWarning(DeeptramWarning):
+    """Columns carry no information of their own and were left out (coefficient NaN)."""
+
+
+class EmptyClassWarning(DeeptramWarning):
+    """A declared level has no observation; it gets probability zero."""
