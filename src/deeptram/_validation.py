@@ -316,7 +316,13 @@ def _as_array(values: Any, name: str) -> npt.NDArray[Any]:
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
+        if isinstance(values, (list, tuple)) and array.ndim == 1 and array.dtype.kind in "US":
+            # NumPy writes None as it is but NaN as the text "nan": keep the objects unless all are text.
+            return (
+                array if all(isinstance(v, (str, bytes)) for v in values) else np.array(values, dtype=object)
+            )
+        return array
     except ValueError as error:
         raise InvalidInputError(
             f"{name} must be a one-dimensional array, got a sequence of unequal parts; pass one value per row"
