@@ -1,0 +1,21 @@
+"""Transformation models as scikit-learn estimators."""
+
+from __future__ import annotations
+
+from deeptram.estimators.base import BaseTram
+from deeptram.estimators.presets import BoxCox, Colr, Cotram, Coxph, Lehmann, Lm, Logit, Polr, Survreg
+from deeptram.estimators.tram import Tram
+
+__all__ = [
+    "BaseTram",
+    "BoxCox",
+    "Colr",
+    "Cotram",
+    "Coxph",
+    "Lehmann",
+    "Lm",
+    "Logit",
+    "Polr",
+    "Survreg",
+    "Tram",
+]

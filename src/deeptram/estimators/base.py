@@ -1,0 +1,233 @@
+"""The scikit-learn face of a transformation model: fitting."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import ClassifierTags, RegressorTags, Tags
+from sklearn.utils.validation import _check_feature_names, _check_n_features, check_consistent_length, validate_data
+
+from deeptram import latent as latents
+from deeptram._validation import check_choice, check_sample_weight
+from deeptram.errors import EmptyClassWarning, InvalidInputError, UnsupportedError
+from deeptram.estimators.inference import InferenceMixin
+from deeptram.estimators.prediction import PredictionMixin
+from deeptram.fitting.exact import fit_exact
+from deeptram.fitting.nominal import fit_nominal
+from deeptram.fitting.problem import StructuredData
+from deeptram.fitting.scored import fit_scored
+from deeptram.latent import Latent
+from deeptram.model import DISCRETE, Design, Encoded, Matrices, Outcome, OutcomeSettings, StructuredModel
+from deeptram.responses import Surv
+from deeptram.terms import Spec
+
+Array = NDArray[np.float64]
+
+LOSSES = ("nll", "rps", "brier", "crps")
+
+
+class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
+    """What ``Tram`` and its presets share: fitting, prediction and inference.
+
+    Subclasses store their arguments in ``__init__``; what they do not expose
+    keeps the class-level defaults below.
+    """
+
+    terms: Any = None
+    outcome: str = "continuous"
+    latent: Any = "logistic"
+    basis: str | None = None
+    order: int = 6
+    support: tuple[float, float] | None = None
+    log_first: bool = False
+    levels: Any = None
+    loss: str = "nll"
+    training: Any = None
+    random_state: Any = None
+
+    # -- what a subclass may refine ---------------------------------------------------------
+
+    def _outcome_settings(self, y: Any) -> OutcomeSettings:
+        """Return what is known about the outcome before seeing its values."""
+        return OutcomeSettings(
+            kind=self.outcome,
+            basis=self.basis,
+            order=self.order,
+            support=self.support,
+            log_first=self.log_first,
+            levels=self.levels,
+        )
+
+    def _latent(self) -> Latent:
+        """Return F_Z."""
+        return latents.get(self.latent)
+
+    # -- fitting -----------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, *, sample_weight: Any = None, validation: Any = None) -> BaseTram:
+        """Fit the model.
+
+        Without networks (CI, CS) and with ``loss="nll"`` this is the exact
+        maximum-likelihood optimum in float64, with a certificate.
+
+        Parameters
+        ----------
+        X : DataFrame, 2-d array or dict of arrays
+            Covariates; images as entries of a dict.
+        y : array-like or Surv
+            Outcomes.
+        sample_weight : array-like, optional, shape (n,)
+            Non-negative case weights; a weight of 2 counts like the row twice.
+        validation : float or (X, y), optional
+            For models with networks: the data on which the best epoch is
+            chosen. Exact fits do not need it.
+
+        Returns
+        -------
+        self
+        """
+        spec = Spec.of(self.terms)
+        latent = self._latent()
+        check_choice(self.loss, LOSSES, "loss")
+        X = self._check_X(X, spec, reset=True)
+        outcome, encoded = Outcome.fit(self._outcome_settings(y), y)
+        if outcome.kind == "nominal" and latent.name != "logistic":
+            raise UnsupportedError(
+                f"a nominal outcome needs latent='logistic', got {latent.name!r}: its levels have no order on "
+                "which another distribution could act."
+            )
+        design, matrices = Design.fit(spec, X, estimator=type(self).__name__)
+        n = len(matrices.x)
+        check_consistent_length(matrices.x, np.empty(len(encoded)))
+        weights = check_sample_weight(sample_weight, n)
+        self.spec_, self.outcome_, self.design_, self.latent_ = spec, outcome, design, latent
+        self.n_obs_ = n
+        if outcome.response is not None:
+            self.classes_ = outcome.response.classes
+            self._warn_of_empty_classes(outcome, encoded, weights)
+        if spec.is_deep:
+            from deeptram.estimators.deep import fit_with_networks
+
+            fit_with_networks(self, X, y, matrices, encoded, weights, validation)
+        else:
+            self._fit_structured(matrices, encoded, weights)
+        return self
+
+    def _fit_structured(self, matrices: Matrices, encoded: Encoded, weights: Array | None) -> None:
+        if weights is not None and (weights == 0).any():
+            used = np.flatnonzero(weights)
+            matrices, encoded, weights = matrices.take(used), encoded.take(used), weights[used]
+        names = self.design_.names
+        if self.outcome_.kind == "nominal":
+            self._fit_nominal(matrices, encoded, weights)
+            return
+        data = StructuredData(
+            latent=self.latent_,
+            basis=self.outcome_.basis,
+            x=matrices.x,
+            observations=encoded.observations,
+            codes=encoded.codes,
+            n_classes=0 if self.outcome_.levels is None else len(self.outcome_.levels),
+            weights=weights,
+            strata=matrices.strata,
+            n_strata=self.design_.n_strata,
+            varying=matrices.varying,
+            scale=matrices.scale,
+        )
+        fit = fit_exact(data, names)
+        self.fit_ = fit if self.loss == "nll" else fit_scored(fit, self.outcome_, self.loss)
+        self._store(self.fit_.theta, self.fit_.beta, self.fit_.gamma)
+        self.vcov_ = self._label_covariance(self.fit_.vcov)
+
+    def _fit_nominal(self, matrices: Matrices, encoded: Encoded, weights: Array | None) -> None:
+        if self.loss != "nll":
+            raise UnsupportedError(
+                f"loss={self.loss!r} is not available for a nominal outcome without networks; use loss='nll'."
+            )
+        if any(part is not None for part in (matrices.strata, matrices.scale, matrices.varying)):
+            raise UnsupportedError(
+                "strata, Scale and Varying need an ordered outcome; a nominal outcome takes LS, CI and CS terms."
+            )
+        if encoded.codes is None or self.outcome_.levels is None:
+            raise InvalidInputError("a nominal outcome needs class labels; pass them as y.")
+        self.fit_ = fit_nominal(
+            encoded.codes, len(self.outcome_.levels), matrices.x, weights, self.design_.names
+        )
+        self._store(self.fit_.theta, self.fit_.beta, np.zeros(0))
+        self.vcov_ = self._label_covariance(self.fit_.vcov)
+
+    def _store(self, theta: Array, beta: Array, gamma: Array) -> None:
+        """Keep the estimates: public ones as they are, finite ones for prediction."""
+        fit = self.fit_
+        public = np.where(fit.infinite != 0, np.copysign(np.inf, fit.infinite), beta)
+        names = self._coefficient_names()
+        self.coef_ = pd.Series(public.T.ravel(), index=names, name="coef", dtype=float)
+        self.scale_coef_ = pd.Series(
+            gamma, index=[] if self.design_.scale is None else list(self.design_.scale.names), dtype=float
+        )
+        self.theta_ = theta.ravel()
+        self.loglik_ = fit.loglik
+        self.n_iter_, self.converged_, self.certificate_ = fit.n_iter, fit.converged, fit.certificate
+        self.n_parameters_ = fit.n_parameters
+        self.model_ = StructuredModel(
+            self.outcome_, self.latent_, self.design_, theta, np.nan_to_num(beta, nan=0.0), gamma
+        )
+
+    def _warn_of_empty_classes(self, outcome: Outcome, encoded: Encoded, weights: Array | None) -> None:
+        if outcome.levels is None or encoded.codes is None:
+            return
+        counts = np.bincount(encoded.codes, weights=weights, minlength=len(outcome.levels))
+        if (counts == 0).any():
+            empty = ", ".join(repr(level) for level, count in zip(outcome.levels, counts, strict=True) if not count)
+            warnings.warn(
+                f"no observation of level {empty}; it gets probability zero: leave it out of `levels` if it "
+                "cannot occur.",
+                EmptyClassWarning,
+                stacklevel=3,
+            )
+
+    # -- scikit-learn ------------------------------------------------------------------------
+
+    def _check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
+        """Check X as scikit-learn does; data frames and dicts are checked where they are encoded."""
+        if isinstance(X, dict):
+            return X
+        if isinstance(X, pd.DataFrame):
+            if spec.linear is not None and spec.linear.columns is None:
+                _check_feature_names(self, X, reset=reset)
+                _check_n_features(self, X, reset=reset)
+            return X
+        return validate_data(self, X, reset=reset, dtype="numeric", accept_sparse=False)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Tell scikit-learn whether this is a classifier or a regressor."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        if self.outcome in DISCRETE:
+            tags.estimator_type = "classifier"
+            tags.classifier_tags = ClassifierTags(multi_class=self.outcome != "binary")
+        else:
+            tags.estimator_type = "regressor"
+            # score() is a mean log-likelihood, which no threshold on R^2 fits
+            tags.regressor_tags = RegressorTags(poor_score=True)
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the training data (kept for profiles and score tests) out of pickles."""
+        state = dict(super().__getstate__())
+        fit = state.get("fit_")
+        if fit is not None and getattr(fit, "problem", None) is not None:
+            import dataclasses
+
+            state["fit_"] = dataclasses.replace(fit, problem=None)
+        return state
+
+
+def is_censored(y: Any) -> bool:
+    """Return whether y is a censored response."""
+    return isinstance(y, Surv)

@@ -1,0 +1,102 @@
+"""The scikit-learn face of a transformation model: prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from deeptram._validation import check_sample_weight
+from deeptram.errors import UnsupportedError
+from deeptram.latent import Latent
+from deeptram.model import Design, Matrices, Outcome
+from deeptram.predictive import Predictive
+from deeptram.predictive.parameters import RowParameters, build_predictive
+from deeptram.terms import Spec
+
+Array = NDArray[np.float64]
+
+
+class PredictionMixin:
+    """Everything a fitted model says about new rows."""
+
+    spec_: Spec
+    outcome_: Outcome
+    design_: Design
+    latent_: Latent
+    model_: Any
+
+    def _check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any: ...
+
+    def _row_parameters(self, X: Any) -> tuple[RowParameters, Matrices]:
+        check_is_fitted(self, "model_")
+        X = self._check_X(X, self.spec_, reset=False)
+        matrices = self.design_.matrices(X, estimator=type(self).__name__)
+        return self.model_.row_parameters(X, matrices).numpy(), matrices
+
+    def predict_distribution(self, X: Any) -> Predictive:
+        r"""Return the predictive distribution :math:`F_Z(h(y \mid x))` of each row."""
+        parameters, _ = self._row_parameters(X)
+        outcome = self.outcome_
+        return build_predictive(
+            outcome.kind,
+            parameters,
+            outcome.basis,
+            self.latent_,
+            levels=outcome.levels,
+            log_first=outcome.log_first,
+        )
+
+    def predict(self, X: Any) -> Any:
+        """Return the most likely class, or the median, of each row."""
+        predictive = self.predict_distribution(X)
+        return predictive.mode() if self.outcome_.is_discrete else predictive.median()
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return class probabilities, shape (n, K) (discrete outcomes)."""
+        check_is_fitted(self, "model_")
+        if not self.outcome_.is_discrete:
+            raise UnsupportedError(
+                f"predict_proba is for classes, got outcome={self.outcome_.kind!r}: use predict_distribution(X)."
+            )
+        return np.asarray(self.predict_distribution(X).pmf())
+
+    def predict_quantile(self, X: Any, q: ArrayLike) -> Any:
+        """Return quantiles of each row: (n,) for one q, (n, Q) for several."""
+        return self.predict_distribution(X).quantile(q)
+
+    def predict_survival(self, X: Any, times: ArrayLike) -> Array:
+        """Return P(Y > t) for every t of ``times``, shape (n, len(times))."""
+        predictive = self.predict_distribution(X)
+        return np.column_stack([predictive.sf(float(t)) for t in np.atleast_1d(np.asarray(times, dtype=float))])
+
+    def loglik(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the log-likelihood of outcomes, summed over rows."""
+        rows = np.asarray(self.predict_distribution(X).log_prob(y))
+        weights = check_sample_weight(sample_weight, len(rows))
+        return float(rows.sum() if weights is None else weights @ rows)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the mean log-likelihood (larger is better)."""
+        rows = np.asarray(self.predict_distribution(X).log_prob(y))
+        return float(np.average(rows, weights=check_sample_weight(sample_weight, len(rows))))
+
+    def contributions(self, X: Any, y: Any = None) -> pd.DataFrame:
+        """Return the parts of h of each row, one column per part.
+
+        Columns of the linear shift appear by name with the sign they have in
+        h (that is, ``-x_j * beta_j``), complex shifts as ``CS(columns)``, a
+        scale term as ``log scale``. With ``y`` (one value, or one per row) the
+        column ``intercept`` holds the baseline at that outcome, and the parts
+        sum to h(y | x) (in models without scale term).
+        """
+        parameters, matrices = self._row_parameters(X)
+        parts: dict[str, Any] = {}
+        if y is not None:
+            h = np.asarray(self.predict_distribution(X).trafo(y))
+            parts["intercept"] = h + parameters.shift
+        parts.update(self.model_.contributions(matrices))
+        return pd.DataFrame(parts, index=X.index if isinstance(X, pd.DataFrame) else None)

@@ -1,0 +1,372 @@
+"""Models under the names the statistics community knows them by.
+
+Signs are deeptram's everywhere, F_Z(h(y) - x'beta): R's ``Colr`` and ``Coxph``
+print the opposite sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
+
+from deeptram import latent as latents
+from deeptram._validation import check_choice
+from deeptram.estimators.base import BaseTram, is_censored
+from deeptram.latent import Latent
+from deeptram.model import OutcomeSettings
+
+
+class Polr(ClassifierMixin, BaseTram):  # type: ignore[misc]
+    r"""Proportional-odds logistic regression and its relatives for ordered classes.
+
+    :math:`P(Y \le y_k \mid x) = F_Z(\vartheta_k - x'\beta)`. With the logistic
+    latent, beta is a log odds-ratio. R: ``tram::Polr``, ``MASS::polr``,
+    ``ordinal::clm``.
+
+    Parameters
+    ----------
+    terms : list of terms, optional
+        Default: a linear shift of all columns.
+    latent : str or Latent
+        ``"logistic"``, ``"probit"``, ``"cloglog"``, ``"loglog"``.
+    levels : sequence, optional
+        The ordered levels.
+    loss, training, random_state
+        As in ``Tram``.
+
+    Examples
+    --------
+    >>> import numpy as np, deeptram as dt
+    >>> x = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
+    >>> model = dt.Polr().fit(x, ["a", "b", "a", "b", "c", "b"])
+    >>> model.predict_proba(x[:1]).round(2)
+    array([[0.75, 0.23, 0.02]])
+    """
+
+    outcome = "ordinal"
+
+    def __init__(
+        self,
+        terms: Any = None,
+        *,
+        latent: str | Latent = "logistic",
+        levels: Sequence[Any] | None = None,
+        loss: str = "nll",
+        training: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.terms = terms
+        self.latent = latent
+        self.levels = levels
+        self.loss = loss
+        self.training = training
+        self.random_state = random_state
+
+
+class Logit(ClassifierMixin, BaseTram):  # type: ignore[misc]
+    r"""Binary regression without penalty, :math:`P(Y = y_1) = F_Z(\vartheta - x'\beta)`.
+
+    beta is the log odds-ratio of the second level; with another ``latent`` this
+    is probit, complementary log-log or log-log regression. R: ``stats::glm``
+    (the intercept there is -theta).
+
+    Parameters
+    ----------
+    terms, latent, levels, loss, training, random_state
+        As in ``Polr``.
+
+    Examples
+    --------
+    >>> import numpy as np, deeptram as dt
+    >>> model = dt.Logit().fit(np.arange(6.0)[:, None], [0, 1, 0, 1, 1, 0])
+    >>> model.coef_.round(3).to_dict()
+    {'x0': 0.116}
+    """
+
+    outcome = "binary"
+
+    def __init__(
+        self,
+        terms: Any = None,
+        *,
+        latent: str | Latent = "logistic",
+        levels: Sequence[Any] | None = None,
+        loss: str = "nll",
+        training: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.terms = terms
+        self.latent = latent
+        self.levels = levels
+        self.loss = loss
+        self.training = training
+        self.random_state = random_state
+
+
+class _Smooth(RegressorMixin, BaseTram):  # type: ignore[misc]
+    """A model with a Bernstein baseline for continuous or censored outcomes."""
+
+    def __init__(
+        self,
+        terms: Any = None,
+        *,
+        order: int = 6,
+        support: tuple[float, float] | None = None,
+        log_first: bool = False,
+        loss: str = "nll",
+        training: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.terms = terms
+        self.order = order
+        self.support = support
+        self.log_first = log_first
+        self.loss = loss
+        self.training = training
+        self.random_state = random_state
+
+    def _outcome_settings(self, y: Any) -> OutcomeSettings:
+        return OutcomeSettings(
+            kind="survival" if is_censored(y) else "continuous",
+            order=self.order,
+            support=self.support,
+            log_first=self.log_first,
+        )
+
+
+class Colr(_Smooth):
+    """Continuous outcome logistic regression: beta is a log odds-ratio at every cutoff.
+
+    R: ``tram::Colr`` (with the opposite sign).
+
+    Parameters
+    ----------
+    terms, order, support, log_first, loss, training, random_state
+        As in ``Tram``; the outcome may be numbers or ``dt.Surv``.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> dt.Colr(order=3).order
+    3
+    """
+
+    latent = "logistic"
+
+
+class BoxCox(_Smooth):
+    """Normal linear regression after an unknown, smooth transformation of the outcome.
+
+    R: ``tram::BoxCox``.
+
+    Parameters
+    ----------
+    terms, order, support, log_first, loss, training, random_state
+        As in ``Tram``; the outcome may be numbers or ``dt.Surv``.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> dt.BoxCox().latent
+    'normal'
+    """
+
+    latent = "normal"
+
+
+class Coxph(_Smooth):
+    """Proportional hazards with a smooth, parametric baseline.
+
+    A positive coefficient means longer survival: exp(-beta) is the hazard
+    ratio. R: ``tram::Coxph`` (with the opposite sign).
+
+    Parameters
+    ----------
+    terms, order, support, log_first, loss, training, random_state
+        As in ``Tram``; the outcome is ``dt.Surv`` or numbers.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> dt.Coxph().latent
+    'minimum-extreme-value'
+    """
+
+    latent = "minimum-extreme-value"
+
+
+class Lehmann(_Smooth):
+    """Proportional reverse-time hazards (Lehmann alternatives).
+
+    R: ``tram::Lehmann``.
+
+    Parameters
+    ----------
+    terms, order, support, log_first, loss, training, random_state
+        As in ``Tram``; the outcome may be numbers or ``dt.Surv``.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> dt.Lehmann().latent
+    'maximum-extreme-value'
+    """
+
+    latent = "maximum-extreme-value"
+
+
+class Lm(RegressorMixin, BaseTram):  # type: ignore[misc]
+    r"""The normal linear model as a transformation model, :math:`h(y) = \vartheta_0 + \vartheta_1 y`.
+
+    The residual standard deviation is :math:`1/\vartheta_1`, least-squares
+    coefficients are :math:`\beta/\vartheta_1`. Takes censored outcomes (tobit).
+    R: ``tram::Lm``.
+
+    Parameters
+    ----------
+    terms, loss, training, random_state
+        As in ``Tram``.
+
+    Examples
+    --------
+    >>> import numpy as np, deeptram as dt
+    >>> model = dt.Lm().fit(np.arange(4.0)[:, None], [0.0, 1.1, 1.9, 3.0])
+    >>> round(float(model.coef_.iloc[0] / model.theta_[1]), 3)
+    0.98
+    """
+
+    latent = "normal"
+    basis = "linear"
+
+    def __init__(
+        self,
+        terms: Any = None,
+        *,
+        loss: str = "nll",
+        training: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.terms = terms
+        self.loss = loss
+        self.training = training
+        self.random_state = random_state
+
+    def _outcome_settings(self, y: Any) -> OutcomeSettings:
+        return OutcomeSettings(kind="continuous", basis="linear")
+
+
+_DISTRIBUTIONS: dict[str, tuple[str, str, float | None]] = {
+    "weibull": ("minimum-extreme-value", "log-linear", None),
+    "exponential": ("minimum-extreme-value", "log-linear", 1.0),
+    "rayleigh": ("minimum-extreme-value", "log-linear", 2.0),
+    "loglogistic": ("logistic", "log-linear", None),
+    "lognormal": ("normal", "log-linear", None),
+    "gaussian": ("normal", "linear", None),
+    "logistic": ("logistic", "linear", None),
+}
+
+
+class Survreg(RegressorMixin, BaseTram):  # type: ignore[misc]
+    r"""Parametric survival regression (accelerated failure time models).
+
+    :math:`h(t) = \vartheta_0 + \vartheta_1 \log t`; ``survival::survreg``
+    reports scale :math:`1/\vartheta_1` and coefficients :math:`\beta/\vartheta_1`.
+    R: ``tram::Survreg``.
+
+    Parameters
+    ----------
+    terms : list of terms, optional
+        Default: a linear shift of all columns.
+    dist : str
+        ``"weibull"``, ``"exponential"``, ``"rayleigh"``, ``"loglogistic"``,
+        ``"lognormal"``, ``"gaussian"`` or ``"logistic"``.
+    loss, training, random_state
+        As in ``Tram``.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> time = dt.Surv.right([1.0, 2.0, 4.0, 7.0], [1, 1, 0, 1])
+    >>> model = dt.Survreg([dt.SI()], dist="exponential").fit({"x": [0.0] * 4}, time)
+    >>> round(float(model.theta_[0]), 4)  # log of events / total time
+    -1.5404
+    """
+
+    outcome = "survival"
+
+    def __init__(
+        self,
+        terms: Any = None,
+        *,
+        dist: str = "weibull",
+        loss: str = "nll",
+        training: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.terms = terms
+        self.dist = dist
+        self.loss = loss
+        self.training = training
+        self.random_state = random_state
+
+    def _latent(self) -> Latent:
+        return latents.get(_DISTRIBUTIONS[check_choice(self.dist, _DISTRIBUTIONS, "dist")][0])
+
+    def _outcome_settings(self, y: Any) -> OutcomeSettings:
+        _, basis, slope = _DISTRIBUTIONS[check_choice(self.dist, _DISTRIBUTIONS, "dist")]
+        kind = "survival" if is_censored(y) or basis == "log-linear" else "continuous"
+        return OutcomeSettings(kind=kind, basis=basis, fixed_slope=slope)
+
+    def __sklearn_tags__(self) -> Tags:
+        """Tell scikit-learn that survival times are positive."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+
+class Cotram(RegressorMixin, BaseTram):  # type: ignore[misc]
+    r"""Count transformation model, :math:`P(Y \le y) = F_Z(h(\lfloor y \rfloor) - x'\beta)`.
+
+    R: ``cotram::cotram``.
+
+    Parameters
+    ----------
+    terms, latent, order, loss, training, random_state
+        As in ``Tram``.
+    support : (float, float), optional
+        On the scale of y + 1 with ``log_first``, else of y.
+    log_first : bool
+        h is a Bernstein polynomial in log(y + 1) (default) or in y.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> dt.Cotram().log_first
+    True
+    """
+
+    outcome = "count"
+
+    def __init__(
+        self,
+        terms: Any = None,
+        *,
+        latent: str | Latent = "logistic",
+        order: int = 6,
+        support: tuple[float, float] | None = None,
+        log_first: bool = True,
+        loss: str = "nll",
+        training: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.terms = terms
+        self.latent = latent
+        self.order = order
+        self.support = support
+        self.log_first = log_first
+        self.loss = loss
+        self.training = training
+        self.random_state = random_state

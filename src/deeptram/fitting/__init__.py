@@ -1,0 +1,1 @@
+"""Fitting: exact convex maximum likelihood, and gradient training of networks."""

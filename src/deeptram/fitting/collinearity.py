@@ -1,0 +1,53 @@
+"""Columns that carry no information of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+TOLERANCE = 1e-7
+
+
+def aliased_columns(standardized: Array) -> NDArray[np.bool_]:
+    """Mark columns that are linear combinations of the ones before them.
+
+    The columns must be centred (the intercept lives in h) and scaled; a
+    constant column is then zero. As in R, the first of several dependent
+    columns stays.
+
+    Parameters
+    ----------
+    standardized : ndarray, shape (n, p)
+        Centred columns of unit variance (or zero).
+
+    Examples
+    --------
+    >>> x = np.array([-1.0, 0.0, 1.0])
+    >>> aliased_columns(np.column_stack([x, 2 * x, np.zeros(3)])).tolist()
+    [False, True, True]
+    """
+    n, p = standardized.shape
+    if p == 0:
+        return np.zeros(0, dtype=bool)
+    gram = standardized.T @ standardized / max(n, 1)
+    try:
+        pivots = np.diag(np.linalg.cholesky(gram))
+        if pivots.min() > 1e-4:
+            return np.zeros(p, dtype=bool)
+    except np.linalg.LinAlgError:
+        pivots = np.zeros(p)
+    aliased = np.zeros(p, dtype=bool)
+    basis = np.zeros((n, 0))
+    for j in range(p):
+        column = standardized[:, j]
+        length = np.linalg.norm(column)
+        rest = column - basis @ (basis.T @ column)
+        rest = rest - basis @ (basis.T @ rest)
+        size = np.linalg.norm(rest)
+        if length <= np.sqrt(n) * TOLERANCE or size <= TOLERANCE * length:
+            aliased[j] = True
+        else:
+            basis = np.column_stack([basis, rest / size])
+    return aliased

@@ -1,0 +1,200 @@
+"""Second-order minimisation under linear inequalities, with a certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
+from torch import Tensor
+
+from deeptram.fitting.objective import Objective
+from deeptram.fitting.quadratic import solve_quadratic
+
+Array = NDArray[np.float64]
+
+_SUFFICIENT_DECREASE = 1e-4
+_MAX_HALVINGS = 40
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known about the point at which an exact fit stopped.
+
+    Attributes
+    ----------
+    gap : float
+        Predicted decrease of the NLL by one more constrained Newton step; for
+        a convex problem this estimates the distance to the global minimum.
+    gradient : float
+        Largest entry of the projected gradient, in units of the square root of
+        the curvature of its parameter (so it does not depend on units).
+    active : tuple of int
+        Constraints that hold with equality.
+    multipliers : tuple of float
+        Their Kuhn-Tucker multipliers (non-negative at an optimum).
+    convex : bool
+        Whether the problem is convex, so that the optimum is the global one.
+    """
+
+    gap: float
+    gradient: float
+    active: tuple[int, ...]
+    multipliers: tuple[float, ...]
+    convex: bool
+
+
+@dataclass(frozen=True)
+class NewtonResult:
+    """Where the minimisation stopped."""
+
+    parameters: Array
+    value: float
+    gradient: Array
+    hessian: Array
+    n_iter: int
+    converged: bool
+    certificate: Certificate
+
+
+def minimize(
+    objective: Objective,
+    start: Array,
+    constraints: Array | None = None,
+    *,
+    convex: bool = True,
+    tolerance: float = 1e-13,
+    max_iter: int = 100,
+) -> NewtonResult:
+    r"""Minimise an objective subject to :math:`C\psi \ge 0` by constrained Newton steps.
+
+    Each step minimises the quadratic model exactly over the feasible set, so
+    the active constraints are found by the method and not by a heuristic; a
+    backtracking line search makes it global. Where the Hessian is not positive
+    definite (non-convex problems) its eigenvalues are replaced by their
+    absolute values.
+
+    Parameters
+    ----------
+    objective : Objective
+        The negative log-likelihood.
+    start : ndarray, shape (d,)
+        A feasible point with finite value.
+    constraints : ndarray, optional, shape (m, d)
+        C.
+    convex : bool
+        Whether the objective is known to be convex; goes into the certificate.
+    tolerance : float
+        Stop when the predicted decrease is below ``tolerance * (1 + |f|)``.
+    max_iter : int
+        Largest number of Newton steps.
+    """
+    rows = np.zeros((0, len(start))) if constraints is None else constraints
+    point = np.asarray(start, dtype=np.float64)
+    value, gradient, hessian = _evaluate(objective, point)
+    n_iter, converged = 0, False
+    gap, multipliers = np.inf, np.zeros(len(rows))
+    while True:
+        step, multipliers = newton_step(gradient, hessian, rows, point)
+        gap = -float(gradient @ step) / 2
+        floor = tolerance * (1 + abs(value))
+        if gap <= floor:
+            converged = True
+            break
+        if n_iter >= max_iter:
+            break
+        taken = _line_search(objective, point, value, float(gradient @ step), step)
+        if taken is None:
+            # no representable decrease is left: rounding has the last word
+            converged = gap <= 1e3 * floor
+            break
+        point, (value, gradient, hessian) = taken
+        n_iter += 1
+    return NewtonResult(
+        parameters=point,
+        value=value,
+        gradient=gradient,
+        hessian=hessian,
+        n_iter=n_iter,
+        converged=converged,
+        certificate=_certificate(gap, gradient, hessian, rows, multipliers, convex),
+    )
+
+
+def newton_step(gradient: Array, hessian: Array, rows: Array, point: Array) -> tuple[Array, Array]:
+    """Return the constrained Newton step and the multipliers of all constraints."""
+    unit = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))
+    unit[~np.isfinite(unit)] = 1.0
+    scaled = hessian * np.outer(unit, unit)
+    factor = _factor(scaled)
+    direction = gradient * unit
+    step = -cho_solve((factor, True), direction)
+    if not len(rows):
+        return step * unit, np.zeros(0)
+    bounds = -(rows @ point)
+    bounds = np.minimum(bounds, 0.0)
+    scaled_rows = rows * unit
+    slack = scaled_rows @ step - bounds
+    if (slack >= -1e-12 * (1 + np.abs(bounds))).all():
+        return step * unit, np.zeros(len(rows))
+    step, multipliers = solve_quadratic(factor, direction, scaled_rows, bounds)
+    return step * unit, multipliers
+
+
+def _factor(scaled: Array) -> Array:
+    """Return a lower Cholesky factor, of a positive definite neighbour where there is none."""
+    try:
+        factor = cholesky(scaled, lower=True)
+        if np.diag(factor).min(initial=1.0) > 1e-8:
+            return np.asarray(factor)
+    except np.linalg.LinAlgError:
+        pass
+    values, vectors = eigh(scaled)
+    largest = max(float(np.abs(values).max(initial=0.0)), 1.0)
+    repaired = np.maximum(np.abs(values), 1e-10 * largest)
+    return np.asarray(cho_factor((vectors * repaired) @ vectors.T + 0.0, lower=True)[0])
+
+
+def _line_search(
+    objective: Objective, point: Array, value: float, slope: float, step: Array
+) -> tuple[Array, tuple[float, Array, Array]] | None:
+    """Return the next point and its derivatives, or ``None`` if nothing decreases."""
+    length = 1.0
+    for attempt in range(_MAX_HALVINGS):
+        candidate = point + length * step
+        if attempt == 0:
+            found = _evaluate(objective, candidate)
+            if found[0] <= value + _SUFFICIENT_DECREASE * slope:
+                return candidate, found
+        else:
+            trial = objective.value(torch.from_numpy(candidate))
+            if trial <= value + _SUFFICIENT_DECREASE * length * slope and trial < value:
+                return candidate, _evaluate(objective, candidate)
+        length *= 0.5
+    return None
+
+
+def _evaluate(objective: Objective, point: Array) -> tuple[float, Array, Array]:
+    value, gradient, hessian = objective.evaluate(torch.from_numpy(point))
+    return value, _array(gradient), _array(hessian)
+
+
+def _array(tensor: Tensor) -> Array:
+    return np.asarray(tensor.numpy(), dtype=np.float64)
+
+
+def _certificate(
+    gap: float, gradient: Array, hessian: Array, rows: Array, multipliers: Array, convex: bool
+) -> Certificate:
+    active = np.flatnonzero(multipliers > 0)
+    residual = gradient - (rows[active].T @ multipliers[active] if len(active) else 0.0)
+    unit = np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))
+    return Certificate(
+        gap=float(max(gap, 0.0)),
+        gradient=float((np.abs(residual) / unit).max(initial=0.0)),
+        active=tuple(int(i) for i in active),
+        multipliers=tuple(float(m) for m in multipliers[active]),
+        convex=convex,
+    )

@@ -1,0 +1,164 @@
+"""Fit a nominal outcome exactly."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeptram.errors import CollinearityWarning, InvalidInputError, SeparationWarning
+from deeptram.fitting.collinearity import aliased_columns
+from deeptram.fitting.multinomial import MultinomialLikelihood
+from deeptram.fitting.newton import Certificate, minimize
+from deeptram.fitting.separation import recession_direction
+from deeptram.fitting.standardize import standardize
+
+Array = NDArray[np.float64]
+
+_LITTLE_INFORMATION = 1e-4
+
+
+@dataclass(frozen=True)
+class NominalFit:
+    """The multinomial logit at its maximum.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (1, K - 1)
+        Log ratios of level k to the first level at x = 0; minus infinity for an empty level.
+    beta : ndarray, shape (p, K - 1)
+        Their slopes; NaN where a column is aliased.
+    vcov : ndarray
+        Inverse observed information of ``(theta_2, ..., theta_K, beta_2, ..., beta_K)``.
+    loglik, n_iter, converged, certificate, infinite, n_parameters
+        As in ``ExactFit``.
+    """
+
+    theta: Array
+    beta: Array
+    vcov: Array
+    loglik: float
+    n_iter: int
+    converged: bool
+    certificate: Certificate
+    infinite: Array
+    n_parameters: int
+
+
+def fit_nominal(
+    codes: NDArray[np.int64], n_classes: int, x: Array, weights: Array | None, names: Sequence[str] = ()
+) -> NominalFit:
+    r"""Maximise :math:`\sum_i w_i \log P(Y = y_i)` with :math:`\log(P_k / P_1) = \alpha_k + x'\beta_k`.
+
+    Parameters
+    ----------
+    codes, n_classes : ndarray of int (n,), int
+        Outcome; levels without observations get probability zero.
+    x : ndarray, shape (n, p)
+        Columns.
+    weights : ndarray or None
+        Case weights.
+    names : sequence of str
+        Column names for messages.
+    """
+    present = np.flatnonzero(np.bincount(codes, minlength=n_classes))
+    position = np.zeros(n_classes, dtype=np.int64)
+    position[present] = np.arange(len(present))
+    mean, sd, scaled = standardize(x, weights, centre=True)
+    aliased = aliased_columns(scaled)
+    kept = np.flatnonzero(~aliased)
+    if aliased.any():
+        left_out = ", ".join(np.array(list(names))[aliased])
+        warnings.warn(
+            f"columns {left_out} are constant or a linear combination of columns before them; they are left "
+            "out (coefficient NaN): remove them to silence this warning.",
+            CollinearityWarning,
+            stacklevel=4,
+        )
+    objective = MultinomialLikelihood(
+        position[codes],
+        len(present),
+        torch.from_numpy(np.ascontiguousarray(scaled[:, kept])),
+        None if weights is None else torch.from_numpy(weights),
+    )
+    result = minimize(objective, np.zeros(objective.n_parameters))
+    # back to plain columns: alpha = alpha_s - (mean / sd)'beta_s, beta = beta_s / sd
+    size, free = len(kept) + 1, len(present) - 1
+    block = np.eye(size)
+    block[0, 1:] = -mean[kept] / sd[kept]
+    block[1:, 1:] = np.diag(1 / sd[kept])
+    plain = block @ result.parameters.reshape(free, size).T
+    infinite = _separated(objective, result.hessian, result.converged, free, size)
+    theta_all = np.full(n_classes, -np.inf)
+    theta_all[present] = np.concatenate([[0.0], plain[0]])
+    beta_all = np.full((x.shape[1], n_classes), np.nan)
+    beta_all[:, np.setdiff1d(np.arange(n_classes), present)] = 0.0
+    beta_all[np.ix_(kept, present)] = np.hstack([np.zeros((len(kept), 1)), plain[1:]])
+    signs = np.zeros((x.shape[1], n_classes))
+    signs[np.ix_(kept, present[1:])] = infinite
+    if not np.isfinite(theta_all[0]):
+        raise InvalidInputError(
+            "the first level is the reference of a nominal outcome and must be observed; "
+            "leave it out of `levels` or reorder them."
+        )
+    if signs.any():
+        columns = ", ".join(np.array(list(names))[signs.any(axis=1)])
+        warnings.warn(
+            f"the outcome is separated by the covariates, so the likelihood increases for ever in: {columns}; "
+            "these coefficients are infinite, the others and the predictions are valid: drop or merge the "
+            "columns, or add data.",
+            SeparationWarning,
+            stacklevel=4,
+        )
+    return NominalFit(
+        theta=theta_all[None, 1:],
+        beta=beta_all[:, 1:],
+        vcov=_covariance(result.hessian, block, free, present, kept, n_classes, x.shape[1]),
+        loglik=-result.value,
+        n_iter=result.n_iter,
+        converged=result.converged and not signs.any(),
+        certificate=result.certificate,
+        infinite=signs[:, 1:],
+        n_parameters=objective.n_parameters,
+    )
+
+
+def _covariance(
+    hessian: Array,
+    block: Array,
+    free: int,
+    present: NDArray[np.int64],
+    kept: NDArray[np.int64],
+    n_classes: int,
+    p: int,
+) -> Array:
+    """Return the covariance ordered (alphas, betas class by class), NaN where there is no parameter."""
+    back = np.kron(np.eye(free), block)
+    plain = back @ np.linalg.pinv(hessian, hermitian=True) @ back.T
+    size = block.shape[0]
+    total = (n_classes - 1) * (p + 1)
+    full = np.full((total, total), np.nan)
+    places = []
+    for j in range(free):
+        level = int(present[1 + j]) - 1
+        places.append(level)
+        places += [(n_classes - 1) + level * p + int(column) for column in kept]
+    if len(places) == free * size:
+        full[np.ix_(places, places)] = plain
+    return full
+
+
+def _separated(
+    objective: MultinomialLikelihood, hessian: Array, converged: bool, free: int, size: int
+) -> Array:
+    """Return the signs of infinite slopes, shape (p, classes - 1)."""
+    none = np.zeros((size - 1, free))
+    if size == 1 or (converged and float(np.linalg.eigvalsh(hessian).min()) > _LITTLE_INFORMATION):
+        return none
+    growing, exact = objective.recession_rows()
+    direction = recession_direction(growing.numpy(), exact.numpy(), np.zeros((0, growing.shape[1])))
+    return none if direction is None else np.sign(direction.reshape(free, size)[:, 1:].T)

@@ -1,0 +1,288 @@
+"""From data and basis to a convex problem in well-scaled parameters, and back.
+
+The solver works with centred and scaled columns; every public number is mapped
+back by one matrix, so coefficients, standard errors and profiles all pass
+through the same door.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+from torch import Tensor
+
+from deeptram.bases import Basis
+from deeptram.errors import InvalidInputError
+from deeptram.fitting.collinearity import aliased_columns
+from deeptram.fitting.cutpoint_cells import Cells, cells_of
+from deeptram.fitting.cutpoint_likelihood import CutpointLikelihood
+from deeptram.fitting.line_likelihood import LineLikelihood
+from deeptram.fitting.line_parts import discrete_parts, line_parts
+from deeptram.fitting.standardize import standardize
+from deeptram.latent import Latent
+from deeptram.responses import Observations
+
+Array = NDArray[np.float64]
+
+_MAX_VERTICES = 256
+
+
+@dataclass(frozen=True)
+class StructuredData:
+    """Everything the likelihood of a model without networks depends on.
+
+    Attributes
+    ----------
+    latent, basis : Latent, Basis
+        F_Z and the basis a(y).
+    x : ndarray, shape (n, p)
+        Columns of the linear shift (p may be 0).
+    observations : Observations or None
+        The outcome on the line; ``None`` for classes.
+    codes, n_classes : ndarray of int (n,) or None, int
+        The outcome as classes.
+    weights : ndarray or None, shape (n,)
+        Case weights.
+    strata, n_strata : ndarray of int (n,) or None, int
+        Stratum of each row.
+    varying, scale : ndarray or None, shapes (n, J) and (n, q)
+        Columns of the varying and of the scale term.
+    """
+
+    latent: Latent
+    basis: Basis
+    x: Array
+    observations: Observations | None = None
+    codes: NDArray[np.int64] | None = None
+    n_classes: int = 0
+    weights: Array | None = None
+    strata: NDArray[np.int64] | None = None
+    n_strata: int = 1
+    varying: Array | None = None
+    scale: Array | None = None
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of baseline vectors: one per stratum and per varying column."""
+        return self.n_strata + (0 if self.varying is None else self.varying.shape[1])
+
+
+@dataclass
+class Problem:
+    """A scaled problem with the map back to the user's parameters.
+
+    The user's parameters are ``(theta blocks, beta, gamma)``: ``theta`` has
+    ``n_blocks * d`` entries, block after block.
+    """
+
+    data: StructuredData
+    aliased: NDArray[np.bool_] = field(init=False)
+    objective: CutpointLikelihood | LineLikelihood = field(init=False)
+    start: Array = field(init=False)
+    constraints: Array | None = field(init=False)
+    back: Array = field(init=False)
+    cells: Cells | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        """Standardise, detect aliased columns, and set up the likelihood."""
+        data = self.data
+        centre = data.scale is None
+        self.x_mean, self.x_sd, scaled = standardize(data.x, data.weights, centre=centre)
+        check = scaled if centre else standardize(data.x, data.weights, centre=True)[2]
+        self.aliased = aliased_columns(check)
+        kept = ~self.aliased
+        self._x = torch.from_numpy(scaled if kept.all() else np.ascontiguousarray(scaled[:, kept]))
+        self._w = None if data.weights is None else torch.from_numpy(data.weights)
+        self.constant = _constant_vector(data.basis)
+        if data.codes is not None and data.varying is None and data.scale is None:
+            self._set_up_cutpoints(data.codes)
+        else:
+            self._set_up_line()
+
+    # -- discrete outcomes with plain cutpoints -------------------------------------------------
+
+    def _set_up_cutpoints(self, codes: NDArray[np.int64]) -> None:
+        data = self.data
+        cells = cells_of(codes, data.n_classes, data.strata, data.n_strata)
+        self.cells = cells
+        cell = codes if data.strata is None else data.strata * data.n_classes + codes
+        self._cell = cell
+        self.objective = CutpointLikelihood(cell, cells, self._x, self._w, data.latent)
+        mass = np.bincount(cell, weights=data.weights, minlength=data.n_strata * data.n_classes)
+        theta = np.zeros(cells.n_columns)
+        for s, row in enumerate(mass.reshape(data.n_strata, data.n_classes)):
+            shares = np.cumsum(row)[:-1] / row.sum() if row.sum() else np.zeros(0)
+            for k, column in enumerate(cells.columns[s]):
+                if column >= 0:
+                    theta[column] = data.latent.icdf(shares[k])
+        self.start = np.concatenate([theta, np.zeros(self._x.shape[1])])
+        self.constraints = None
+        kept = ~self.aliased
+        d = data.n_strata * (data.n_classes - 1)
+        back = np.zeros((d + len(kept), len(self.start)))
+        columns = cells.columns.ravel()
+        finite = columns >= 0
+        back[np.flatnonzero(finite), columns[finite]] = 1.0
+        slopes = np.flatnonzero(kept)
+        back[d + slopes, cells.n_columns + np.arange(len(slopes))] = 1 / self.x_sd[kept]
+        back[np.ix_(finite.nonzero()[0], range(cells.n_columns, len(self.start)))] = (
+            self.x_mean[kept] / self.x_sd[kept]
+        )
+        self.back = back
+
+    # -- everything else ---------------------------------------------------------------------------
+
+    def _set_up_line(self) -> None:
+        data = self.data
+        blocks, block_map, vertices = self._modulator()
+        basis_map = _basis_scaling(data)
+        kept = ~self.aliased
+        q = 0 if data.scale is None else data.scale.shape[1]
+        scale_sd = np.ones(q) if data.scale is None else standardize(data.scale, data.weights, centre=False)[1]
+        scale = None if data.scale is None else torch.from_numpy(data.scale / scale_sd)
+        make = line_parts if data.observations is not None else discrete_parts
+        self._make, self._make_arguments = make, (data, blocks, basis_map, scale)
+        parts = make(*self._make_arguments, self._x, None)
+        d = data.basis.n_coef
+        n_theta, p = data.n_blocks * d, self._x.shape[1]
+        self.objective = LineLikelihood(parts, data.latent, n_theta, p, q, len(data.x))
+        increments = data.basis.monotone_differences @ basis_map
+        rows = [np.kron(vertex, increments) for vertex in vertices] if len(increments) else []
+        stacked = np.vstack(rows) if rows else np.zeros((0, n_theta))
+        self.constraints = np.hstack([stacked, np.zeros((len(stacked), p + q))])
+        self.start = np.concatenate([self._line_start(basis_map), np.zeros(p + q)])
+        # theta_user = (block_map kron basis_map) theta + constant * (mean / sd)' beta
+        theta_back = np.kron(block_map, basis_map)
+        back = block_diag(theta_back, np.zeros((len(kept), p)), np.diag(1 / scale_sd))
+        slopes = np.flatnonzero(kept)
+        back[n_theta + slopes, n_theta + np.arange(p)] = 1 / self.x_sd[kept]
+        for block in range(data.n_strata):
+            target = np.s_[block * d : (block + 1) * d, n_theta : n_theta + p]
+            back[target] = np.outer(self.constant, self.x_mean[kept] / self.x_sd[kept])
+        self.back = back
+
+    def _modulator(self) -> tuple[Tensor | None, Array, list[Array]]:
+        """Return the columns that multiply the basis, their back map, and the points of monotonicity."""
+        data = self.data
+        if data.varying is None and data.n_strata == 1:
+            return None, np.eye(1), [np.ones(1)]
+        n = len(data.x)
+        dummies = np.ones((n, 1))
+        if data.strata is not None:
+            dummies = np.zeros((n, data.n_strata))
+            dummies[np.arange(n), data.strata] = 1.0
+        if data.varying is None:
+            return torch.from_numpy(dummies), np.eye(data.n_strata), list(np.eye(data.n_strata))
+        mean, sd, scaled = standardize(data.varying, data.weights, centre=True)
+        size = data.n_blocks
+        back = np.eye(size)
+        for j in range(len(mean)):
+            back[: data.n_strata, data.n_strata + j] = -mean[j] / sd[j]
+            back[data.n_strata + j, data.n_strata + j] = 1 / sd[j]
+        corners = _vertices(scaled)
+        vertices = [np.concatenate([d, c]) for d in np.eye(data.n_strata) for c in corners]
+        return torch.from_numpy(np.hstack([dummies, scaled])), back, vertices
+
+    def _line_start(self, basis_map: Array) -> Array:
+        """Return a straight line through the data on the latent scale, for every stratum."""
+        data = self.data
+        first = np.linalg.solve(basis_map, _start_theta(data, self.constant))
+        blocks = np.zeros((data.n_blocks, data.basis.n_coef))
+        blocks[: data.n_strata] = first
+        return blocks.ravel()
+
+    # -- profiles ---------------------------------------------------------------------------------
+
+    def with_fixed(self, column: int, value: float) -> CutpointLikelihood | LineLikelihood:
+        """Return the likelihood with one (kept) coefficient of the linear shift held at ``value``."""
+        place = int((~self.aliased[:column]).sum())
+        offset = self._x[:, place] * (value * self.x_sd[column])
+        others = [j for j in range(self._x.shape[1]) if j != place]
+        rest = self._x[:, others].contiguous()
+        if self.cells is not None:
+            return CutpointLikelihood(self._cell, self.cells, rest, self._w, self.data.latent, offset)
+        parts = self._make(*self._make_arguments, rest, offset)
+        q = 0 if self.data.scale is None else self.data.scale.shape[1]
+        n_theta = self.data.n_blocks * self.data.basis.n_coef
+        return LineLikelihood(parts, self.data.latent, n_theta, rest.shape[1], q, len(self.data.x))
+
+    def recession_rows(self) -> tuple[Array, Array, Array]:
+        """Return growing rows, exact rows and constraints for the search for separation."""
+        constraints = np.zeros((0, len(self.start))) if self.constraints is None else self.constraints
+        growing, exact = self.objective.recession_rows()
+        return growing.numpy(), exact.numpy(), constraints
+
+
+def _constant_vector(basis: Basis) -> Array:
+    """Return the coefficients of the constant function 1 (the null space of the increments)."""
+    increments = basis.monotone_differences
+    if len(increments) == 0:
+        return np.ones(basis.n_coef)
+    _, _, right = np.linalg.svd(increments)
+    vector = right[-1]
+    return np.asarray(vector / vector[np.abs(vector).argmax()])
+
+
+def _basis_scaling(data: StructuredData) -> Array:
+    """Return the map from scaled to plain baseline coefficients: (theta0, theta1) of a line is centred."""
+    basis = data.basis
+    if data.observations is None or basis.n_coef != 2 or len(basis.monotone_differences) != 1:
+        return np.eye(basis.n_coef)
+    slope_column = basis.evaluate(representative(data.observations))[:, 1]
+    mean, sd = float(slope_column.mean()), float(slope_column.std())
+    sd = sd if sd > 0 else 1.0
+    return np.array([[1.0, -mean / sd], [0.0, 1 / sd]])
+
+
+def representative(observations: Observations) -> Array:
+    """Return one finite value per row: the exact one, the middle, or the finite end."""
+    lower, upper = observations.lower, observations.upper
+    value = np.where(np.isfinite(lower), np.where(np.isfinite(upper), (lower + upper) / 2, lower), upper)
+    return value[np.isfinite(value)]
+
+
+def _start_theta(data: StructuredData, constant: Array) -> Array:
+    spread = {"logistic": 1.8, "normal": 1.0}.get(data.latent.name, 1.28)
+    increments = data.basis.monotone_differences
+    if data.codes is not None:
+        mass = np.bincount(data.codes, weights=data.weights, minlength=data.n_classes)
+        if (mass[[0, -1]] == 0).any():
+            raise InvalidInputError(
+                "the first and the last level must be observed in a model with Scale or Varying terms; "
+                "leave the empty level out of `levels`."
+            )
+        shares = np.cumsum(mass)[:-1] / mass.sum()
+        theta = np.asarray(data.latent.icdf(shares))
+        return np.asarray(theta + 1e-3 * np.arange(len(theta)) * (mass[1:-1] == 0).any())
+    if data.observations is None:
+        raise InvalidInputError("the data hold neither classes nor observations; give one of them.")
+    values = representative(data.observations)
+    offset = np.asarray(data.basis.offset(values))
+    if len(increments) == 0:
+        return -constant * float(offset.mean())
+    ramp = np.linalg.lstsq(increments, np.ones(len(increments)), rcond=None)[0]
+    along = data.basis.evaluate(values) @ ramp
+    sd = float(along.std())
+    slope = spread / sd if sd > 0 else 1.0
+    return np.asarray(slope * (ramp - constant * float(along.mean())))
+
+
+def _vertices(scaled: Array) -> list[Array]:
+    """Return points whose convex hull holds the observed varying columns."""
+    if scaled.shape[1] == 1:
+        return [np.array([scaled.min()]), np.array([scaled.max()])]
+    distinct = np.unique(scaled, axis=0)
+    if len(distinct) <= _MAX_VERTICES:
+        return list(distinct)
+    corners = list(product(*zip(scaled.min(axis=0), scaled.max(axis=0), strict=True)))
+    if len(corners) > _MAX_VERTICES:
+        raise InvalidInputError(
+            f"Varying takes at most 8 numeric columns at a time; got {scaled.shape[1]}: "
+            "move some of them to LS or stratify."
+        )
+    return [np.array(c) for c in corners]

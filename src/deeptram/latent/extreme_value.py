@@ -1,0 +1,107 @@
+"""The two extreme-value (Gumbel) latent distributions, mirror images of each other."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from deeptram._numerics import log1mexp_of_log
+from deeptram.latent.base import Latent
+
+_LOG_HALF = -math.log(2.0)
+
+
+class MinimumExtremeValue(Latent):
+    r"""Minimum extreme value distribution, :math:`F_Z(z) = 1 - \exp(-e^z)`.
+
+    Shifts are log hazard ratios: with :math:`F = F_Z(h(y) - x'\beta)` the
+    cumulative hazard is :math:`e^{h(y)} e^{-x'\beta}`, so a unit of x multiplies
+    the hazard by :math:`e^{-\beta}`.
+
+    Examples
+    --------
+    >>> MinimumExtremeValue().log_sf(2.0)
+    np.float64(-7.38905609893065)
+    """
+
+    name = "minimum-extreme-value"
+    aliases = ("cloglog", "minimum_extreme_value", "gompertz")
+    effect_name = "negative log hazard-ratio"
+    exp_effect_name = "inverse hazard ratio"
+
+    def _log_cdf(self, z: Tensor) -> Tensor:
+        return log1mexp_of_log(z)
+
+    def _log_sf(self, z: Tensor) -> Tensor:
+        return -torch.exp(z)
+
+    def _log_pdf(self, z: Tensor) -> Tensor:
+        return torch.where(torch.isinf(z), torch.full_like(z, -torch.inf), z - torch.exp(z))
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return torch.log(-torch.log1p(-p))
+
+    def _from_log(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+        small = log_cdf < _LOG_HALF
+        tiny = log_cdf < -30.0
+        below = torch.where(small & ~tiny, log_cdf, torch.full_like(log_cdf, -1.0))
+        low = torch.log(-torch.log1p(-torch.exp(below)))
+        lowest = log_cdf + 0.5 * torch.exp(torch.where(tiny, log_cdf, torch.full_like(log_cdf, -1.0)))
+        high = torch.log(-torch.where(small, torch.full_like(log_sf, -1.0), log_sf))
+        return torch.where(tiny, lowest, torch.where(small, low, high))
+
+    def _dlog_pdf(self, z: Tensor) -> Tensor:
+        return 1 - torch.exp(z)
+
+    def _d2log_pdf(self, z: Tensor) -> Tensor:
+        return -torch.exp(z)
+
+    def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+        log_width = lo + torch.exp(log_gap) + log1mexp_of_log(log_gap)
+        return -torch.exp(lo) + log1mexp_of_log(log_width)
+
+
+class MaximumExtremeValue(Latent):
+    r"""Maximum extreme value distribution, :math:`F_Z(z) = \exp(-e^{-z})`.
+
+    The mirror image of the minimum extreme value distribution. Shifts are log
+    reverse-time hazard ratios (Lehmann alternatives).
+
+    Examples
+    --------
+    >>> MaximumExtremeValue().log_cdf(-2.0)
+    np.float64(-7.38905609893065)
+    """
+
+    name = "maximum-extreme-value"
+    aliases = ("loglog", "maximum_extreme_value", "gumbel")
+    effect_name = "log reverse-time hazard-ratio"
+    exp_effect_name = "reverse-time hazard ratio"
+
+    _mirror = MinimumExtremeValue()
+
+    def _log_cdf(self, z: Tensor) -> Tensor:
+        return self._mirror._log_sf(-z)
+
+    def _log_sf(self, z: Tensor) -> Tensor:
+        return self._mirror._log_cdf(-z)
+
+    def _log_pdf(self, z: Tensor) -> Tensor:
+        return self._mirror._log_pdf(-z)
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return -torch.log(-torch.log(p))
+
+    def _from_log(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+        return -self._mirror._from_log(log_sf, log_cdf)
+
+    def _dlog_pdf(self, z: Tensor) -> Tensor:
+        return -self._mirror._dlog_pdf(-z)
+
+    def _d2log_pdf(self, z: Tensor) -> Tensor:
+        return self._mirror._d2log_pdf(-z)
+
+    def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+        return self._mirror._log_interval(-hi, -lo, log_gap)

@@ -1,0 +1,90 @@
+"""The logistic latent distribution: shifts are log odds-ratios."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from deeptram._numerics import log1mexp_of_log
+from deeptram.latent.base import Latent
+
+
+class Logistic(Latent):
+    r"""Standard logistic distribution, :math:`F_Z(z) = 1 / (1 + e^{-z})`.
+
+    The interval probability needs no difference of distribution functions:
+    :math:`\log(F(b) - F(a)) = \log\sigma(b) + \log\sigma(-a) + \log(1 - e^{-(b-a)})`.
+
+    Examples
+    --------
+    >>> Logistic().log_sf(40.0)
+    np.float64(-40.0)
+    """
+
+    name = "logistic"
+    aliases = ("logit",)
+    effect_name = "log odds-ratio"
+    exp_effect_name = "odds ratio"
+
+    def _log_cdf(self, z: Tensor) -> Tensor:
+        return logsigmoid(z)
+
+    def _log_sf(self, z: Tensor) -> Tensor:
+        return logsigmoid(-z)
+
+    def _log_pdf(self, z: Tensor) -> Tensor:
+        return logsigmoid(z) + logsigmoid(-z)
+
+    def _icdf(self, p: Tensor) -> Tensor:
+        return torch.log(p) - torch.log1p(-p)
+
+    def _from_log(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+        return log_cdf - log_sf
+
+    def _dlog_pdf(self, z: Tensor) -> Tensor:
+        return -torch.tanh(z / 2)
+
+    def _d2log_pdf(self, z: Tensor) -> Tensor:
+        return -2 * torch.sigmoid(z) * torch.sigmoid(-z)
+
+    def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+        return logsigmoid(hi) + logsigmoid(-lo) + log1mexp_of_log(log_gap)
+
+    def log_pdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log f(z) with its first and second derivative, from one exponential."""
+        upper, lower, log_upper = _sigmoids(z)
+        return 2 * log_upper - z, lower - upper, -2 * upper * lower
+
+    def log_cdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log F(z) with its first and second derivative, from one exponential."""
+        upper, lower, log_upper = _sigmoids(z)
+        return log_upper, lower, -upper * lower
+
+    def log_sf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log(1 - F(z)) with its first and second derivative, from one exponential."""
+        upper, lower, log_upper = _sigmoids(z)
+        return log_upper - z, -upper, -upper * lower
+
+    def log_interval_derivatives(
+        self, lo: Tensor, hi: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Return log(F(hi) - F(lo)) and its derivatives; see the base class."""
+        up_lo, down_lo, log_up_lo = _sigmoids(lo)
+        up_hi, down_hi, log_up_hi = _sigmoids(hi)
+        gap = hi - lo
+        inverse = 1 / torch.expm1(gap)
+        value = log_up_hi + log_up_lo - lo + log1mexp_of_log(torch.log(gap))
+        return (
+            value,
+            -up_lo - inverse,
+            down_hi + inverse,
+            up_lo * down_lo,
+            up_hi * down_hi,
+            inverse * (1 + inverse),
+        )
+
+
+def _sigmoids(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return sigma(z), sigma(-z) and log sigma(z), each to full relative accuracy."""
+    return torch.sigmoid(z), torch.sigmoid(-z), logsigmoid(z)

@@ -1,0 +1,196 @@
+"""The fitted side of an outcome: its kind, its levels or basis, and how to read y."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeptram import bases
+from deeptram._validation import check_choice, check_integer
+from deeptram.bases import Basis, Bernstein, Cutpoints, Linear, LogLinear
+from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.responses import (
+    DiscreteResponse,
+    Observations,
+    Surv,
+    encode_continuous,
+    encode_count,
+    encode_survival,
+)
+
+OUTCOMES = ("binary", "ordinal", "nominal", "continuous", "count", "survival")
+DISCRETE = ("binary", "ordinal", "nominal")
+BASES = ("bernstein", "linear", "log-linear")
+
+
+@dataclass(frozen=True)
+class OutcomeSettings:
+    """What the user said about the outcome; the arguments of ``Tram`` that concern y."""
+
+    kind: str
+    basis: str | None = None
+    order: int = 6
+    support: tuple[float, float] | None = None
+    log_first: bool = False
+    levels: Sequence[Any] | None = None
+    fixed_slope: float | None = None
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An outcome read: class codes, or observations on the line."""
+
+    codes: NDArray[np.int64] | None = None
+    observations: Observations | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        if self.codes is not None:
+            return len(self.codes)
+        return 0 if self.observations is None else len(self.observations)
+
+    def take(self, rows: Any) -> Encoded:
+        """Return some of the rows."""
+        if self.codes is not None:
+            return Encoded(codes=self.codes[rows])
+        return Encoded(observations=None if self.observations is None else self.observations.take(rows))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A fitted outcome.
+
+    Attributes
+    ----------
+    kind : str
+        One of ``OUTCOMES``.
+    basis : Basis
+        Basis of h: cutpoints for classes (for nominal outcomes only their
+        number matters), Bernstein or a line otherwise.
+    response : DiscreteResponse or None
+        The levels, for classes.
+    log_first : bool
+        Whether a count's h is a function of log(y + 1).
+
+    Examples
+    --------
+    >>> outcome, encoded = Outcome.fit(OutcomeSettings("ordinal"), ["low", "high", "low"])
+    >>> outcome.levels, encoded.codes
+    (('high', 'low'), array([1, 0, 1]))
+    """
+
+    kind: str
+    basis: Basis
+    response: DiscreteResponse | None = None
+    log_first: bool = False
+
+    @property
+    def levels(self) -> tuple[Any, ...] | None:
+        """The ordered levels of a discrete outcome."""
+        return None if self.response is None else self.response.levels
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the outcome is one of finitely many classes."""
+        return self.response is not None
+
+    @classmethod
+    def fit(cls, settings: OutcomeSettings, y: Any) -> tuple[Outcome, Encoded]:
+        """Learn levels or support from y, and return y encoded as well."""
+        kind = check_choice(settings.kind, OUTCOMES, "outcome")
+        if y is None:
+            raise InvalidInputError(
+                "a transformation model requires y to be passed, but the target y is None: call fit(X, y)."
+            )
+        if isinstance(y, Surv) and kind not in ("survival", "continuous"):
+            raise InvalidInputError(
+                f"a censored response needs outcome='survival' or 'continuous', got outcome={kind!r}; change it"
+            )
+        if kind in DISCRETE:
+            if settings.basis is not None:
+                raise UnsupportedError(
+                    f"outcome={kind!r} has cutpoints, not a basis, got basis={settings.basis!r}; leave it out"
+                )
+            response, codes = DiscreteResponse.infer_and_encode(y, settings.levels, kind)
+            return cls(kind, Cutpoints(response.n_levels), response), Encoded(codes=codes)
+        observations = _observations(kind, settings.log_first, y)
+        if len(observations) == 0:
+            raise InvalidInputError("y must hold at least one row, got 0 sample(s); pass data to fit on")
+        basis = _make_basis(settings, observations)
+        return cls(kind, basis, None, settings.log_first), Encoded(observations=observations)
+
+    def encode(self, y: Any) -> Encoded:
+        """Read outcomes of new data."""
+        if self.response is not None:
+            return Encoded(codes=self.response.encode(y))
+        return Encoded(observations=_observations(self.kind, self.log_first, y))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcome as JSON-able values."""
+        return {
+            "kind": self.kind,
+            "basis": self.basis.to_dict(),
+            "levels": None if self.levels is None else list(self.levels),
+            "log_first": self.log_first,
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Outcome:
+        """Rebuild an outcome from ``to_dict``."""
+        levels = state["levels"]
+        return cls(
+            kind=check_choice(state["kind"], OUTCOMES, "outcome"),
+            basis=bases.from_dict(state["basis"]),
+            response=None if levels is None else DiscreteResponse(tuple(levels)),
+            log_first=bool(state["log_first"]),
+        )
+
+
+def _observations(kind: str, log_first: bool, y: Any) -> Observations:
+    if kind == "count":
+        return encode_count(y, log_first)
+    return encode_survival(y) if kind == "survival" else encode_continuous(y)
+
+
+def _make_basis(settings: OutcomeSettings, observations: Observations) -> Basis:
+    name = check_choice(settings.basis or "bernstein", BASES, "basis")
+    positive = name == "log-linear" or settings.log_first
+    if positive:
+        _check_positive(observations)
+    if name == "linear":
+        return Linear()
+    if name == "log-linear":
+        return LogLinear(settings.fixed_slope)
+    order = check_integer(settings.order, "order", 1)
+    support = _default_support(settings, observations) if settings.support is None else settings.support
+    return Bernstein(order, (float(support[0]), float(support[1])), settings.log_first)
+
+
+def _check_positive(observations: Observations) -> None:
+    finite = np.isfinite(observations.upper)
+    if (observations.upper[finite] <= 0).any():
+        raise InvalidInputError(
+            f"a basis in log y needs positive outcomes, got {observations.upper[finite].min():g}; "
+            "use log_first=False with a Bernstein or linear basis"
+        )
+
+
+def _default_support(settings: OutcomeSettings, observations: Observations) -> tuple[float, float]:
+    """Return the range of the observed, uncensored response (of all finite ends where none is exact)."""
+    lower, upper = observations.lower, observations.upper
+    exact = lower == upper
+    values = lower[exact] if exact.any() else np.concatenate([lower, upper])
+    values = values[np.isfinite(values)]
+    if settings.log_first:
+        values = values[values > 0]
+    if len(values) == 0 or values.min() == values.max():
+        shown = f"only the value {values[0]:g}" if len(values) else "no finite value"
+        raise InvalidInputError(
+            f"the outcome must take at least two different values to fit a distribution, got {shown}; "
+            "check y, or pass support=(lower, upper)"
+        )
+    return float(values.min()), float(values.max())

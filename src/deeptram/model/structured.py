@@ -1,0 +1,65 @@
+"""A fitted model without networks: parameters and encodings, nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeptram.latent import Latent
+from deeptram.model.design import Design, Matrices
+from deeptram.model.outcome import Outcome
+from deeptram.predictive.parameters import RowParameters
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StructuredModel:
+    r"""h(y | x) with :math:`\vartheta(x)`, :math:`x'\beta` and :math:`z'\gamma` all linear.
+
+    Attributes
+    ----------
+    outcome, latent, design : Outcome, Latent, Design
+        The kind of outcome, F_Z, and how X is encoded.
+    theta : ndarray, shape (blocks, d)
+        Baselines: one row per stratum, then one per varying column.
+    beta : ndarray, shape (p,) (nominal: (p, K - 1))
+        Finite linear shift (aliased columns 0; separated ones at a large finite value).
+    gamma : ndarray, shape (q,)
+        Scale coefficients.
+    """
+
+    outcome: Outcome
+    latent: Latent
+    design: Design
+    theta: Array
+    beta: Array
+    gamma: Array
+
+    def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
+        """Return baseline, shift and log scale of each row."""
+        theta = self._theta_rows(matrices)
+        if self.outcome.kind == "nominal":
+            return RowParameters(theta=theta + matrices.x @ self.beta, shift=np.zeros(len(matrices.x)))
+        log_scale = None if matrices.scale is None else matrices.scale @ self.gamma / 2
+        return RowParameters(theta=theta, shift=matrices.x @ self.beta, log_scale=log_scale)
+
+    def _theta_rows(self, matrices: Matrices) -> Array:
+        strata = self.design.n_strata
+        rows = self.theta[:1] if matrices.strata is None else self.theta[:strata][matrices.strata]
+        if matrices.varying is not None:
+            rows = rows + matrices.varying @ self.theta[strata:]
+        return rows
+
+    def contributions(self, matrices: Matrices) -> dict[str, Array]:
+        """Return the linear shift's part of each column and the log scale, as arrays of n rows."""
+        parts = {
+            name: -matrices.x[:, j] * self.beta[j] if self.beta.ndim == 1 else matrices.x[:, [j]] * self.beta[j]
+            for j, name in enumerate(self.design.names)
+        }
+        if matrices.scale is not None:
+            parts["log scale"] = matrices.scale @ self.gamma / 2
+        return parts

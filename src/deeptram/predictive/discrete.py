@@ -1,0 +1,301 @@
+"""Predictive distributions on a finite ordered set of levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from deeptram import latent as latents
+from deeptram._arrays import as_numpy, as_tensor
+from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.latent import Latent
+from deeptram.predictive.base import Predictive
+from deeptram.responses.discrete import DiscreteResponse
+
+_NARROW = 1e-6
+
+
+class DiscretePredictive(Predictive):
+    r"""n distributions on K ordered levels, held on the log scale.
+
+    Natively either transformation values :math:`h_k = F_Z^{-1}(P(Y \le y_k))`
+    with the logs of their gaps, or log-CDF, log-survivor and log-probabilities.
+    The other form is derived when asked for; nothing passes through a plain
+    probability on the way, so h = 700 is as good as h = 1.
+
+    Build it with ``from_h``, ``from_log_pmf`` or ``from_logs`` (which trust
+    their input) or, for foreign numbers, ``Predictive.from_*`` (which check it).
+
+    Examples
+    --------
+    >>> pred = DiscretePredictive.from_h(np.array([[-1.0, 700.0]]), levels=("a", "b", "c"))
+    >>> pred.pmf().round(3)
+    array([[0.269, 0.731, 0.   ]])
+    >>> pred.log_prob(["c"])
+    array([-700.])
+    """
+
+    levels: tuple[Any, ...]
+
+    def __init__(
+        self,
+        *,
+        levels: tuple[Any, ...],
+        latent: Latent | None,
+        numpy: bool,
+        h: Tensor | None = None,
+        log_gaps: Tensor | None = None,
+        log_cdf: Tensor | None = None,
+        log_sf: Tensor | None = None,
+        log_pmf: Tensor | None = None,
+    ) -> None:
+        self.levels = levels
+        self.latent = latent
+        self._numpy = numpy
+        self._h, self._log_gaps = h, log_gaps
+        self._log_cdf, self._log_sf, self._log_pmf = log_cdf, log_sf, log_pmf
+
+    @classmethod
+    def from_h(
+        cls,
+        h: Any,
+        log_gaps: Any = None,
+        *,
+        levels: tuple[Any, ...] | None = None,
+        latent: str | Latent = "logistic",
+    ) -> DiscretePredictive:
+        """Build from transformation values (n, K-1) and, where known, the logs of their gaps (n, K-2)."""
+        numpy = not isinstance(h, Tensor)
+        h = as_tensor(h)
+        gaps = None if log_gaps is None else as_tensor(log_gaps)
+        levels = tuple(range(h.shape[-1] + 1)) if levels is None else levels
+        return cls(levels=levels, latent=latents.get(latent), numpy=numpy, h=h, log_gaps=gaps)
+
+    @classmethod
+    def from_log_pmf(
+        cls, log_pmf: Any, *, levels: tuple[Any, ...] | None = None, latent: Latent | None = None
+    ) -> DiscretePredictive:
+        """Build from log-probabilities (n, K); both tails are accumulated from their own end."""
+        numpy = not isinstance(log_pmf, Tensor)
+        log_pmf = as_tensor(log_pmf)
+        log_cdf = torch.logcumsumexp(log_pmf, dim=-1)[..., :-1]
+        log_sf = torch.logcumsumexp(log_pmf.flip(-1), dim=-1).flip(-1)[..., 1:]
+        levels = tuple(range(log_pmf.shape[-1])) if levels is None else levels
+        return cls(
+            levels=levels, latent=latent, numpy=numpy, log_cdf=log_cdf, log_sf=log_sf, log_pmf=log_pmf
+        )
+
+    @classmethod
+    def from_logs(
+        cls,
+        log_cdf: Any,
+        log_sf: Any,
+        log_pmf: Any,
+        *,
+        levels: tuple[Any, ...] | None = None,
+        latent: Latent | None = None,
+    ) -> DiscretePredictive:
+        """Build from log F and log(1 - F) at the first K-1 levels and log-probabilities (n, K)."""
+        numpy = not isinstance(log_pmf, Tensor)
+        logs = [as_tensor(x) for x in (log_cdf, log_sf, log_pmf)]
+        levels = tuple(range(logs[2].shape[-1])) if levels is None else levels
+        return cls(
+            levels=levels, latent=latent, numpy=numpy, log_cdf=logs[0], log_sf=logs[1], log_pmf=logs[2]
+        )
+
+    # -- tensors for pools and scores ---------------------------------------------------------
+
+    @property
+    def has_trafo(self) -> bool:
+        """Whether h is held natively (then pools work on it, not on the CDF)."""
+        return self._h is not None
+
+    @property
+    def _own_latent(self) -> Latent:
+        return self.latent if self.latent is not None else latents.get("logistic")
+
+    def log_cdf_t(self) -> Tensor:
+        """Return log P(Y <= y_k), k < K, shape (n, K-1)."""
+        if self._log_cdf is None:
+            self._log_cdf = self._own_latent._log_cdf(self._native())
+        return self._log_cdf
+
+    def log_sf_t(self) -> Tensor:
+        """Return log P(Y > y_k), k < K, shape (n, K-1)."""
+        if self._log_sf is None:
+            self._log_sf = self._own_latent._log_sf(self._native())
+        return self._log_sf
+
+    def log_pmf_t(self) -> Tensor:
+        """Return log P(Y = y_k), shape (n, K)."""
+        if self._log_pmf is None:
+            h = self._native()
+            inner = self._own_latent.log_interval(h[..., :-1], h[..., 1:], self._log_gaps)
+            self._log_pmf = torch.cat([self.log_cdf_t()[..., :1], inner, self.log_sf_t()[..., -1:]], dim=-1)
+        return self._log_pmf
+
+    def trafo_t(self, latent: Latent | None = None) -> Tensor:
+        """Return h on the scale of ``latent`` (default: the native one), shape (n, K-1)."""
+        latent = self._own_latent if latent is None else latent
+        if self._h is not None and latent == self._own_latent:
+            return self._h
+        return latent.from_log(self.log_cdf_t(), self.log_sf_t())
+
+    def log_gaps_t(self, latent: Latent | None = None) -> Tensor:
+        """Return log(h_k - h_{k-1}), shape (n, K-2), without cancellation where probabilities are tiny."""
+        latent = self._own_latent if latent is None else latent
+        if self._log_gaps is not None and latent == self._own_latent:
+            return self._log_gaps
+        h = self.trafo_t(latent)
+        lower, upper = h[..., :-1], h[..., 1:]
+        same_end = torch.isinf(lower) & (lower == upper)
+        difference = torch.where(same_end, torch.zeros_like(lower), upper - lower)
+        log_gaps = torch.log(difference)
+        if self._h is not None and latent == self._own_latent:
+            return log_gaps
+        middle = torch.where(torch.isinf(lower) | torch.isinf(upper), torch.zeros_like(lower), (lower + upper) / 2)
+        narrow = (difference < _NARROW * (1 + middle.abs())) & ~same_end
+        thin = self.log_pmf_t()[..., 1:-1] - latent._log_pdf(middle)
+        return torch.where(narrow, thin, log_gaps)
+
+    def encode(self, y: Any) -> Tensor:
+        """Return the positions 0..K-1 of outcomes among ``levels``; unknown ones are refused."""
+        codes = torch.as_tensor(np.asarray(DiscreteResponse(self.levels).encode(y)))
+        if codes.shape != (len(self),):
+            raise InvalidInputError(
+                f"y must have one value per row; got {codes.shape[0]} values for {len(self)} rows: "
+                "pass the outcomes that belong to these predictions."
+            )
+        return codes
+
+    def log_prob_of_codes_t(self, codes: Tensor) -> Tensor:
+        """Return log P(Y = y_code) of each row, shape (n,)."""
+        return self.log_pmf_t().gather(-1, codes.unsqueeze(-1)).squeeze(-1)
+
+    # -- the public distribution ----------------------------------------------------------------
+
+    def __len__(self) -> int:
+        """Return the number of rows n."""
+        return int(self._any().shape[0])
+
+    def __getitem__(self, rows: Any) -> DiscretePredictive:
+        """Return the distributions of some rows."""
+        index = torch.as_tensor(np.atleast_1d(np.arange(len(self))[as_index(rows)]))
+        parts = {
+            name: None if value is None else value[index]
+            for name, value in (
+                ("h", self._h),
+                ("log_gaps", self._log_gaps),
+                ("log_cdf", self._log_cdf),
+                ("log_sf", self._log_sf),
+                ("log_pmf", self._log_pmf),
+            )
+        }
+        return DiscretePredictive(levels=self.levels, latent=self.latent, numpy=self._numpy, **parts)
+
+    def cdf(self, y: Any = None) -> Any:
+        """Return P(Y <= y): (n, K), last column exactly 1, without ``y``; (n,) with it."""
+        inner = torch.exp(self.log_cdf_t())
+        full = torch.cat([inner, torch.ones_like(inner[:, :1])], dim=1)
+        return self._out(full if y is None else self._pick(full, y))
+
+    def sf(self, y: Any = None) -> Any:
+        """Return P(Y > y): (n, K), last column exactly 0, without ``y``; (n,) with it."""
+        inner = torch.exp(self.log_sf_t())
+        full = torch.cat([inner, torch.zeros_like(inner[:, :1])], dim=1)
+        return self._out(full if y is None else self._pick(full, y))
+
+    def pmf(self, y: Any = None) -> Any:
+        """Return P(Y = y): (n, K) without ``y``; (n,) with it."""
+        full = torch.exp(self.log_pmf_t())
+        return self._out(full if y is None else self._pick(full, y))
+
+    def log_prob(self, y: Any) -> Any:
+        """Return log P(Y = y) of each row's outcome, shape (n,)."""
+        return self._out(self.log_prob_of_codes_t(self._codes(y)))
+
+    def trafo(self, y: Any = None) -> Any:
+        """Return h: (n, K-1) without ``y``; (n,) with it (infinite at the last level)."""
+        h = self.trafo_t()
+        if y is None:
+            return self._out(h)
+        full = torch.cat([h, torch.full_like(h[:, :1], torch.inf)], dim=1)
+        return self._out(self._pick(full, y))
+
+    def quantile(self, q: Any) -> Any:
+        """Return the smallest level with CDF >= q: labels of shape (n,) or (n, Q)."""
+        probability = as_tensor(q, torch.float64)
+        if not bool(((probability >= 0) & (probability <= 1)).all()):
+            raise InvalidInputError(f"q must lie between 0 and 1; got {q!r}: pass probabilities.")
+        cdf = torch.exp(self.log_cdf_t()).to(torch.float64)
+        codes = (cdf.unsqueeze(-1) < probability.reshape(1, 1, -1)).sum(dim=1)
+        return self._labels(codes if probability.ndim else codes[:, 0])
+
+    def mean(self) -> Any:
+        """Return the expectation over numeric levels, shape (n,)."""
+        values = np.asarray(self.levels)
+        if not np.issubdtype(values.dtype, np.number):
+            raise UnsupportedError(
+                f"mean needs numeric levels; got {list(self.levels)[:3]}...: use mode() or median()."
+            )
+        return self._out(torch.exp(self.log_pmf_t()) @ torch.as_tensor(values).to(self._any().dtype))
+
+    def mode(self) -> Any:
+        """Return the most likely level of each row (the first of equals), shape (n,)."""
+        return self._labels(self.log_pmf_t().argmax(dim=-1))
+
+    def crps(self, y: Any) -> Any:
+        r"""Return :math:`\sum_{k<K} (F_k - 1(y \le y_k))^2`, the RPS without its factor 1/(K-1)."""
+        below = torch.arange(len(self.levels) - 1) >= self._codes(y).unsqueeze(-1)
+        error = torch.where(below, torch.exp(self.log_sf_t()), torch.exp(self.log_cdf_t()))
+        return self._out((error**2).sum(dim=-1))
+
+    def hazard(self, t: Any) -> Any:
+        """Return P(Y = t | Y >= t), shape (n,)."""
+        codes = self._codes(t)
+        start = torch.zeros_like(self._any()[:, :1])
+        at_risk = torch.cat([start, self.log_sf_t()], dim=1).gather(1, codes.unsqueeze(1)).squeeze(1)
+        return self._out(torch.exp(self.log_prob_of_codes_t(codes) - at_risk))
+
+    def cdf_grid(self, grid: ArrayLike) -> Any:
+        """Return P(Y <= g) for every level g in ``grid``, shape (n, len(grid))."""
+        codes = np.asarray(DiscreteResponse(self.levels).encode(grid))
+        return self.cdf()[:, codes]
+
+    def sample(self, size: int = 1, random_state: Any = None) -> Any:
+        """Draw ``size`` levels per row, shape (n, size)."""
+        uniform = np.random.default_rng(random_state).random((len(self), size))
+        cdf = np.exp(as_numpy(self.log_cdf_t()))
+        codes = (cdf[:, None, :] < uniform[:, :, None]).sum(axis=2)
+        return np.asarray(self.levels)[codes]
+
+    # -- helpers ----------------------------------------------------------------------------------
+
+    def _native(self) -> Tensor:
+        if self._h is None:
+            raise UnsupportedError("this distribution holds neither h nor log-probabilities; use from_h or from_logs.")
+        return self._h
+
+    def _any(self) -> Tensor:
+        return self._native() if self._log_pmf is None else self._log_pmf
+
+    def _codes(self, y: Any) -> Tensor:
+        if np.ndim(y) == 0:
+            code = int(DiscreteResponse(self.levels).encode([y])[0])
+            return torch.full((len(self),), code)
+        return self.encode(y)
+
+    def _pick(self, full: Tensor, y: Any) -> Tensor:
+        return full.gather(1, self._codes(y).unsqueeze(1)).squeeze(1)
+
+    def _labels(self, codes: Tensor) -> Any:
+        return np.asarray(self.levels)[as_numpy(codes)]
+
+
+def as_index(rows: Any) -> Any:
+    """Return an index NumPy understands (tensors become arrays)."""
+    return as_numpy(rows) if isinstance(rows, Tensor) else rows

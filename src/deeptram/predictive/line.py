@@ -1,0 +1,311 @@
+"""Predictive distributions on the real line: continuous and survival outcomes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from deeptram import latent as latents
+from deeptram._numerics import logdiffexp
+from deeptram._validation import first_rows
+from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.latent import Latent
+from deeptram.predictive import functionals
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.roots import FAR, coordinate, solve_increasing
+from deeptram.predictive.rows import grid_values, probabilities, row_values, uniforms
+from deeptram.responses.observations import Observations
+from deeptram.responses.surv import Surv
+
+_POLISHING_STEPS = 2
+
+
+class LinePredictive(Predictive):
+    r"""n distributions on the real line, or on a part of it.
+
+    Implementing one:
+
+    - Set ``latent`` (or None) and ``_numpy``; implement ``__len__`` and ``__getitem__``.
+    - Implement ``log_cdf_t``, ``log_sf_t`` and ``log_pdf_t`` on tensors y of
+      shape (n, G) or, for a common grid, (1, G); each returns (n, G). They
+      must accept every real y and both infinities.
+    - Override ``support_t`` if the sample space is bounded, ``knots_t`` if the
+      density has kinks, and whatever has a closed form.
+    - If :math:`h = F_Z^{-1}(F)` is known itself, inherit from
+      ``TrafoPredictive`` instead.
+
+    Survival: the survivor function is ``sf``/``survivor``, and the hazard is
+    computed on the log scale, so it is finite where the survivor underflows.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> from deeptram.predictive import Predictive
+    >>> pred = Predictive.from_scipy(scipy.stats.norm([0.0, 10.0], 2.0))
+    >>> pred.cdf(0.0).round(4)
+    array([0.5, 0. ])
+    >>> pred.quantile([0.5, 0.9]).round(3)
+    array([[ 0.   ,  2.563],
+           [10.   , 12.563]])
+    """
+
+    levels = None
+    has_trafo: ClassVar[bool] = False
+    dtype: torch.dtype = torch.float64
+
+    # -- to implement: tensors in, tensors out ------------------------------------------------
+
+    @abstractmethod
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        """Return log F(y), shape (n, G), for y of shape (n, G) or (1, G)."""
+
+    @abstractmethod
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        """Return log(1 - F(y)), shape (n, G)."""
+
+    @abstractmethod
+    def log_pdf_t(self, y: Tensor) -> Tensor:
+        """Return log f(y), shape (n, G); minus infinity outside the sample space."""
+
+    # -- may be overridden --------------------------------------------------------------------
+
+    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log F(y) and log(1 - F(y)) together."""
+        return self.log_cdf_t(y), self.log_sf_t(y)
+
+    def support_t(self) -> tuple[Tensor, Tensor]:
+        """Return lower and upper end of the sample space, each (1, 1) or (n, 1)."""
+        end = torch.full((1, 1), torch.inf, dtype=self.dtype)
+        return -end, end
+
+    def knots_t(self) -> Tensor | None:
+        """Return points where F is not smooth, (1, m) or (n, m), or None; quadrature is split there."""
+        return None
+
+    def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        r"""Return :math:`h(y) = F_Z^{-1}(F(y))` on the scale of ``latent`` (default: the native one)."""
+        latent = self._own_latent if latent is None else latent
+        return latent._from_log(*self.log_tails_t(y))
+
+    def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        r"""Return :math:`\log h'(y) = \log f(y) - \log f_Z(h(y))` on the scale of ``latent``."""
+        latent = self._own_latent if latent is None else latent
+        return self.log_pdf_t(y) - latent._log_pdf(self.trafo_t(y, latent))
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return log(F(upper) - F(lower)) from whichever tail is accurate, shape (n, G)."""
+        low_cdf, low_sf = self.log_tails_t(lower)
+        high_cdf, high_sf = self.log_tails_t(upper)
+        right = low_cdf > low_sf
+        a, b = torch.where(right, low_sf, high_cdf), torch.where(right, high_sf, low_cdf)
+        nothing = a == b  # also where both are minus infinity
+        safe = torch.where(nothing, torch.zeros_like(a), a)
+        value = logdiffexp(safe, torch.where(nothing, torch.full_like(b, -1.0), b))
+        return torch.where(nothing, torch.full_like(a, -torch.inf), value)
+
+    def log_hazard_t(self, y: Tensor) -> Tensor:
+        """Return log f(y) - log(1 - F(y)), shape (n, G)."""
+        return self.log_pdf_t(y) - self.log_sf_t(y)
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        """Return quantiles, shape (n, G), of probabilities q of shape (G,), (1, G) or (n, G).
+
+        Solves trafo(y) = F_Z^-1(q) by Newton's method inside a bracket that
+        covers all floats; q = 0 and 1 give the ends of the sample space. The
+        result carries gradients by the implicit function theorem.
+        """
+        q = torch.atleast_2d(q)
+        latent, size = self._own_latent, (len(self), q.shape[1])
+        with torch.no_grad():
+            lower, upper = self.support_t()
+            target = latent._icdf(q).expand(size)
+            inner = torch.isfinite(target)
+            goal = torch.where(inner, target, torch.zeros_like(target))
+            noise = 8 * torch.finfo(self.dtype).eps * (1 + goal.abs())
+
+            def residual(u: Tensor) -> tuple[Tensor, Tensor]:
+                y, dy, _ = coordinate(u, lower, upper)
+                return self.trafo_t(y, latent) - goal, torch.exp(self.log_slope_t(y, latent)) * dy
+
+            far = torch.full(size, FAR, dtype=self.dtype)
+            u = solve_increasing(residual, -far, far, torch.zeros_like(far), noise)
+            y = self._polish(coordinate(u, lower, upper)[0], goal)
+            y = torch.minimum(torch.maximum(y, lower), upper)
+            y = torch.where(torch.isneginf(target), lower, torch.where(torch.isposinf(target), upper, y))
+        return self._with_gradient(y, goal)
+
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        """Return quantiles to a few digits, (n, G), for use as break points."""
+        with torch.no_grad():
+            return self.quantile_t(q)
+
+    def mean_t(self) -> Tensor:
+        r"""Return :math:`c + \int_c^\infty (1 - F) - \int_{-\infty}^c F`, shape (n,)."""
+        return functionals.mean(self)
+
+    def crps_t(self, y: Tensor) -> Tensor:
+        r"""Return :math:`\int (F(t) - 1(y \le t))^2 dt`, shape (n,), for y of shape (n, 1)."""
+        return functionals.crps(self, y)
+
+    def mode_t(self) -> Tensor:
+        """Return the point of highest density, shape (n,)."""
+        return functionals.mode(self)
+
+    # -- the public distribution --------------------------------------------------------------
+
+    def cdf(self, y: Any = None) -> Any:
+        """Return P(Y <= y), shape (n,); y is a number or one value per row."""
+        return self._out(torch.exp(self.log_cdf_t(self._rows(y)))[:, 0])
+
+    def sf(self, y: Any = None) -> Any:
+        """Return P(Y > y), accurate in the upper tail, shape (n,)."""
+        return self._out(torch.exp(self.log_sf_t(self._rows(y)))[:, 0])
+
+    def pdf(self, y: Any) -> Any:
+        """Return the density at y, shape (n,)."""
+        return self._out(torch.exp(self.log_pdf_t(self._rows(y)))[:, 0])
+
+    def log_prob(self, y: Any) -> Any:
+        """Return the log-likelihood of each row's outcome, shape (n,).
+
+        Parameters
+        ----------
+        y : numbers, Surv or Observations
+            Numbers count as exact (log-density). Right, left and interval
+            censored rows give the log-probability of what is known; left
+            truncation subtracts log P(Y > entry).
+        """
+        seen = y.observations if isinstance(y, Surv) else y
+        if isinstance(seen, Observations):
+            return self._out(self.log_prob_of_observations_t(seen))
+        return self._out(self.log_pdf_t(self._rows(y))[:, 0])
+
+    def trafo(self, y: Any = None) -> Any:
+        r"""Return :math:`F_Z^{-1}(F(y))` on the scale of ``latent`` (logistic if None), shape (n,)."""
+        return self._out(self.trafo_t(self._rows(y))[:, 0])
+
+    def quantile(self, q: Any) -> Any:
+        """Return quantiles: scalar q gives (n,), a vector of length Q gives (n, Q).
+
+        A probability that F does not reach (a transformation with a flat tail)
+        gives plus or minus infinity.
+        """
+        probability = probabilities(q, self.dtype)
+        value = self.quantile_t(probability.reshape(1, -1))
+        return self._out(value if probability.ndim else value[:, 0])
+
+    def hazard(self, t: Any) -> Any:
+        """Return the hazard f(t) / P(Y > t), shape (n,)."""
+        return self._out(torch.exp(self.log_hazard_t(self._rows(t, "t")))[:, 0])
+
+    def cumhazard(self, t: Any) -> Any:
+        """Return the cumulative hazard -log P(Y > t), shape (n,)."""
+        return self._out(-self.log_sf_t(self._rows(t, "t"))[:, 0])
+
+    def mean(self) -> Any:
+        """Return the expectation of each row; infinite where the tail is too heavy for one."""
+        return self._out(self.mean_t())
+
+    def mode(self) -> Any:
+        """Return the point of highest density of each row."""
+        return self._out(self.mode_t())
+
+    def crps(self, y: Any) -> Any:
+        r"""Return :math:`\int (F(t) - 1(y \le t))^2 dt` of each row; y must not be censored."""
+        return self._out(self.crps_t(self._exact(y).expand(len(self), 1)))
+
+    def cdf_grid(self, grid: ArrayLike) -> Any:
+        """Return P(Y <= g) for every g of a common grid, shape (n, len(grid))."""
+        return self._out(torch.exp(self.log_cdf_t(grid_values(grid, self.dtype))))
+
+    def sf_grid(self, grid: ArrayLike) -> Any:
+        """Return P(Y > g) for every g of a common grid, shape (n, len(grid))."""
+        return self._out(torch.exp(self.log_sf_t(grid_values(grid, self.dtype))))
+
+    def pdf_grid(self, grid: ArrayLike) -> Any:
+        """Return the density at every g of a common grid, shape (n, len(grid))."""
+        return self._out(torch.exp(self.log_pdf_t(grid_values(grid, self.dtype))))
+
+    def trafo_grid(self, grid: ArrayLike) -> Any:
+        """Return the transformation at every g of a common grid, shape (n, len(grid))."""
+        return self._out(self.trafo_t(grid_values(grid, self.dtype)))
+
+    def hazard_grid(self, grid: ArrayLike) -> Any:
+        """Return the hazard at every g of a common grid, shape (n, len(grid))."""
+        return self._out(torch.exp(self.log_hazard_t(grid_values(grid, self.dtype))))
+
+    def sample(self, size: int = 1, random_state: Any = None) -> Any:
+        """Draw ``size`` outcomes per row by inversion, shape (n, size)."""
+        return self._out(self.quantile_t(uniforms((len(self), size), random_state, self.dtype)))
+
+    def log_prob_of_observations_t(self, seen: Observations) -> Tensor:
+        """Return the log-likelihood contributions of exact, censored and truncated rows, shape (n,)."""
+        if len(seen) != len(self):
+            raise InvalidInputError(
+                f"y must have one value per row, got {len(seen)} for {len(self)} rows; "
+                "pass the outcomes that belong to these predictions"
+            )
+        lower, upper = (torch.as_tensor(end, dtype=self.dtype).unsqueeze(1) for end in (seen.lower, seen.upper))
+        exact = (lower == upper)[:, 0]
+        if bool(exact.all()):
+            value = self.log_pdf_t(lower)[:, 0]
+        elif not bool(exact.any()):
+            value = self.log_interval_t(lower, upper)[:, 0]
+        else:
+            known, rest = torch.nonzero(exact)[:, 0], torch.nonzero(~exact)[:, 0]
+            parts = [self[known].log_pdf_t(lower[known]), self[rest].log_interval_t(lower[rest], upper[rest])]
+            value = torch.cat(parts)[torch.argsort(torch.cat([known, rest])), 0]
+        if seen.entry is None:
+            return value
+        entry = torch.as_tensor(seen.entry, dtype=self.dtype).unsqueeze(1)
+        return value - self.log_sf_t(entry)[:, 0]
+
+    def __getitem__(self, rows: Any) -> LinePredictive:
+        """Return the distributions of some rows (slice, integer array or mask)."""
+        raise NotImplementedError
+
+    # -- helpers ------------------------------------------------------------------------------
+
+    @property
+    def _own_latent(self) -> Latent:
+        return self.latent if self.latent is not None else latents.get("logistic")
+
+    def _rows(self, y: Any, name: str = "y") -> Tensor:
+        return row_values(y, len(self), self.dtype, name)
+
+    def _exact(self, y: Any) -> Tensor:
+        seen = y.observations if isinstance(y, Surv) else y
+        if not isinstance(seen, Observations):
+            return self._rows(y)
+        if not seen.exact.all():
+            raise UnsupportedError(
+                f"the CRPS needs exact outcomes, got censored ones in {first_rows(~seen.exact)}; "
+                "use log_prob, which knows censoring"
+            )
+        return self._rows(seen.lower)
+
+    def _polish(self, y: Tensor, target: Tensor) -> Tensor:
+        """Take Newton steps in y itself where they reduce the residual."""
+        residual = self.trafo_t(y) - target
+        for _ in range(_POLISHING_STEPS):
+            new = y - residual * torch.exp(-self.log_slope_t(y))
+            new_residual = self.trafo_t(torch.where(torch.isfinite(new), new, y)) - target
+            better = torch.isfinite(new) & (new_residual.abs() < residual.abs())
+            y, residual = torch.where(better, new, y), torch.where(better, new_residual, residual)
+        return y
+
+    def _with_gradient(self, y: Tensor, target: Tensor) -> Tensor:
+        """Attach dy = -dh / h'(y), the implicit derivative of the root of h(y) = target."""
+        if self._numpy or not torch.is_grad_enabled():
+            return y
+        lower, upper = self.support_t()
+        inner = torch.isfinite(y) & (y > lower) & (y < upper)
+        at = torch.where(inner, y, coordinate(torch.zeros_like(y), lower, upper)[0])
+        residual = self.trafo_t(at) - target
+        factor = torch.exp(-self.log_slope_t(at).detach())
+        step = (residual - residual.detach()) * torch.where(torch.isfinite(factor), factor, torch.zeros_like(factor))
+        return torch.where(inner, y - step, y)

@@ -1,0 +1,142 @@
+"""Vectorised inversion of increasing functions: Newton's method kept inside a bracket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Function = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+MAX_STEPS = 200
+# exp(709) and sinh(709) are the largest powers that stay finite.
+FAR = 709.0
+
+
+def solve_increasing(
+    function: Function, lower: Tensor, upper: Tensor, start: Tensor, noise: Tensor | float = 0.0
+) -> Tensor:
+    r"""Return the root of an increasing function for every element of a tensor.
+
+    A Newton step is taken where it stays in the bracket and halves the
+    residual, a bisection step elsewhere. The point with the smallest residual
+    is returned.
+
+    Parameters
+    ----------
+    function : callable
+        Maps x to (residual, slope), elementwise. Residuals may be infinite.
+    lower, upper : Tensor
+        Bracket; a root at or beyond an end is moved to that end.
+    start : Tensor
+        First guess inside the bracket.
+    noise : Tensor or float
+        Residuals up to this size are rounding error: stop there.
+
+    Examples
+    --------
+    >>> two = torch.tensor([2.0], dtype=torch.float64)
+    >>> solve_increasing(lambda x: (x**2 - 2, 2 * x), 0 * two, two, two)
+    tensor([1.4142], dtype=torch.float64)
+    """
+    eps = torch.finfo(start.dtype).eps
+    x, lo, hi, best = start, lower, upper, start
+    last = smallest = torch.full_like(x, torch.inf)
+    for _ in range(MAX_STEPS):
+        residual, slope = function(x)
+        size = residual.abs()
+        best, smallest = torch.where(size < smallest, x, best), torch.fmin(size, smallest)
+        lo = torch.where(residual <= 0, x, lo)
+        hi = torch.where(residual >= 0, x, hi)
+        newton = x - residual / slope
+        inside = (newton >= lo) & (newton <= hi) & (size <= 0.5 * last)
+        new = torch.where(inside, newton, lo + 0.5 * (hi - lo))
+        resolution = 2 * eps * torch.maximum(lo.abs(), hi.abs())
+        if bool(((size <= noise) | (new == x) | (hi - lo <= resolution)).all()):
+            break
+        x, last = new, size
+    # Where every residual was infinite (a jump, or a root beyond the bracket) the bracket has shrunk to it.
+    return torch.where(torch.isinf(smallest), x, best)
+
+
+def coordinate(u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Map the real line to a sample space: return y(u), dy/du and d log(dy/du)/du.
+
+    The whole line: :math:`y = \sinh u`; bounded below: :math:`y = l + e^u`;
+    above: :math:`y = r - e^{-u}`; on both sides: :math:`y = l + (r - l)\sigma(u)`.
+    Bounds may differ between rows.
+
+    Examples
+    --------
+    >>> zero, infinity = torch.zeros(1), torch.full((1,), torch.inf)
+    >>> coordinate(zero, zero, infinity)[0]
+    tensor([1.])
+    """
+    below, above = torch.isfinite(lower), torch.isfinite(upper)
+    low = torch.where(below, lower, torch.zeros_like(lower))
+    high = torch.where(above, upper, torch.ones_like(upper))
+    grow, decay = torch.exp(u.clamp(max=FAR)), torch.exp((-u).clamp(max=FAR))
+    sinh, cosh = torch.sinh(u.clamp(-FAR, FAR)), torch.cosh(u.clamp(-FAR, FAR))
+    up, down = torch.sigmoid(u), torch.sigmoid(-u)
+    within = torch.where(u < 0, low + (high - low) * up, high - (high - low) * down)
+    y = torch.where(
+        below & above, within, torch.where(below, low + grow, torch.where(above, high - decay, sinh))
+    )
+    dy = torch.where(
+        below & above, (high - low) * up * down, torch.where(below, grow, torch.where(above, decay, cosh))
+    )
+    curvature = torch.where(
+        below & above,
+        down - up,
+        torch.where(below, torch.ones_like(u), torch.where(above, -torch.ones_like(u), torch.tanh(u))),
+    )
+    return y, dy, curvature
+
+
+def coordinate_of(y: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Return the u of which y is the image; points outside the sample space get the far end.
+
+    Examples
+    --------
+    >>> zero, infinity = torch.zeros(1), torch.full((1,), torch.inf)
+    >>> coordinate_of(torch.ones(1), zero, infinity)
+    tensor([0.])
+    """
+    below, above = torch.isfinite(lower), torch.isfinite(upper)
+    low = torch.where(below, lower, torch.zeros_like(lower))
+    high = torch.where(above, upper, torch.ones_like(upper))
+    from_low, to_high = torch.log((y - low).clamp(min=0)), torch.log((high - y).clamp(min=0))
+    u = torch.where(
+        below & above,
+        from_low - to_high,
+        torch.where(below, from_low, torch.where(above, -to_high, torch.asinh(y))),
+    )
+    return u.clamp(-FAR, FAR)
+
+
+def grid_bracket(table: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Find each target in an increasing table: return the cell and the linear position in it.
+
+    Parameters
+    ----------
+    table : Tensor, shape (1, m) or (n, m)
+        Increasing values.
+    target : Tensor, shape (n, G)
+
+    Examples
+    --------
+    >>> grid_bracket(torch.tensor([[0.0, 1.0, 3.0]]), torch.tensor([[2.0]]))
+    (tensor([[1]]), tensor([[0.5000]]))
+    """
+    if table.shape[0] == 1:
+        cell = torch.searchsorted(table[0].contiguous(), target.contiguous(), right=True)
+        cell = (cell - 1).clamp(0, table.shape[1] - 2)
+        left, right = table[0][cell], table[0][cell + 1]
+    else:
+        cell = torch.searchsorted(table.contiguous(), target.contiguous(), right=True)
+        cell = (cell - 1).clamp(0, table.shape[1] - 2)
+        left, right = table.gather(1, cell), table.gather(1, cell + 1)
+    width = right - left
+    position = torch.where(width > 0, (target - left) / width, torch.full_like(target, 0.5))
+    return cell, position.clamp(0.0, 1.0)

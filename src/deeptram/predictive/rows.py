@@ -1,0 +1,186 @@
+"""Arguments that belong to rows: which rows, which values at each, which probabilities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deeptram._arrays import as_numpy, as_tensor
+from deeptram._validation import first_rows
+from deeptram.errors import InvalidInputError, InvalidTypeError
+
+
+def as_index(rows: Any) -> Any:
+    """Return an index NumPy understands (tensors become arrays)."""
+    return as_numpy(rows) if isinstance(rows, Tensor) else rows
+
+
+def row_index(rows: Any, n: int) -> Tensor:
+    """Return the row numbers that a slice, integer, integer array or mask selects among n, shape (m,).
+
+    Examples
+    --------
+    >>> row_index(slice(1, None), 3)
+    tensor([1, 2])
+    >>> row_index(-1, 3)
+    tensor([2])
+    """
+    index = as_index(rows)
+    if isinstance(index, list) and not index:
+        index = slice(0)
+    return torch.as_tensor(np.atleast_1d(np.arange(n)[index]))
+
+
+def row_values(y: Any, n: int, dtype: torch.dtype, name: str = "y") -> Tensor:
+    """Return a scalar as (1, 1) or one value per row as (n, 1); other shapes and NaN are refused.
+
+    Examples
+    --------
+    >>> row_values([1, 2], 2, torch.float64)
+    tensor([[1.],
+            [2.]], dtype=torch.float64)
+    """
+    if y is None:
+        raise InvalidInputError(
+            f"{name} must be a number or one value per row for an outcome without levels, got None; "
+            f"pass {name}, or use cdf_grid(grid)"
+        )
+    values = _numbers(y, name, dtype)
+    if values.ndim == 0:
+        values = values.reshape(1)
+    elif values.shape != (n,):
+        raise InvalidInputError(
+            f"{name} must be a number or one value per row, shape ({n},), got shape {tuple(values.shape)}; "
+            "for a common grid use cdf_grid(grid)"
+        )
+    missing = torch.isnan(values)
+    if bool(missing.any()):
+        raise InvalidInputError(
+            f"{name} must not be missing, got NaN in {first_rows(as_numpy(missing))}; drop or fill these rows first"
+        )
+    return values.unsqueeze(1)
+
+
+def grid_values(grid: Any, dtype: torch.dtype) -> Tensor:
+    """Return a common grid as (1, G).
+
+    Examples
+    --------
+    >>> grid_values([0, 1, 2], torch.float64).shape
+    torch.Size([1, 3])
+    """
+    values = _numbers(grid, "grid", dtype)
+    if values.ndim != 1 or bool(torch.isnan(values).any()):
+        raise InvalidInputError(
+            f"grid must be a vector of numbers without NaN, got shape {tuple(values.shape)}; "
+            "pass the values at which all rows are evaluated"
+        )
+    return values.unsqueeze(0)
+
+
+def probabilities(q: Any, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Return probabilities as a tensor with no axis or one; anything outside [0, 1] is refused.
+
+    Examples
+    --------
+    >>> probabilities(0.5)
+    tensor(0.5000, dtype=torch.float64)
+    """
+    values = _numbers(q, "q", dtype)
+    if values.ndim > 1 or not bool(((values >= 0) & (values <= 1)).all()):
+        raise InvalidInputError(
+            f"q must be a number or a vector of numbers between 0 and 1, got {q!r}; pass probabilities"
+        )
+    return values
+
+
+def uniforms(shape: tuple[int, int], random_state: Any, dtype: torch.dtype) -> Tensor:
+    """Return uniform numbers in the open interval (0, 1) from a seed, NumPy generator or torch generator.
+
+    Examples
+    --------
+    >>> bool((uniforms((2, 3), 0, torch.float64) == uniforms((2, 3), 0, torch.float64)).all())
+    True
+    """
+    if isinstance(random_state, torch.Generator):
+        uniform = torch.rand(shape, generator=random_state, dtype=torch.float64)
+    else:
+        uniform = torch.from_numpy(np.random.default_rng(random_state).random(shape))
+    # Zero has probability 2^-53; half of that is the middle of its cell.
+    return torch.where(uniform == 0, torch.full_like(uniform, 2.0**-54), uniform).to(dtype)
+
+
+class RowMap:
+    """Which rows of a foreign batch of n distributions a predictive stands for.
+
+    Batched distributions of SciPy and torch cannot be sliced by rows. This
+    spreads values over all rows of the batch and collects the answers; rows
+    asked for twice (bootstrap) get columns of their own.
+
+    Examples
+    --------
+    >>> batch = torch.tensor([10.0, 20.0, 30.0])
+    >>> rows = RowMap(3).take(torch.tensor([2, 2, 0]))
+    >>> rows.evaluate(lambda y: y + batch.unsqueeze(1), torch.tensor([[1.0], [2.0], [3.0]])).ravel()
+    tensor([31., 32., 13.])
+    """
+
+    def __init__(self, n: int, rows: Tensor | None = None) -> None:
+        self.n = n
+        self.rows = rows
+        self._copy = None if rows is None else _occurrence(rows)
+
+    def __len__(self) -> int:
+        return self.n if self.rows is None else len(self.rows)
+
+    def take(self, index: Tensor) -> RowMap:
+        """Return the map of some of these rows."""
+        return RowMap(self.n, index if self.rows is None else self.rows[index])
+
+    def pick(self, values: Tensor) -> Tensor:
+        """Return the entries of these rows from one value per row of the batch."""
+        return values if self.rows is None else values[self.rows]
+
+    def evaluate(self, function: Any, y: Tensor) -> Tensor:
+        """Return ``function`` (of values (n, C), one batch row each) at y (m, G) or (1, G), shape (m, G)."""
+        if self.rows is None:
+            return _tensor(function(y.expand(self.n, -1)))
+        if y.shape[0] == 1:
+            return _tensor(function(y.expand(self.n, -1)))[self.rows]
+        if len(self.rows) == 0:
+            return y.clone()
+        copies, width = int(self._copies.max()) + 1, y.shape[1]
+        spread = y[0, 0].expand(self.n, copies, width).clone()
+        spread[self.rows, self._copies] = y
+        answer = _tensor(function(spread.reshape(self.n, copies * width)))
+        return answer.reshape(self.n, copies, width)[self.rows, self._copies]
+
+    @property
+    def _copies(self) -> Tensor:
+        return torch.zeros(self.n, dtype=torch.int64) if self._copy is None else self._copy
+
+
+def _occurrence(rows: Tensor) -> Tensor:
+    """Return for each entry how many equal ones stand before it."""
+    order = torch.argsort(rows, stable=True)
+    ordered = rows[order]
+    start = torch.searchsorted(ordered, ordered)
+    result = torch.empty_like(rows)
+    result[order] = torch.arange(len(rows)) - start
+    return result
+
+
+def _tensor(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value, dtype=np.float64))
+
+
+def _numbers(values: Any, name: str, dtype: torch.dtype) -> Tensor:
+    try:
+        return as_tensor(values, dtype)
+    except (TypeError, ValueError) as error:
+        raise InvalidTypeError(
+            f"{name} must hold numbers, got {type(values).__name__}; convert it to a numeric array first"
+        ) from error

@@ -1,0 +1,82 @@
+"""Distributions on the line whose transformation h is known itself, not only through F."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from deeptram.latent import Latent
+from deeptram.predictive.line import LinePredictive
+
+
+class TrafoPredictive(LinePredictive):
+    r"""n distributions :math:`F(y) = F_Z(h(y))` with h at hand, eq. (4).
+
+    Everything is computed from h on the log scale, so nothing is lost where F
+    rounds to 0 or 1: h = 700 is as good as h = 1.
+
+    Implementing one: set ``latent``, ``dtype`` and ``_numpy``; implement
+    ``__len__``, ``__getitem__``, ``h_t`` and ``log_dh_t``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.bases import Linear
+    >>> from deeptram.predictive import TransformationPredictive
+    >>> pred = TransformationPredictive(Linear(), "logistic", theta=np.array([[0.0, 1.0]]))
+    >>> isinstance(pred, TrafoPredictive), pred.log_prob(-700.0)
+    (True, array([-700.]))
+    """
+
+    has_trafo: ClassVar[bool] = True
+    latent: Latent
+
+    @abstractmethod
+    def h_t(self, y: Tensor) -> Tensor:
+        """Return h(y), shape (n, G); minus or plus infinity where F is 0 or 1."""
+
+    @abstractmethod
+    def log_dh_t(self, y: Tensor) -> Tensor:
+        """Return log h'(y), shape (n, G); minus infinity where h is flat."""
+
+    def log_gap_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return log(h(upper) - h(lower)) for finite h, shape (n, G)."""
+        return torch.log(self.h_t(upper) - self.h_t(lower))
+
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        return self.latent._log_cdf(self.h_t(y))
+
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        return self.latent._log_sf(self.h_t(y))
+
+    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.h_t(y)
+        return self.latent._log_cdf(h), self.latent._log_sf(h)
+
+    def log_pdf_t(self, y: Tensor) -> Tensor:
+        return self.latent._log_pdf(self.h_t(y)) + self.log_dh_t(y)
+
+    def log_hazard_t(self, y: Tensor) -> Tensor:
+        h = self.h_t(y)
+        # log f_Z - log S_Z cancels for large h, where the latent hazard has a form of its own.
+        _, slope, _ = self.latent.log_sf_derivatives(h)
+        low = self.latent._log_pdf(h) - self.latent._log_sf(h)
+        return torch.where(h > 0, torch.log(-slope), low) + self.log_dh_t(y)
+
+    def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        if latent is None or latent == self.latent:
+            return self.h_t(y)
+        return super().trafo_t(y, latent)
+
+    def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        if latent is None or latent == self.latent:
+            return self.log_dh_t(y)
+        return super().log_slope_t(y, latent)
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        low, high = self.h_t(lower), self.h_t(upper)
+        value: Tensor = self.latent.log_interval(low, high, self.log_gap_t(lower, upper))
+        return value

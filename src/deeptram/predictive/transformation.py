@@ -1,0 +1,260 @@
+"""The distributions of a transformation model on the line."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deeptram import latent as latents
+from deeptram._arrays import as_tensor
+from deeptram.bases import Basis, Linear
+from deeptram.errors import InvalidInputError
+from deeptram.latent import Latent
+from deeptram.predictive.roots import grid_bracket, solve_increasing
+from deeptram.predictive.rows import row_index
+from deeptram.predictive.trafo import TrafoPredictive
+
+_CELLS = 32
+_CELLS_SHARED = 512
+_SUSPICIOUS = 1e-6
+_SQRT_PI = math.sqrt(math.pi)
+
+
+class TransformationPredictive(TrafoPredictive):
+    r"""n distributions :math:`F(y) = F_Z(e^{s_i}\, a(y)'\theta_i - \mathrm{shift}_i)`, eq. (4).
+
+    Parameters
+    ----------
+    basis : Basis
+        The basis a(y) on the line (not cut points).
+    latent : str or Latent
+        F_Z.
+    theta : array or Tensor, shape (n, d) or (1, d)
+        Basis coefficients, non-decreasing where the basis asks for it. One row
+        stands for all and is never copied.
+    shift : array or Tensor, shape (n,), optional
+        x'beta + eta(B); subtracted, so a positive shift means a larger outcome.
+    log_scale : array or Tensor, shape (n,), optional
+        s = z'gamma / 2 of a scale term.
+
+    Notes
+    -----
+    Outside the support of the basis h is a straight line in y (in log y for
+    ``log_first``), so quantiles there have a closed form. A tail may be flat
+    (slope zero, from an active constraint): its log-density is minus infinity,
+    and probabilities that F never reaches have plus or minus infinity (or 0, in
+    log y) as quantile. If h decreases somewhere, which only
+    coefficients extrapolated beyond their constraints can cause, the
+    log-density there is NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pred = TransformationPredictive(
+    ...     Linear(), "normal", theta=np.array([[0.0, 0.5]]), shift=np.array([0.0, 1.0])
+    ... )
+    >>> pred.quantile(0.5)  # normal with standard deviation 2
+    array([0., 2.])
+    """
+
+    def __init__(
+        self, basis: Basis, latent: str | Latent, theta: Any, shift: Any = None, log_scale: Any = None
+    ) -> None:
+        given = [value for value in (theta, shift, log_scale) if value is not None]
+        self._numpy = not any(isinstance(value, Tensor) for value in given)
+        self.basis = basis
+        self.latent = latents.get(latent)
+        self.theta = as_tensor(theta)
+        self.dtype = self.theta.dtype
+        n = self.theta.shape[0] if self.theta.ndim == 2 else 0
+        self.shift = torch.zeros(n, dtype=self.dtype) if shift is None else as_tensor(shift, self.dtype)
+        self.log_scale = None if log_scale is None else as_tensor(log_scale, self.dtype)
+        if self.theta.ndim == 2 and self.log_scale is not None and shift is None and n == 1:
+            self.shift = torch.zeros_like(self.log_scale)
+        self._check()
+
+    def _check(self) -> None:
+        n, d = len(self.shift), self.basis.n_coef
+        if self.theta.ndim != 2 or self.theta.shape[1] != d or self.theta.shape[0] not in (1, n):
+            raise InvalidInputError(
+                f"theta must have shape ({n}, {d}) or (1, {d}) for this basis, got {tuple(self.theta.shape)}; "
+                "pass one row of coefficients, or one for each row"
+            )
+        if self.log_scale is not None and self.log_scale.shape != self.shift.shape:
+            raise InvalidInputError(
+                f"log_scale must have one value per row, shape ({n},), got {tuple(self.log_scale.shape)}; "
+                "pass one value for each row, or None"
+            )
+
+    def __len__(self) -> int:
+        """Return the number of rows n."""
+        return len(self.shift)
+
+    def __getitem__(self, rows: Any) -> TransformationPredictive:
+        """Return the distributions of some rows."""
+        index = row_index(rows, len(self))
+        some = object.__new__(TransformationPredictive)
+        some._numpy, some.basis, some.latent, some.dtype = self._numpy, self.basis, self.latent, self.dtype
+        # With one row in all, theta (1, d) is that row; it stays shared as well.
+        some.theta = self.theta if self.theta.shape[0] == 1 else self.theta[index]
+        some.shift = self.shift[index]
+        some.log_scale = None if self.log_scale is None else self.log_scale[index]
+        return some
+
+    # -- h, its slope and its gaps --------------------------------------------------------------
+
+    def h_t(self, y: Tensor) -> Tensor:
+        low, high = self.basis.domain
+        below, above = y <= low, y >= high
+        if not bool((below | above).any()):
+            return self._standardise(self._baseline(y))
+        h = self._standardise(self._baseline(torch.where(below | above, self._inner_point(y), y)))
+        h = torch.where(below, torch.full_like(h, -torch.inf), h)
+        return torch.where(above, torch.full_like(h, torch.inf), h)
+
+    def log_dh_t(self, y: Tensor) -> Tensor:
+        low, high = self.basis.domain
+        outside = (y <= low) | (y >= high)
+        slope, noise = self._slope(torch.where(outside, self._inner_point(y), y))
+        # A flat stretch may come out as minus a few rounding errors.
+        slope = torch.where((slope < 0) & (slope >= -noise), torch.zeros_like(slope), slope)
+        log_slope = torch.log(slope) if self.log_scale is None else torch.log(slope) + self.log_scale[:, None]
+        log_slope = log_slope.expand(len(self), -1)
+        return torch.where(outside, torch.full_like(log_slope, -torch.inf), log_slope)
+
+    def log_gap_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        low, high = self.basis.domain
+        closed = (lower > low) & (upper < high)
+        start = torch.where(closed, lower, self._inner_point(lower))
+        stop = torch.where(closed, upper, self._inner_point(upper))
+        gap = self._baseline(stop) - self._baseline(start)
+        gap = torch.where(closed, gap, torch.ones_like(gap))
+        log_gap = torch.log(gap) if self.log_scale is None else torch.log(gap) + self.log_scale[:, None]
+        return log_gap.expand(len(self), -1)
+
+    def support_t(self) -> tuple[Tensor, Tensor]:
+        low, high = (torch.full((1, 1), end, dtype=self.dtype) for end in self.basis.domain)
+        return low, high
+
+    def knots_t(self) -> Tensor | None:
+        ends = torch.tensor([self.basis.support], dtype=self.dtype)
+        return ends if bool(torch.isfinite(ends).all()) else None
+
+    def crps_t(self, y: Tensor) -> Tensor:
+        """Return the CRPS; in closed form for straight lines and a normal or logistic latent variable."""
+        if not isinstance(self.basis, Linear) or self.latent.name not in ("normal", "logistic"):
+            return super().crps_t(y)
+        z, unit = self.h_t(y)[:, 0], torch.exp(-self.log_dh_t(y)[:, 0])
+        if self.latent.name == "logistic":
+            return unit * (z.abs() - 2 * self.latent._log_cdf(z.abs()) - 1)
+        inner = z * torch.erf(z / math.sqrt(2.0)) + 2 * torch.exp(self.latent._log_pdf(z)) - 1 / _SQRT_PI
+        return unit * inner
+
+    # -- quantiles ------------------------------------------------------------------------------
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        z = self.latent._icdf(torch.atleast_2d(q))
+        with torch.no_grad():
+            y = self._invert(z, refine=True)
+        return self._with_gradient(y, z)
+
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._invert(self.latent._icdf(torch.atleast_2d(q)), refine=False)
+
+    def _invert(self, z: Tensor, refine: bool) -> Tensor:
+        """Return y with h(y) = z, shape (n, G), by way of x = y or log y, in which the tails are straight."""
+        target = z + self.shift.unsqueeze(1)
+        if self.log_scale is not None:
+            target = target * torch.exp(-self.log_scale).unsqueeze(1)
+        low, high = self.basis.support
+        if math.isinf(low) or math.isinf(high):
+            x = self._on_line(target, 0.0)
+        else:
+            ends = torch.tensor([[low, high]], dtype=self.dtype)
+            a, b = (float(x) for x in self._to_x(ends)[0])
+            h_a, h_b = self._baseline(ends).unbind(dim=1)
+            inner = (target >= h_a.unsqueeze(1)) & (target <= h_b.unsqueeze(1))
+            goal = torch.where(inner, target, h_a.unsqueeze(1).expand_as(target))
+            x = torch.where(inner, self._on_support(goal, a, b, refine), torch.zeros_like(target))
+            x = torch.where(target < h_a.unsqueeze(1), self._on_line(target, a), x)
+            x = torch.where(target > h_b.unsqueeze(1), self._on_line(target, b), x)
+        return torch.exp(x) if self._is_log else x
+
+    def _on_line(self, target: Tensor, anchor: float) -> Tensor:
+        """Solve on a straight stretch of h through x = anchor; where it is flat it reaches no target."""
+        point = self._from_x(torch.tensor([[anchor]], dtype=self.dtype))
+        slope, noise = self._slope(point)
+        difference = target - self._baseline(point)
+        flat = slope <= noise
+        safe = torch.where(flat, torch.ones_like(slope), slope * point if self._is_log else slope)
+        return anchor + torch.where(flat, torch.sign(difference) * torch.inf, difference / safe)
+
+    def _on_support(self, target: Tensor, a: float, b: float, refine: bool) -> Tensor:
+        """Solve between the ends of the support: table, then Newton inside the cell found."""
+        cells = _CELLS_SHARED if self.theta.shape[0] == 1 else _CELLS
+        grid = torch.linspace(a, b, cells + 1, dtype=self.dtype)
+        table = self._baseline(self._from_x(grid.unsqueeze(0))).cummax(dim=1).values
+        cell, position = grid_bracket(table, target)
+        lower, upper = grid[cell], grid[cell + 1]
+        x = lower + position * (upper - lower)
+        if not refine:
+            return x
+        noise = 16 * torch.finfo(self.dtype).eps * self.theta.abs().amax(dim=1, keepdim=True)
+
+        def residual(x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self._from_x(x)
+            slope, _ = self._slope(y)
+            return self._baseline(y) - target, slope * y if self._is_log else slope
+
+        return solve_increasing(residual, lower, upper, x, noise)
+
+    # -- helpers --------------------------------------------------------------------------------
+
+    @property
+    def _is_log(self) -> bool:
+        return self.basis.domain[0] == 0.0
+
+    def _to_x(self, y: Tensor) -> Tensor:
+        return torch.log(y) if self._is_log else y
+
+    def _from_x(self, x: Tensor) -> Tensor:
+        return torch.exp(x) if self._is_log else x
+
+    def _inner_point(self, like: Tensor) -> Tensor:
+        """Return a point at which every basis can be evaluated, in place of one where F is 0 or 1."""
+        finite = [end for end in self.basis.support if math.isfinite(end) and end > 0] or [1.0]
+        return torch.full_like(like, finite[0])
+
+    def _baseline(self, y: Tensor) -> Tensor:
+        """Return a(y)'theta + o(y), shape (n, G), or (1, G) where theta and y are shared."""
+        return self._dot(self.basis.evaluate(y)) + self.basis.offset(y)
+
+    def _standardise(self, baseline: Tensor) -> Tensor:
+        if self.log_scale is not None:
+            baseline = torch.exp(self.log_scale).unsqueeze(1) * baseline
+        return baseline - self.shift.unsqueeze(1)
+
+    def _dot(self, rows: Tensor) -> Tensor:
+        """Return rows (n or 1, G, d) times theta (n or 1, d), shape (n or 1, G)."""
+        return _dot(rows, self.theta)
+
+    def _slope(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a'(y)'theta + o'(y) and the size of its rounding error, each (n or 1, G)."""
+        rows = self.basis.derivative(y)
+        slope = self._dot(rows) + self.basis.offset_derivative(y)
+        if not bool((slope.detach() <= _SUSPICIOUS).any()):
+            return slope, torch.zeros_like(slope)
+        size = _dot(rows.detach().abs(), self.theta.detach().abs())
+        return slope, 8 * torch.finfo(self.dtype).eps * size
+
+
+def _dot(rows: Tensor, theta: Tensor) -> Tensor:
+    if rows.shape[0] == 1:
+        return theta @ rows[0].T
+    if theta.shape[0] == 1:
+        return rows @ theta[0]
+    return (rows @ theta.unsqueeze(2)).squeeze(2)
