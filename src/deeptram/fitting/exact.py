@@ -102,6 +102,8 @@ def fit_exact(data: StructuredData, names: Sequence[str] = (), *, start: Array |
     full = problem.back @ result.parameters
     blocks, d, p = data.n_blocks, data.basis.n_coef, data.x.shape[1]
     theta = full[: blocks * d].reshape(blocks, d)
+    if data.varying is None:
+        theta = _exactly_monotone(theta, data.basis.monotone_differences)
     if problem.cells is not None:
         theta = np.where(problem.cells.columns >= 0, theta, np.where(problem.cells.columns == -2, np.inf, -np.inf))
     beta = full[blocks * d : blocks * d + p].copy()
@@ -120,6 +122,19 @@ def fit_exact(data: StructuredData, names: Sequence[str] = (), *, start: Array |
         problem=problem,
         solution=result.parameters,
     )
+
+
+def _exactly_monotone(theta: Array, differences: Array) -> Array:
+    """Turn increments that are negative by rounding only (active constraints) into exact zeros."""
+    increments = theta @ differences.T
+    rounding = (increments < 0) & (increments > -1e-9 * (1 + np.abs(theta).max(axis=1, keepdims=True)))
+    if not rounding.any():
+        return theta
+    correction = np.where(rounding, -increments, 0.0)
+    lift = np.linalg.pinv(differences)
+    if len(differences) == theta.shape[1] - 1 and (differences.sum(axis=1) == 0).all():
+        return np.maximum.accumulate(theta, axis=1)
+    return np.asarray(theta + correction @ lift.T)
 
 
 def _covariance(problem: Problem, result: NewtonResult) -> Array:
