@@ -206,8 +206,10 @@ def n_rows(value: Any) -> int:
     >>> n_rows([[1, 2], [3, 4], [5, 6]])
     3
     """
-    shape = getattr(value, "shape", None)
-    return int(shape[0]) if shape else len(value)
+    if sparse.issparse(value) or not hasattr(value, "__len__"):
+        shape = getattr(value, "shape", None)
+        return int(shape[0]) if shape else len(value)
+    return len(value)
 
 
 def check_finite(array: npt.NDArray[np.float64], name: str) -> None:
