@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeptram.fitting.cutpoint_cells import Cells
+from deeptram.fitting.objective import keep_positive
 from deeptram.latent import Latent
 
 
@@ -68,7 +69,7 @@ class CutpointLikelihood:
         ]
         totals = np.bincount(kind[by_kind], weights=counts, minlength=4).astype(int)
         self._n_first, self._n_outer, self._n_bound = (int(t) for t in np.cumsum(totals)[:3])
-        self._x = x[self.order]
+        self._design = torch.cat([torch.ones(len(x), 1, dtype=torch.float64), x], dim=1)[self.order]
         self._w = None if weights is None else weights[self.order]
         self._known = None if shift_offset is None else shift_offset[self.order]
         lengths = torch.tensor([end - start for start, end, _, _ in self._segments], dtype=torch.int64)
@@ -85,7 +86,7 @@ class CutpointLikelihood:
         a, b, c = self._n_first, self._n_outer, self._n_bound
         if not bool((theta[self._inner_upper] > theta[self._inner_lower]).all()):
             return None
-        eta = self._x @ beta if self._p else torch.zeros(len(self._x), dtype=torch.float64)
+        eta = self._design[:, 1:] @ beta
         if self._known is not None:
             eta = eta + self._known
         first = theta[self._upper[:a]] - eta[:a]
@@ -103,59 +104,58 @@ class CutpointLikelihood:
         total = rows.sum() if self._w is None else self._w[: len(rows)] @ rows
         return -float(total) if torch.isfinite(total) else float("inf")
 
+    def longest_step(self, parameters: Tensor, step: Tensor) -> float:
+        """Return the length up to which no gap between cutpoints closes."""
+        gaps = parameters[self._inner_upper] - parameters[self._inner_lower]
+        return keep_positive(gaps, step[self._inner_upper] - step[self._inner_lower])
+
     def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
         """Return the negative log-likelihood with gradient and Hessian."""
+        d, p = self._d, self._p
+        gradient, hessian = np.zeros(d + p), np.zeros((d + p, d + p))
         ends = self._ends(parameters)
-        d, p, n = self._d, self._p, len(self._x)
-        gradient = torch.zeros(d + p, dtype=torch.float64)
-        hessian = torch.zeros(d + p, d + p, dtype=torch.float64)
         if ends is None:
-            return float("inf"), gradient, hessian
-        first, last, low, high = ends
-        a, b, c = self._n_first, self._n_outer, self._n_bound
-        # per row: derivative at the lower and upper end, their curvature weights, and q
-        value = torch.zeros(n, dtype=torch.float64)
-        slope = torch.zeros(2, n, dtype=torch.float64)
-        curve = torch.zeros(2, n, dtype=torch.float64)
-        value[:a], slope[1, :a], second = self._latent.log_cdf_derivatives(first)
-        curve[1, :a] = -second
-        value[a:b], slope[0, a:b], second = self._latent.log_sf_derivatives(last)
-        curve[0, a:b] = -second
-        q = None
-        if b < c:
-            value[b:c], slope[0, b:c], slope[1, b:c], curve[0, b:c], curve[1, b:c], q = (
-                self._latent.log_interval_derivatives(low, high)
-            )
-        if self._w is not None:
-            value, slope, curve = value * self._w, slope * self._w, curve * self._w
-            q = None if q is None else q * self._w[b:c]
-        total = curve[0] + curve[1]
-        if p:
-            gradient[d:] = self._x.T @ (slope[0] + slope[1])
-            hessian[d:, d:] = self._x.T @ (self._x * total.unsqueeze(1))
+            return float("inf"), torch.from_numpy(gradient), torch.from_numpy(hessian)
+        nll, rows = self._row_derivatives(*ends)
+        # per segment: (slope at lower end, at upper end, curvature at both, q) times (1, x)
         for start, end, lower, upper in self._segments:
-            for side, column in ((0, lower), (1, upper)):
-                if column < 0:
-                    continue
-                gradient[column] -= slope[side, start:end].sum()
-                hessian[column, column] += curve[side, start:end].sum()
-                if p:
-                    hessian[column, d:] -= curve[side, start:end] @ self._x[start:end]
-            if lower >= 0 and upper >= 0 and q is not None:
-                narrow = q[start - b : end - b].sum()
-                hessian[lower, lower] += narrow
-                hessian[upper, upper] += narrow
-                hessian[lower, upper] -= narrow
-                hessian[upper, lower] -= narrow
+            sums = (rows[:, start:end] @ self._design[start:end]).numpy()
+            gradient[d:] += sums[0, 1:] + sums[1, 1:]
+            for column, slope, curve in ((lower, sums[0], sums[2]), (upper, sums[1], sums[3])):
+                if column >= 0:
+                    gradient[column] -= slope[0]
+                    hessian[column, column] += curve[0] + sums[4, 0]
+                    hessian[column, d:] -= curve[1:]
+            if lower >= 0 and upper >= 0:
+                hessian[lower, upper] -= sums[4, 0]
+                hessian[upper, lower] -= sums[4, 0]
         if p:
+            x = self._design[:, 1:]
+            hessian[d:, d:] = (x.T @ (x * (rows[2] + rows[3]).unsqueeze(1))).numpy()
             hessian[d:, :d] = hessian[:d, d:].T
+        return nll, torch.from_numpy(gradient), torch.from_numpy(hessian)
+
+    def _row_derivatives(self, first: Tensor, last: Tensor, low: Tensor, high: Tensor) -> tuple[float, Tensor]:
+        """Return the NLL and, per row, slopes and curvatures at the lower and upper end, and q: shape (5, n)."""
+        a, b, c = self._n_first, self._n_outer, self._n_bound
+        value = torch.zeros(len(self._design), dtype=torch.float64)
+        rows = torch.zeros(5, len(self._design), dtype=torch.float64)
+        value[:a], rows[1, :a], second = self._latent.log_cdf_derivatives(first)
+        rows[3, :a] = -second
+        value[a:b], rows[0, a:b], second = self._latent.log_sf_derivatives(last)
+        rows[2, a:b] = -second
+        if b < c:
+            derivatives = self._latent.log_interval_derivatives(low, high)
+            value[b:c], rows[0, b:c], rows[1, b:c], rows[2, b:c], rows[3, b:c], rows[4, b:c] = derivatives
+        if self._w is not None:
+            value, rows = value * self._w, rows * self._w
         nll = -float(value.sum())
-        return (nll if np.isfinite(nll) else float("inf")), gradient, hessian
+        return (nll if np.isfinite(nll) else float("inf")), rows
 
     def rows(self, parameters: Tensor) -> Tensor:
         """Return the log-likelihood contribution of each row in the caller's order, unweighted."""
         ends = self._ends(parameters)
-        out = torch.full((len(self._x),), -torch.inf, dtype=torch.float64)
+        out = torch.full((len(self._design),), -torch.inf, dtype=torch.float64)
         if ends is not None:
             found = self._log_probabilities(*ends)
             certain = torch.zeros(len(out) - len(found), dtype=torch.float64)
@@ -179,6 +179,6 @@ class CutpointLikelihood:
                 if column >= 0:
                     marks = torch.zeros(end - start, self._d, dtype=torch.float64)
                     marks[:, column] = 1.0
-                    rows.append(sign * torch.cat([marks, -self._x[start:end]], dim=1))
+                    rows.append(sign * torch.cat([marks, -self._design[start:end, 1:]], dim=1))
         none = torch.zeros(0, self.n_parameters, dtype=torch.float64)
         return (torch.cat(rows) if rows else none), none

@@ -15,11 +15,13 @@ from deeptram.fitting.line_likelihood import LineLikelihood
 from deeptram.fitting.newton import Certificate, NewtonResult, minimize
 from deeptram.fitting.problem import Problem, StructuredData
 from deeptram.fitting.separation import recession_direction
+from deeptram.fitting.threads import one_thread
 
 Array = NDArray[np.float64]
 
 _LITTLE_INFORMATION = 1e-4
 _BEYOND_REASON = 1e7
+_WORTH_THREADS = 100_000
 
 
 @dataclass(frozen=True)
@@ -79,14 +81,14 @@ def fit_exact(data: StructuredData, names: Sequence[str] = (), *, start: Array |
     start : ndarray, optional
         Scaled parameters to start from (a neighbouring solution).
     """
-    problem = Problem(data)
-    convex = problem.objective.is_convex
-    result = minimize(
-        problem.objective,
-        problem.start if start is None else start,
-        problem.constraints,
-        convex=convex,
-    )
+    with one_thread(len(data.x) < _WORTH_THREADS):
+        problem = Problem(data)
+        result = minimize(
+            problem.objective,
+            problem.start if start is None else start,
+            problem.constraints,
+            convex=problem.objective.is_convex,
+        )
     labels = list(names) if names else [f"column {j}" for j in range(data.x.shape[1])]
     if problem.aliased.any():
         left_out = ", ".join(np.array(labels)[problem.aliased])

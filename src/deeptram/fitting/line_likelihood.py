@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from deeptram.fitting.objective import keep_positive
 from deeptram.latent import Latent
 
 
@@ -151,6 +152,15 @@ class LineLikelihood:
             rows = self._part_rows(part, parameters)
             total -= float(rows.sum() if part.weights is None else part.weights @ rows)
         return total if total == total else float("inf")
+
+    def longest_step(self, parameters: Tensor, step: Tensor) -> float:
+        """Return the length up to which no density at an exact observation vanishes."""
+        length = 1.0
+        for part in self._parts:
+            if part.derivative is not None:
+                change = part.derivative @ step[: self._d]
+                length = min(length, keep_positive(self._slope(part, parameters), change))
+        return length
 
     def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
         """Return the negative log-likelihood with gradient and Hessian."""

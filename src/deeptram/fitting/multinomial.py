@@ -67,6 +67,10 @@ class MultinomialLikelihood:
                 hessian[k * size : (k + 1) * size, j * size : (j + 1) * size] = block.T
         return value, gradient.ravel(), hessian
 
+    def longest_step(self, parameters: Tensor, step: Tensor) -> float:
+        """Return 1: every parameter value is allowed."""
+        return 1.0
+
     def recession_rows(self) -> tuple[Tensor, Tensor]:
         """Return rows (truth's logit minus every other) whose growth raises the likelihood."""
         size, rows = self._x.shape[1], []

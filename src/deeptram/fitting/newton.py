@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, cholesky, eigh
+from scipy.linalg import solve_triangular
 from torch import Tensor
 
 from deeptram.fitting.objective import Objective
@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 
 _SUFFICIENT_DECREASE = 1e-4
 _MAX_HALVINGS = 40
+_NEGLIGIBLE = 1e-17
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def minimize(
     the active constraints are found by the method and not by a heuristic; a
     backtracking line search makes it global. Where the Hessian is not positive
     definite (non-convex problems) its eigenvalues are replaced by their
-    absolute values.
+    absolute values. Steps stop short of where a density would vanish
+    (``Objective.longest_step``), since the way back from there is slow.
 
     Parameters
     ----------
@@ -102,6 +104,13 @@ def minimize(
         floor = tolerance * (1 + abs(value))
         if gap <= floor:
             converged = True
+            if gap > _NEGLIGIBLE * (1 + abs(value)):
+                polished = _evaluate(objective, point + step)
+                if polished[0] <= value + floor:
+                    point = point + step
+                    value, gradient, hessian = polished
+                    step, multipliers = newton_step(gradient, hessian, rows, point)
+                    gap = -float(gradient @ step) / 2
             break
         if n_iter >= max_iter:
             break
@@ -130,7 +139,7 @@ def newton_step(gradient: Array, hessian: Array, rows: Array, point: Array) -> t
     scaled = hessian * np.outer(unit, unit)
     factor = _factor(scaled)
     direction = gradient * unit
-    step = -cho_solve((factor, True), direction)
+    step = -solve_triangular(factor, solve_triangular(factor, direction, lower=True), lower=True, trans="T")
     if not len(rows):
         return step * unit, np.zeros(0)
     bounds = -(rows @ point)
@@ -146,27 +155,27 @@ def newton_step(gradient: Array, hessian: Array, rows: Array, point: Array) -> t
 def _factor(scaled: Array) -> Array:
     """Return a lower Cholesky factor, of a positive definite neighbour where there is none."""
     try:
-        factor = cholesky(scaled, lower=True)
+        factor = np.linalg.cholesky(scaled)
         if np.diag(factor).min(initial=1.0) > 1e-8:
-            return np.asarray(factor)
+            return factor
     except np.linalg.LinAlgError:
         pass
-    values, vectors = eigh(scaled)
+    values, vectors = np.linalg.eigh(scaled)
     largest = max(float(np.abs(values).max(initial=0.0)), 1.0)
     repaired = np.maximum(np.abs(values), 1e-10 * largest)
-    return np.asarray(cho_factor((vectors * repaired) @ vectors.T + 0.0, lower=True)[0])
+    return np.linalg.cholesky((vectors * repaired) @ vectors.T)
 
 
 def _line_search(
     objective: Objective, point: Array, value: float, slope: float, step: Array
 ) -> tuple[Array, tuple[float, Array, Array]] | None:
     """Return the next point and its derivatives, or ``None`` if nothing decreases."""
-    length = 1.0
+    length = objective.longest_step(torch.from_numpy(point), torch.from_numpy(step))
     for attempt in range(_MAX_HALVINGS):
         candidate = point + length * step
         if attempt == 0:
             found = _evaluate(objective, candidate)
-            if found[0] <= value + _SUFFICIENT_DECREASE * slope:
+            if found[0] <= value + _SUFFICIENT_DECREASE * length * slope:
                 return candidate, found
         else:
             trial = objective.value(torch.from_numpy(candidate))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
+from scipy.optimize import nnls
 from torch import Tensor
 
 from deeptram.bases import Basis
@@ -30,6 +31,7 @@ from deeptram.responses import Observations
 Array = NDArray[np.float64]
 
 _MAX_VERTICES = 256
+_START_POINTS = 64
 
 
 @dataclass(frozen=True)
@@ -247,29 +249,38 @@ def representative(observations: Observations) -> Array:
 
 
 def _start_theta(data: StructuredData, constant: Array) -> Array:
-    spread = {"logistic": 1.8, "normal": 1.0}.get(data.latent.name, 1.28)
-    increments = data.basis.monotone_differences
+    """Return a baseline close to that of the model without covariates."""
     if data.codes is not None:
-        mass = np.bincount(data.codes, weights=data.weights, minlength=data.n_classes)
-        if (mass[[0, -1]] == 0).any():
-            raise InvalidInputError(
-                "the first and the last level must be observed in a model with Scale or Varying terms; "
-                "leave the empty level out of `levels`."
-            )
-        shares = np.cumsum(mass)[:-1] / mass.sum()
-        theta = np.asarray(data.latent.icdf(shares))
-        return np.asarray(theta + 1e-3 * np.arange(len(theta)) * (mass[1:-1] == 0).any())
+        return _start_cutpoints(data, data.codes)
     if data.observations is None:
         raise InvalidInputError("the data hold neither classes nor observations; give one of them.")
+    increments = data.basis.monotone_differences
     values = representative(data.observations)
-    offset = np.asarray(data.basis.offset(values))
+    probabilities = (np.arange(_START_POINTS) + 0.5) / _START_POINTS
+    points = np.quantile(values, probabilities)
+    target = np.asarray(data.latent.icdf(probabilities)) - data.basis.offset(points)
     if len(increments) == 0:
-        return -constant * float(offset.mean())
-    ramp = np.linalg.lstsq(increments, np.ones(len(increments)), rcond=None)[0]
-    along = data.basis.evaluate(values) @ ramp
-    sd = float(along.std())
-    slope = spread / sd if sd > 0 else 1.0
-    return np.asarray(slope * (ramp - constant * float(along.mean())))
+        return constant * float(target.mean())
+    # least squares for (level, increments >= small): theta = level * constant + lift @ increments
+    rows = data.basis.evaluate(points)
+    lift = np.linalg.pinv(increments)
+    design = np.column_stack([rows @ constant, -rows @ constant, rows @ lift])
+    solution, _ = nnls(design, target)
+    steps = solution[2:]
+    steps = np.maximum(steps, 0.05 * max(float(steps.mean()), 1e-3))
+    theta = lift @ steps
+    return np.asarray(theta + constant * float((target - rows @ theta).mean()))
+
+
+def _start_cutpoints(data: StructuredData, codes: NDArray[np.int64]) -> Array:
+    mass = np.bincount(codes, weights=data.weights, minlength=data.n_classes)
+    if (mass[[0, -1]] == 0).any():
+        raise InvalidInputError(
+            "the first and the last level must be observed in a model with Scale or Varying terms; "
+            "leave the empty level out of `levels`."
+        )
+    theta = np.asarray(data.latent.icdf(np.cumsum(mass)[:-1] / mass.sum()))
+    return np.asarray(theta + 1e-3 * np.arange(len(theta)) * (mass[1:-1] == 0).any())
 
 
 def _vertices(scaled: Array) -> list[Array]:

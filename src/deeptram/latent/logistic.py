@@ -72,9 +72,9 @@ class Logistic(Latent):
         """Return log(F(hi) - F(lo)) and its derivatives; see the base class."""
         up_lo, down_lo, log_up_lo = _sigmoids(lo)
         up_hi, down_hi, log_up_hi = _sigmoids(hi)
-        gap = hi - lo
-        inverse = 1 / torch.expm1(gap)
-        value = log_up_hi + log_up_lo - lo + log1mexp_of_log(torch.log(gap))
+        inverse = 1 / torch.expm1(hi - lo)
+        # log(1 - e^-d) = -log(1 + 1 / (e^d - 1))
+        value = log_up_hi + log_up_lo - lo - torch.log1p(inverse)
         return (
             value,
             -up_lo - inverse,
@@ -86,5 +86,10 @@ class Logistic(Latent):
 
 
 def _sigmoids(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return sigma(z), sigma(-z) and log sigma(z), each to full relative accuracy."""
-    return torch.sigmoid(z), torch.sigmoid(-z), logsigmoid(z)
+    """Return sigma(z), sigma(-z) and log sigma(z), each to full relative accuracy, from one exponential."""
+    decay = torch.exp(-z.abs())
+    larger = 1 / (1 + decay)
+    smaller = decay * larger
+    positive = z >= 0
+    upper, lower = torch.where(positive, larger, smaller), torch.where(positive, smaller, larger)
+    return upper, lower, z.clamp(max=0) - torch.log1p(decay)

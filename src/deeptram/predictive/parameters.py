@@ -1,131 +1,136 @@
-"""Row parameters: where every model, exact or deep, ends and its distribution begins."""
+"""From the parameters of each row to its distribution: where every model ends."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from deeptram import latent as latents
 from deeptram._arrays import as_numpy, as_tensor
+from deeptram._validation import check_choice
 from deeptram.bases import Basis
+from deeptram.errors import InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.transformation import TransformationPredictive
+from deeptram.predictive.transformation_count import TransformationCount
+
+OUTCOMES = ("binary", "ordinal", "nominal", "continuous", "count", "survival")
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class RowParameters:
-    r"""The parameters of n distributions :math:`F_Z(e^{s_i} a(y)'\theta_i - \mathrm{shift}_i)`, eq. (4).
+    r"""What a transformation model says about each row: :math:`F_Z(e^{s} a(y)'\theta - \mathrm{shift})`.
 
-    Attributes
+    Parameters
     ----------
     theta : array or Tensor, shape (n, d) or (1, d)
-        Baseline coefficients; for nominal outcomes the logits of levels 2..K
-        against the first.
-    shift : array or Tensor, shape (n,)
-        x'beta + eta(B), subtracted.
-    log_scale : array or Tensor or None, shape (n,)
+        Baseline coefficients; one row stands for all. For a nominal outcome
+        the K - 1 logits log P(Y = k) / P(Y = first level).
+    shift : array or Tensor, shape (n,), optional
+        x'beta + eta(B), subtracted from h.
+    log_scale : array or Tensor, shape (n,), optional
         s = z'gamma / 2.
-    log_increments : array or Tensor or None, shape (n, m) or (1, m)
-        Logs of the increments of theta where the parametrisation knows them.
+    log_increments : array or Tensor, shape (n, m) or (1, m), optional
+        Logs of the differences of successive theta, where they are known
+        better than from the rounded theta.
 
     Examples
     --------
-    >>> RowParameters(theta=np.zeros((1, 2)), shift=np.zeros(3)).n_rows
-    3
+    >>> import numpy as np
+    >>> RowParameters(np.zeros((1, 2)), np.zeros(5)).n_rows
+    5
     """
 
     theta: Any
-    shift: Any
+    shift: Any = None
     log_scale: Any = None
     log_increments: Any = None
 
     @property
     def n_rows(self) -> int:
         """Number of rows n."""
-        return len(self.shift)
+        given = [x for x in (self.theta, self.shift, self.log_scale) if x is not None]
+        return max(int(x.shape[0]) for x in given)
 
     def numpy(self) -> RowParameters:
-        """Return the same parameters as float64 arrays."""
+        """Return the same parameters as float64 arrays, so that predictions are NumPy."""
         parts = (self.theta, self.shift, self.log_scale, self.log_increments)
-        return RowParameters(*(_as_float64(part) for part in parts))
+        return RowParameters(
+            *(None if part is None else as_numpy(as_tensor(part, torch.float64)) for part in parts)
+        )
 
 
 def build_predictive(
     outcome: str,
-    parameters: RowParameters,
-    basis: Basis,
-    latent: Latent,
-    *,
-    levels: tuple[Any, ...] | None = None,
+    params: RowParameters,
+    basis: Basis | None,
+    latent: str | Latent,
+    levels: Sequence[Any] | None = None,
     log_first: bool = False,
 ) -> Predictive:
-    """Return the predictive distribution that row parameters describe.
+    r"""Return the predictive distributions of given row parameters, eq. (4).
 
     Parameters
     ----------
     outcome : {"binary", "ordinal", "nominal", "continuous", "count", "survival"}
-    parameters : RowParameters
-    basis : Basis
-    latent : Latent
-    levels : tuple, optional
-        Levels of a discrete outcome.
+    params : RowParameters
+        NumPy parameters give a predictive that answers in NumPy, tensors one
+        that answers in tensors and carries gradients.
+    basis : Basis or None
+        Not needed for binary, ordinal and nominal outcomes.
+    latent : str or Latent
+        F_Z; not used for a nominal outcome.
+    levels : sequence, optional
+        The K levels in order (discrete outcomes; default 0, ..., K - 1). The
+        order of a nominal outcome is that of ``levels``.
     log_first : bool
-        For counts: h is evaluated at y + 1.
+        Counts only: h is a function of log(y + 1).
 
     Examples
     --------
-    >>> from deeptram import latent
-    >>> from deeptram.bases import Cutpoints
-    >>> rows = RowParameters(theta=np.array([[-1.0, 1.0]]), shift=np.array([0.0, 1.0]))
-    >>> build_predictive("ordinal", rows, Cutpoints(3), latent.get("logistic")).pmf().round(3)
-    array([[0.269, 0.462, 0.269],
-           [0.119, 0.381, 0.5  ]])
+    >>> import numpy as np
+    >>> params = RowParameters(np.array([[-1.0, 1.0]]), shift=np.array([0.0, 2.0]))
+    >>> pred = build_predictive("ordinal", params, None, "logistic", levels=("a", "b", "c"))
+    >>> pred.cdf().round(3)
+    array([[0.269, 0.731, 1.   ],
+           [0.047, 0.269, 1.   ]])
     """
+    check_choice(outcome, OUTCOMES, "outcome")
     if outcome == "nominal":
-        return _nominal(parameters, latent, levels)
+        return _nominal(params, levels)
     if outcome in ("binary", "ordinal"):
-        return _cutpoints(parameters, latent, levels)
-    line = TransformationPredictive(basis, latent, parameters.theta, parameters.shift, parameters.log_scale)
-    if outcome == "count":
-        from deeptram.predictive.count import CountPredictive
-
-        return CountPredictive(line, log_first=log_first)
-    return line
+        return _ordinal(params, latents.get(latent), levels)
+    if basis is None:
+        raise InvalidTypeError(f"a {outcome} outcome needs a basis, got None; pass one of deeptram.bases")
+    line = TransformationPredictive(basis, latent, params.theta, params.shift, params.log_scale)
+    return TransformationCount(line, offset=int(log_first)) if outcome == "count" else line
 
 
-def _nominal(parameters: RowParameters, latent: Latent, levels: tuple[Any, ...] | None) -> DiscretePredictive:
-    logits = as_tensor(parameters.theta)
-    logits = logits.expand(parameters.n_rows, -1)
+def _ordinal(
+    params: RowParameters, latent: Latent, levels: Sequence[Any] | None
+) -> DiscretePredictive:
+    given = (params.theta, params.shift, params.log_scale, params.log_increments)
+    theta, shift, log_scale, gaps = (None if x is None else as_tensor(x) for x in given)
+    numpy = not any(isinstance(x, Tensor) for x in given)
+    h: Any = theta if log_scale is None else torch.exp(log_scale).unsqueeze(1) * theta
+    h = h if shift is None else h - shift.unsqueeze(1)
+    if gaps is not None:
+        gaps = (gaps if log_scale is None else gaps + log_scale.unsqueeze(1)).expand(h.shape[0], -1)
+    names = tuple(range(h.shape[1] + 1)) if levels is None else tuple(levels)
+    return DiscretePredictive(levels=names, latent=latent, numpy=numpy, h=h, log_gaps=gaps)
+
+
+def _nominal(params: RowParameters, levels: Sequence[Any] | None) -> DiscretePredictive:
+    logits = as_tensor(params.theta)
     log_pmf = torch.log_softmax(torch.cat([torch.zeros_like(logits[:, :1]), logits], dim=1), dim=1)
-    given = log_pmf if isinstance(parameters.theta, Tensor) else as_numpy(log_pmf)
-    return DiscretePredictive.from_log_pmf(given, levels=levels, latent=latent)
-
-
-def _cutpoints(parameters: RowParameters, latent: Latent, levels: tuple[Any, ...] | None) -> DiscretePredictive:
-    theta, shift = as_tensor(parameters.theta), as_tensor(parameters.shift)
-    known = parameters.log_increments
-    if known is None:
-        lower, upper = theta[:, :-1], theta[:, 1:]
-        same_end = torch.isinf(lower) & (lower == upper)
-        log_gaps = torch.log(torch.where(same_end, torch.zeros_like(lower), upper - lower))
-    else:
-        log_gaps = as_tensor(known)
-    if parameters.log_scale is not None:
-        log_scale = as_tensor(parameters.log_scale).unsqueeze(1)
-        theta, log_gaps = theta * torch.exp(log_scale), log_gaps + log_scale
-    h = theta - shift.unsqueeze(1)
-    log_gaps = log_gaps.expand(len(shift), -1)
-    if isinstance(parameters.shift, Tensor):
-        return DiscretePredictive.from_h(h, log_gaps, levels=levels, latent=latent)
-    return DiscretePredictive.from_h(as_numpy(h), as_numpy(log_gaps), levels=levels, latent=latent)
-
-
-def _as_float64(part: Any) -> Any:
-    if part is None:
-        return None
-    return np.asarray(as_numpy(part) if isinstance(part, Tensor) else part, dtype=np.float64)
+    return DiscretePredictive.from_log_pmf(
+        log_pmf if isinstance(params.theta, Tensor) else as_numpy(log_pmf),
+        levels=None if levels is None else tuple(levels),
+        latent=latents.get("logistic"),
+    )

@@ -1,0 +1,227 @@
+"""Everything that concerns gradient training, as one small frozen value."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from numbers import Real
+from typing import Any
+
+import torch
+
+from deeptram._validation import check_choice, check_integer
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+
+OPTIMIZERS = ("adam", "adamw")
+SCHEDULES = ("cosine", "plateau")
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    r"""How networks are trained.
+
+    Parameters
+    ----------
+    epochs : int
+        Passes through the training data.
+    batch_size : int
+        Rows per step; more than there are rows means all of them.
+    learning_rate : float
+        Step size of the optimiser.
+    weight_decay : float
+        Shrinks the networks' weights; coefficients and baselines are never shrunk.
+    patience : int, optional
+        Stop when the validation loss has not improved for so many epochs.
+    validation : float, optional
+        Share of the training rows held out to choose the best epoch, where
+        ``fit`` is not given validation data.
+    warm_start : bool
+        Start SI and LS (and a constant added to CI's raw output) at the exact
+        fit of the model without networks.
+    device : str
+        ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"mps"``.
+    dtype : {"float32", "float64"}
+        Precision of the networks; everything reported is computed in float64.
+    optimizer : {"adam", "adamw"}
+    schedule : {None, "cosine", "plateau"}
+        ``"cosine"`` lowers the learning rate to zero along half a cosine;
+        ``"plateau"`` halves it when the loss has not improved for 5 epochs.
+    clip_norm : float, optional
+        Largest allowed norm of the gradient of all parameters.
+    mixed_precision : {"auto", True, False}
+        Networks in bfloat16 (GPUs only; "auto" where the GPU supports it).
+    augment : callable, optional
+        ``augment(images) -> images`` on training batches ``(b, C, H, W)``; draw
+        random numbers from torch's global generator, which is seeded.
+    restore_best : bool
+        Whether to go back to the epoch with the smallest validation loss.
+    progress : {"auto", True, False}
+        Progress bar with losses on stderr; "auto" where that is a terminal.
+    min_epochs : int
+        ``patience`` does not stop before.
+
+    Examples
+    --------
+    >>> Training(epochs=20, patience=5, validation=0.1).replace(epochs=30).epochs
+    30
+    """
+
+    epochs: int = 100
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    patience: int | None = None
+    validation: float | None = None
+    warm_start: bool = True
+    device: str = "auto"
+    dtype: str = "float32"
+    optimizer: str = "adam"
+    schedule: str | None = None
+    clip_norm: float | None = None
+    mixed_precision: bool | str = "auto"
+    augment: Callable[[torch.Tensor], torch.Tensor] | None = None
+    restore_best: bool = True
+    progress: bool | str = "auto"
+    min_epochs: int = 0
+
+    def __post_init__(self) -> None:
+        """Check every setting once."""
+        check_integer(self.epochs, "epochs", 1)
+        check_integer(self.batch_size, "batch_size", 1)
+        check_integer(self.min_epochs, "min_epochs", 0)
+        if self.patience is not None:
+            check_integer(self.patience, "patience", 1)
+        _check_number(self.learning_rate, "learning_rate", positive=True)
+        _check_number(self.weight_decay, "weight_decay", positive=False)
+        if self.clip_norm is not None:
+            _check_number(self.clip_norm, "clip_norm", positive=True)
+        if self.validation is not None:
+            _check_fraction(self.validation)
+        check_choice(self.dtype, DTYPES, "dtype")
+        check_choice(self.optimizer, OPTIMIZERS, "optimizer")
+        if self.schedule is not None:
+            check_choice(self.schedule, SCHEDULES, "schedule")
+        for name in ("warm_start", "restore_best"):
+            _check_flag(getattr(self, name), name, auto=False)
+        for name in ("mixed_precision", "progress"):
+            _check_flag(getattr(self, name), name, auto=True)
+        if self.augment is not None and not callable(self.augment):
+            raise InvalidTypeError(
+                f"augment must be a function of image batches, got {type(self.augment).__name__}; "
+                "pass augment(images) -> images, or None"
+            )
+        if not isinstance(self.device, str):
+            raise InvalidTypeError(
+                f"device must be a name such as 'auto', 'cpu' or 'cuda', got {self.device!r}; pass its name"
+            )
+
+    def replace(self, **changes: Any) -> Training:
+        """Return the same settings with some changed.
+
+        Examples
+        --------
+        >>> Training().replace(learning_rate=0.01).learning_rate
+        0.01
+        """
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The precision as torch knows it."""
+        return DTYPES[self.dtype]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON-able values; ``augment``, a function, is left out.
+
+        Examples
+        --------
+        >>> Training.from_dict(Training(epochs=3).to_dict()) == Training(epochs=3)
+        True
+        """
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "augment"
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Training:
+        """Rebuild settings from :meth:`to_dict`."""
+        known = [field.name for field in dataclasses.fields(cls) if field.name != "augment"]
+        unknown = sorted(set(state) - set(known))
+        if unknown:
+            raise InvalidInputError(
+                f"Training has no setting {', '.join(unknown)}; it has {', '.join(known)}"
+            )
+        return cls(**state)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of that name, or say that this machine has none.
+
+    Examples
+    --------
+    >>> resolve_device("cpu")
+    device(type='cpu')
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InvalidInputError(
+            f"device must be 'auto', 'cpu', 'cuda', 'cuda:0', ... or 'mps', got {name!r}; correct the name"
+        ) from error
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UnsupportedError(
+            f"device={name!r} needs a GPU that torch can use, got {torch.cuda.device_count()} of them on this "
+            "machine; use device='auto' or 'cpu'"
+        )
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise UnsupportedError(
+            "device='mps' needs an Apple GPU that torch can use, got none on this machine; "
+            "use device='auto' or 'cpu'"
+        )
+    return device
+
+
+def autocast_dtype(training: Training, device: torch.device) -> torch.dtype | None:
+    """Return the half precision of the networks, or None for full precision.
+
+    Examples
+    --------
+    >>> autocast_dtype(Training(), torch.device("cpu")) is None
+    True
+    """
+    if training.mixed_precision is False or training.dtype == "float64":
+        return None
+    if device.type != "cuda":
+        if training.mixed_precision is True:
+            raise UnsupportedError(
+                f"mixed_precision=True needs a GPU, got device {device.type!r}; use mixed_precision='auto'"
+            )
+        return None
+    return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
+
+
+def _check_number(value: Any, name: str, *, positive: bool) -> None:
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and (value > 0 if positive else value >= 0)):
+        wanted = "a positive number" if positive else "a number of at least 0"
+        raise InvalidInputError(f"{name} must be {wanted}, got {value!r}")
+
+
+def _check_fraction(value: Any) -> None:
+    if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value < 1):
+        raise InvalidInputError(
+            f"validation must be a share strictly between 0 and 1, got {value!r}; "
+            "pass data as fit(X, y, validation=(X_val, y_val))"
+        )
+
+
+def _check_flag(value: Any, name: str, *, auto: bool) -> None:
+    if not (isinstance(value, bool) or (auto and value == "auto")):
+        choices = "True, False or 'auto'" if auto else "True or False"
+        raise InvalidInputError(f"{name} must be {choices}, got {value!r}")
