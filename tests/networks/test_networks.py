@@ -183,14 +183,14 @@ def test_smallest_image_is_the_smallest(config):
     net = CNN(**config)
     side = net.smallest_image()
     assert net((1, side, side), 1)(torch.zeros(1, 1, side, side)).shape == (1, 1)
-    with pytest.raises(InvalidInputError, match=f"at least {side} x {side} pixels; got {side - 1} x {side}"):
+    with pytest.raises(InvalidInputError, match=f"at least {side} x {side} pixels, got {side - 1} x {side}"):
         net((1, side - 1, side), 1)
 
 
 @pytest.mark.parametrize(("net", "side"), [(paper_mnist, 14), (paper_melanoma, 8), (paper_utkface, 8)])
 def test_paper_networks_refuse_small_images(net, side):
     assert net((1, side, side), 1)(torch.zeros(1, 1, side, side)).shape == (1, 1)
-    message = f"{net.__name__} needs images of at least {side} x {side} pixels; got {side} x {side - 1}"
+    message = f"{net.__name__} needs images of at least {side} x {side} pixels, got {side} x {side - 1}"
     with pytest.raises(InvalidInputError, match=message):
         net((1, side, side - 1), 1)
 
@@ -198,7 +198,7 @@ def test_paper_networks_refuse_small_images(net, side):
 @pytest.mark.parametrize("net", [CNN(), paper_mnist, paper_melanoma, paper_utkface])
 def test_image_networks_refuse_tables(net):
     with pytest.raises(
-        InvalidInputError, match=r"expects images, that is in_shape = \(C, H, W\); got \(5,\)"
+        InvalidInputError, match=r"expects images, that is in_shape = \(C, H, W\), got \(5,\)"
     ):
         net((5,), 1)
 
@@ -206,21 +206,21 @@ def test_image_networks_refuse_tables(net):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: MLP()((0,), 1), r"in_shape to hold positive integers; got \(0,\)"),
-        (lambda: MLP()((), 1), r"in_shape to hold positive integers; got \(\)"),
-        (lambda: MLP()((2,), 0), "out_features to be a positive integer; got 0"),
-        (lambda: MLP()((2,), True), "out_features to be a positive integer; got True"),
-        (lambda: MLP(hidden=(4, 0)), r"hidden must hold positive integers; got \(4, 0\)"),
-        (lambda: MLP(dropout=1.0), r"dropout must lie in \[0, 1\); got 1.0"),
-        (lambda: MLP(activation="step"), "activation must be one of .*; got 'step'"),
+        (lambda: MLP()((0,), 1), r"in_shape to hold positive integers, got \(0,\)"),
+        (lambda: MLP()((), 1), r"in_shape to hold positive integers, got \(\)"),
+        (lambda: MLP()((2,), 0), "out_features to be a positive integer, got 0"),
+        (lambda: MLP()((2,), True), "out_features to be a positive integer, got True"),
+        (lambda: MLP(hidden=(4, 0)), r"hidden must hold positive integers, got \(4, 0\)"),
+        (lambda: MLP(dropout=1.0), r"dropout must lie in \[0, 1\), got 1.0"),
+        (lambda: MLP(activation="step"), "activation must be one of .*, got 'step'"),
         (lambda: CNN(channels=(1.5,)), "channels must hold positive integers"),
-        (lambda: CNN(pool=0), "pool must be a positive integer; got 0"),
-        (lambda: CNN(padding="half"), "padding must be 'same' or 'valid'; got 'half'"),
-        (lambda: MLP.from_dict({"depth": 2}), "MLP has no argument depth; it has hidden"),
-        (lambda: CNN.from_dict({"depth": 2}), "CNN has no argument depth; it has channels"),
+        (lambda: CNN(pool=0), "pool must be a positive integer, got 0"),
+        (lambda: CNN(padding="half"), "padding must be 'same' or 'valid', got 'half'"),
+        (lambda: MLP.from_dict({"depth": 2}), "MLP takes hidden, .*, got depth"),
+        (lambda: CNN.from_dict({"depth": 2}), "CNN takes channels, .*, got depth"),
         (lambda: networks.register("", MLP), "name must be a non-empty string"),
-        (lambda: networks.register("MLP", paper_mnist), "name 'MLP' is taken"),
-        (lambda: networks.register("paper_mnist", paper_utkface), "name 'paper_mnist' is taken"),
+        (lambda: networks.register("MLP", paper_mnist), "must be new, got 'MLP', which is taken"),
+        (lambda: networks.register("paper_mnist", paper_utkface), "must be new, got 'paper_mnist'"),
     ],
 )
 def test_bad_arguments(make, match):
@@ -233,7 +233,9 @@ def small(in_shape, out_features, width=3):
 
 
 def test_own_network_is_saved_by_name_only():
-    with pytest.raises(UnsupportedError, match=r"no registered name.*networks\.register"):
+    with pytest.raises(
+        UnsupportedError, match=r"without a registered name; call deeptram.networks\.register"
+    ):
         networks.to_dict(small)
     networks.register("test-small", small)
     entry = networks.to_dict(functools.partial(small, width=4))
@@ -246,7 +248,7 @@ def test_own_network_is_saved_by_name_only():
 
 
 def test_registry_refuses_what_it_does_not_know():
-    with pytest.raises(FileFormatError, match=r"network 'os\.system', which is not registered here"):
+    with pytest.raises(FileFormatError, match=r"got 'os\.system', which is not registered here"):
         networks.from_dict({"name": "os.system", "config": {}})
     with pytest.raises(FileFormatError, match="needs a 'name' and a 'config'"):
         networks.from_dict({"name": "MLP"})

@@ -41,7 +41,9 @@ class RRandom:
 
     def __init__(self, seed: int) -> None:
         if not isinstance(seed, (int, np.integer)) or not -(2**31) <= seed < 2**31:
-            raise InvalidInputError(f"seed must be an integer that fits into 32 bits; got {seed!r}.")
+            raise InvalidInputError(
+                f"seed must be an integer that fits into 32 bits, got {seed!r}; use R's own limits"
+            )
         state = int(seed) % _MODULUS
         for _ in range(_WARM_UP + 1):
             state = (_MULTIPLIER * state + 1) % _MODULUS
@@ -68,9 +70,11 @@ class RRandom:
         """
         size = n if size is None else size
         if n < 1 or not 0 <= size <= n:
-            raise InvalidInputError(f"sample needs 0 <= size <= n and n >= 1; got size {size} and n {n}.")
+            raise InvalidInputError(
+                f"sample needs 0 <= size <= n and n >= 1, got size {size} and n {n}; draw fewer"
+            )
         if n > _LARGEST:
-            raise UnsupportedError(f"sample is R's only up to n = {_LARGEST}; got {n}: use seeded_splits.")
+            raise UnsupportedError(f"sample is R's only up to n = {_LARGEST}, got {n}; use seeded_splits")
         pool = list(range(1, n + 1))
         drawn = np.empty(size, dtype=np.int64)
         for position in range(size):

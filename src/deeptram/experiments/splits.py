@@ -105,7 +105,7 @@ def paper_splits(name: str) -> list[Split]:
     """
     if name not in PAPER:
         raise UnknownNameError(
-            f"The paper's splits are known for {', '.join(PAPER)}; got {name!r}: use seeded_splits."
+            f"the paper's splits are known for {', '.join(PAPER)}, got {name!r}; use seeded_splits"
         )
     protocol = PAPER[name]
     random = RRandom(protocol.seed)
@@ -202,8 +202,8 @@ def grouped_splits(
     if (label_of_group[group] != label).any():
         bad = names[np.flatnonzero(label_of_group[group] != label)[0]]
         raise InvalidInputError(
-            f"stratify must be the same within each group; got several labels in group {bad!r}: "
-            "stratify by a property of the group."
+            f"stratify must be the same within each group, got several labels in group {str(bad)!r}; "
+            "stratify by a property of the group"
         )
     sizes = np.bincount(group)
     splits = []
@@ -248,14 +248,20 @@ def splits_from_frame(frame: pd.DataFrame) -> list[Split]:
     """
     missing = [column for column in ("idx", "type", "spl") if column not in frame.columns]
     if missing:
-        raise FileFormatError(f"A table of splits needs the columns idx, type, spl; missing: {missing}.")
+        raise FileFormatError(
+            f"a table of splits needs the columns idx, type, spl, got none named {missing}; add it"
+        )
     if not frame["type"].isin(PARTS).all():
-        raise FileFormatError(f"The type of a row must be one of {PARTS}; got {sorted(set(frame['type']))}.")
+        raise FileFormatError(
+            f"the type of a row must be one of {PARTS}, got {sorted(set(frame['type']))}; rename it"
+        )
     splits = []
     for number, rows in frame.groupby("spl", sort=True):
         index = rows["idx"].to_numpy()
         if not np.array_equal(np.sort(index), np.arange(1, len(index) + 1)):
-            raise FileFormatError(f"Split {number} must hold every row 1..n exactly once; it does not.")
+            raise FileFormatError(
+                f"split {number} must hold each of the rows 1..{len(index)} once, got others; make it again"
+            )
         test, val, train = (index[rows["type"].to_numpy() == kind] - 1 for kind in PARTS)
         splits.append(Split(train=train, validation=val, test=test))
     return splits
@@ -264,13 +270,13 @@ def splits_from_frame(frame: pd.DataFrame) -> list[Split]:
 def _part_sizes(n: int, p_val: float, p_test: float) -> tuple[int, int]:
     if not (p_val >= 0 and p_test >= 0 and p_val + p_test < 1):
         raise InvalidInputError(
-            f"p_val and p_test must be at least 0 and sum to less than 1; got {p_val} and {p_test}."
+            f"p_val and p_test must be at least 0 and sum to less than 1, got {p_val} and {p_test}; lower one"
         )
     n_test, n_val = (ceil(round(p * n, 9)) for p in (p_test, p_val))  # 0.07 * 100 is 7, not 8
     if n_test + n_val >= n:
         raise InvalidInputError(
-            f"At least one row must be left for training; got n = {n}, {n_test} for the test and {n_val} for "
-            "the validation part."
+            f"at least one row must be left for training, got n = {n}, {n_test} for the test and {n_val} for "
+            "the validation part; lower the shares"
         )
     return n_test, n_val
 
@@ -278,15 +284,19 @@ def _part_sizes(n: int, p_val: float, p_test: float) -> tuple[int, int]:
 def _codes(labels: ArrayLike, n: int, what: str) -> NDArray[np.int64]:
     codes = pd.factorize(np.asarray(labels))[0]
     if codes.shape != (n,):
-        raise InvalidInputError(f"{what} must hold one label for each of {n} rows; got {len(codes)}.")
+        raise InvalidInputError(
+            f"{what} must hold one label for each of {n} rows, got {len(codes)}; pass one per row"
+        )
     if (codes < 0).any():
-        raise InvalidInputError(f"{what} must not be missing; got {int((codes < 0).sum())} missing labels.")
+        raise InvalidInputError(
+            f"{what} must not be missing, got {int((codes < 0).sum())} missing labels; fill them"
+        )
     return np.asarray(codes, dtype=np.int64)
 
 
 def _streams(seed: int, n_splits: int) -> Iterator[np.random.Generator]:
     if n_splits < 1:
-        raise InvalidInputError(f"n_splits must be at least 1; got {n_splits}.")
+        raise InvalidInputError(f"n_splits must be at least 1, got {n_splits}; ask for one")
     for stream in np.random.SeedSequence(seed).spawn(n_splits):
         yield np.random.default_rng(stream)
 

@@ -15,12 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeptram.errors import (
-    FileFormatError,
-    InvalidInputError,
-    MissingDependencyError,
-    UnknownNameError,
-)
+from deeptram._validation import check_choice
+from deeptram.errors import FileFormatError, InvalidInputError, MissingDependencyError
 from deeptram.inputs.images import listing, row_numbers
 
 MAX_PIXELS = 80_000_000
@@ -89,7 +85,8 @@ class FolderImages:
         if missing:
             shown = listing(missing)
             raise InvalidInputError(
-                f"All {len(self.paths)} image files must exist; got {len(missing)} missing: {shown}."
+                f"all {len(self.paths)} image files must exist, got {len(missing)} missing: {shown}; "
+                "complete the folder"
             )
 
     @classmethod
@@ -107,8 +104,8 @@ class FolderImages:
         outside = [str(name) for name in names if Path(name).is_absolute() or ".." in Path(name).parts]
         if outside:
             raise InvalidInputError(
-                f"Image names must stay inside the folder {root}; got {listing(outside)}: "
-                "use names relative to the folder."
+                f"image names must stay inside the folder {root}, got {listing(outside)}; "
+                "use names relative to the folder"
             )
         return cls([root / name for name in names], size, mode=mode, max_pixels=max_pixels)
 
@@ -179,15 +176,14 @@ def decode_image(
                     return np.array(resized, dtype=np.uint8)
     except (*BROKEN, pillow.DecompressionBombError) as error:
         raise FileFormatError(
-            f"Image {name} could not be decoded ({type(error).__name__}: {error}); "
-            "replace it or leave it out."
+            f"image {name} must be readable, got {type(error).__name__} ({error}); replace it or leave it out"
         ) from error
     if n_pixels > max_pixels:
         raise FileFormatError(
-            f"Image {name} must have at most {max_pixels} pixels; got {n_pixels}: save it smaller."
+            f"image {name} must have at most {max_pixels} pixels, got {n_pixels}; save it smaller"
         )
     raise FileFormatError(
-        f"Image {name} must have 8 bits a channel; got Pillow's mode {kind!r}: convert it first."
+        f"image {name} must have 8 bits a channel, got Pillow's mode {kind!r}; convert it first"
     )
 
 
@@ -201,7 +197,9 @@ def image_size(size: int | tuple[int, int]) -> tuple[int, int]:
     """
     pair = (size, size) if isinstance(size, (int, np.integer)) else tuple(size)
     if len(pair) != 2 or any(not isinstance(side, (int, np.integer)) or side < 1 for side in pair):
-        raise InvalidInputError(f"size must be a positive number of pixels or (height, width); got {size!r}.")
+        raise InvalidInputError(
+            f"size must be a number of pixels or (height, width), got {size!r}; use positive integers"
+        )
     return int(pair[0]), int(pair[1])
 
 
@@ -210,12 +208,10 @@ def _pillow() -> ModuleType:
         import PIL.Image
     except ImportError as error:
         raise MissingDependencyError(
-            "Decoding image files needs Pillow; install it with pip install 'deeptram[images]'."
+            "decoding image files needs Pillow, got no such package; run pip install 'deeptram[images]'"
         ) from error
     return PIL.Image
 
 
 def _check_mode(mode: str) -> str:
-    if mode not in ("RGB", "L"):
-        raise UnknownNameError(f"mode must be 'RGB' or 'L'; got {mode!r}.")
-    return mode
+    return check_choice(mode, ("RGB", "L"), "mode")

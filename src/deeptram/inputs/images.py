@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from deeptram._validation import check_choice
+from deeptram.errors import InvalidInputError, InvalidTypeError
 
 CHANNELS = (1, 3, 4)
 LAYOUTS = ("grey", "channels_first", "channels_last")
@@ -43,8 +44,8 @@ def detect_layout(shape: Sequence[int], *, name: str = "image") -> str:
     if len(shape) == 4 and shape[3] in CHANNELS:
         return "channels_last"
     raise InvalidInputError(
-        f"Images {name!r} must have shape (n, C, H, W), (n, H, W) or (n, H, W, C) with C in {{1, 3, 4}} "
-        f"channels; got {shape}."
+        f"images {name!r} must have shape (n, C, H, W), (n, H, W) or (n, H, W, C) with C in {{1, 3, 4}} "
+        f"channels, got {shape}; reshape them"
     )
 
 
@@ -93,11 +94,11 @@ class ImageSource:
         )
         self.shape: tuple[int, int, int] = _image_shape(self._row_shape, self.layout)
         if min(self.shape) < 1:
-            raise InvalidInputError(f"Images {name!r} must have at least one pixel; got shape {full}.")
+            raise InvalidInputError(f"images {name!r} must have at least one pixel, got {full}; reshape them")
         if shape is not None and self.shape != tuple(shape):
             raise InvalidInputError(
-                f"Images {name!r} must have shape (C, H, W) = {tuple(shape)} as in fit; got {self.shape}: "
-                "resize or convert them in the same way."
+                f"images {name!r} must have shape (C, H, W) = {tuple(shape)} as in fit, got {self.shape}; "
+                "resize or convert them in the same way"
             )
 
     def __len__(self) -> int:
@@ -120,16 +121,16 @@ class ImageSource:
         pixels = _read(self.entry, index, self.name)
         if pixels.shape != (len(index), *self._row_shape):
             raise InvalidInputError(
-                f"Images {self.name!r} must give an array of shape {(len(index), *self._row_shape)} for "
-                f"{len(index)} rows; got {pixels.shape}: all images need the same shape."
+                f"images {self.name!r} must give an array of shape {(len(index), *self._row_shape)} for "
+                f"{len(index)} rows, got {pixels.shape}; give all images the same shape"
             )
         return self._to_tensor(pixels, index)
 
     def _to_tensor(self, pixels: NDArray[Any], index: NDArray[np.int64]) -> Tensor:
         if pixels.dtype.kind not in "buif":
             raise InvalidTypeError(
-                f"Images {self.name!r} must hold real numbers; got {pixels.dtype}: for image files use "
-                "deeptram.inputs.FolderImages."
+                f"images {self.name!r} must hold real numbers, got {pixels.dtype}; for image files use "
+                "deeptram.inputs.FolderImages"
             )
         if self.layout == "channels_last":
             pixels = np.moveaxis(pixels, 3, 1)
@@ -142,19 +143,18 @@ class ImageSource:
         if pixels.dtype.kind == "f" and not torch.isfinite(batch).all():
             bad = index[~torch.isfinite(batch).flatten(1).all(dim=1).numpy()]
             raise InvalidInputError(
-                f"Images {self.name!r} must have finite pixels; got NaN or infinite ones in {len(bad)} "
-                f"image(s), rows {listing(np.unique(bad))}: repair or leave out these rows."
+                f"images {self.name!r} must have finite pixels, got NaN or infinite ones in {len(bad)} "
+                f"image(s), rows {listing(np.unique(bad))}; repair or leave out these rows"
             )
         return batch
 
 
 def _check_layout(layout: str, shape: tuple[int, ...], name: str) -> str:
-    if layout not in LAYOUTS:
-        raise UnknownNameError(f"layout must be one of {', '.join(LAYOUTS)}; got {layout!r}.")
+    check_choice(layout, LAYOUTS, "layout")
     axis = {"grey": None, "channels_first": 1, "channels_last": 3}[layout]
     if len(shape) != (3 if axis is None else 4) or (axis is not None and shape[axis] not in CHANNELS):
         raise InvalidInputError(
-            f"Images {name!r} do not fit the layout {layout!r} with 1, 3 or 4 channels; got shape {shape}."
+            f"images {name!r} must fit the layout {layout!r} (1, 3 or 4 channels), got {shape}; reshape them"
         )
     return layout
 
@@ -176,19 +176,19 @@ def _indexable(entry: Any, name: str) -> Any:
             return np.asarray(entry)
         except ValueError as error:
             raise InvalidInputError(
-                f"Images {name!r} must all have the same shape; got a ragged list."
+                f"images {name!r} must all have the same shape, got a ragged list; resize them"
             ) from error
     if not hasattr(entry, "__getitem__") or not (hasattr(entry, "__len__") or hasattr(entry, "shape")):
         raise InvalidTypeError(
-            f"Images {name!r} must be an array or have len() and __getitem__(integer array); "
-            f"got {type(entry).__name__}."
+            f"images {name!r} must be an array or have len() and __getitem__(integer array), "
+            f"got {type(entry).__name__}; convert it"
         )
     return entry
 
 
 def _row_shape(entry: Any, name: str) -> tuple[int, ...]:
     if n_rows(entry) == 0:
-        raise InvalidInputError(f"Images {name!r} must have at least one row; got none.")
+        raise InvalidInputError(f"images {name!r} must have at least one row, got none; add rows")
     if hasattr(entry, "shape"):
         return tuple(int(size) for size in entry.shape[1:])
     return tuple(np.asarray(entry[np.zeros(1, dtype=np.int64)]).shape[1:])
@@ -222,11 +222,14 @@ def row_numbers(rows: Any, n: int, name: str = "image") -> NDArray[np.int64]:
         return np.zeros(0, dtype=np.int64)
     if index.dtype.kind not in "iu" or index.ndim != 1:
         raise InvalidTypeError(
-            f"Rows of images {name!r} must be integers; got {index.dtype}, {index.ndim} axes."
+            f"rows of {name!r} must be a vector of integers, got {index.dtype} with {index.ndim} axes; "
+            "convert it"
         )
     if index.min() < -n or index.max() >= n:
         outside = listing(index[(index < -n) | (index >= n)])
-        raise InvalidInputError(f"Rows of images {name!r} must lie in 0..{n - 1}; got {outside}.")
+        raise InvalidInputError(
+            f"rows of {name!r} must lie in 0..{n - 1}, got {outside}; ask for rows that exist"
+        )
     return np.where(index < 0, index + n, index).astype(np.int64)
 
 
@@ -241,7 +244,8 @@ def _read(entry: Any, index: NDArray[np.int64], name: str) -> NDArray[Any]:
     pixels = pixels.detach().cpu().numpy() if isinstance(pixels, Tensor) else np.asarray(pixels)
     if len(unique) != len(pixels):
         raise InvalidInputError(
-            f"Images {name!r} must return one image per row; asked for {len(unique)} rows, got {len(pixels)}."
+            f"images {name!r} must return one image per row, got {len(pixels)} for {len(unique)} rows; "
+            "correct its __getitem__"
         )
     return pixels if len(unique) == len(index) and np.array_equal(unique, index) else pixels[inverse]
 

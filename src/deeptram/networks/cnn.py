@@ -79,7 +79,7 @@ class CNN:
         for name in ("convolutions", "kernel_size", "pool"):
             object.__setattr__(self, name, check_positive(getattr(self, name), name))
         if self.padding not in PADDINGS:
-            raise UnknownNameError(f"padding must be 'same' or 'valid'; got {self.padding!r}.")
+            raise UnknownNameError(f"padding must be 'same' or 'valid', got {self.padding!r}; choose one")
         activation(self.activation)
 
     def __call__(self, in_shape: tuple[int, ...], out_features: int) -> nn.Module:
@@ -137,7 +137,7 @@ class CNN:
         unknown = sorted(set(config) - set(cls.__dataclass_fields__))
         if unknown:
             raise InvalidInputError(
-                f"CNN has no argument {', '.join(unknown)}; it has {', '.join(cls.__dataclass_fields__)}."
+                f"CNN takes {', '.join(cls.__dataclass_fields__)}, got {', '.join(unknown)}; remove it"
             )
         values: dict[str, Any] = dict(config)
         for name in ("channels", "dense"):

@@ -17,7 +17,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import nn
 
-from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram._validation import check_choice
+from deeptram.errors import InvalidInputError
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
@@ -46,24 +47,25 @@ def activation(name: str) -> nn.Module:
     >>> activation("relu")
     ReLU()
     """
-    if name not in ACTIVATIONS:
-        raise UnknownNameError(f"activation must be one of {', '.join(ACTIVATIONS)}; got {name!r}.")
-    return ACTIVATIONS[name]()
+    return ACTIVATIONS[check_choice(name, ACTIVATIONS, "activation")]()
 
 
 def check_shape(in_shape: Sequence[int], out_features: int, *, image: bool, network: str) -> tuple[int, ...]:
     """Return ``in_shape`` as a tuple of positive integers, or say what is wrong with it."""
     shape = tuple(in_shape)
     if any(not _is_positive_integer(size) for size in shape) or not shape:
-        raise InvalidInputError(f"{network} expects in_shape to hold positive integers; got {shape}.")
+        raise InvalidInputError(
+            f"{network} expects in_shape to hold positive integers, got {shape}; pass (p,) or (C, H, W)"
+        )
     if not _is_positive_integer(out_features):
         raise InvalidInputError(
-            f"{network} expects out_features to be a positive integer; got {out_features!r}."
+            f"{network} expects out_features to be a positive integer, got {out_features!r}; "
+            "pass the number of outputs"
         )
     if image and len(shape) != 3:
         raise InvalidInputError(
-            f"{network} expects images, that is in_shape = (C, H, W); got {shape}: "
-            "use networks.MLP for tables, or give the term an image column."
+            f"{network} expects images, that is in_shape = (C, H, W), got {shape}; "
+            "use networks.MLP for tables, or give the term an image column"
         )
     return tuple(int(size) for size in shape)
 
@@ -72,21 +74,21 @@ def check_sizes(values: Sequence[int], what: str) -> tuple[int, ...]:
     """Return ``values`` as a tuple of positive integers, or say which argument is wrong."""
     sizes = tuple(values)
     if any(not _is_positive_integer(size) for size in sizes):
-        raise InvalidInputError(f"{what} must hold positive integers; got {sizes}.")
+        raise InvalidInputError(f"{what} must hold positive integers, got {sizes}; correct the sizes")
     return tuple(int(size) for size in sizes)
 
 
 def check_positive(value: int, what: str) -> int:
     """Return ``value`` if it is a positive integer."""
     if not _is_positive_integer(value):
-        raise InvalidInputError(f"{what} must be a positive integer; got {value!r}.")
+        raise InvalidInputError(f"{what} must be a positive integer, got {value!r}; use at least 1")
     return int(value)
 
 
 def check_dropout(rate: float) -> float:
     """Return the dropout rate if it lies in [0, 1)."""
     if not 0 <= rate < 1:
-        raise InvalidInputError(f"dropout must lie in [0, 1); got {rate!r}.")
+        raise InvalidInputError(f"dropout must lie in [0, 1), got {rate!r}; use 0 for none")
     return float(rate)
 
 
@@ -94,8 +96,8 @@ def check_room(spatial: tuple[int, int], in_shape: tuple[int, ...], network: str
     """Raise if the convolutions and pools have left no pixel."""
     if min(spatial) < 1:
         raise InvalidInputError(
-            f"{network} needs images of at least {smallest} x {smallest} pixels; "
-            f"got {in_shape[1]} x {in_shape[2]}: use larger images or a smaller network."
+            f"{network} needs images of at least {smallest} x {smallest} pixels, "
+            f"got {in_shape[1]} x {in_shape[2]}; use larger images or a smaller network"
         )
 
 

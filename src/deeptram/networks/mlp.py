@@ -98,7 +98,7 @@ class MLP:
         unknown = sorted(set(config) - set(cls.__dataclass_fields__))
         if unknown:
             raise InvalidInputError(
-                f"MLP has no argument {', '.join(unknown)}; it has {', '.join(cls.__dataclass_fields__)}."
+                f"MLP takes {', '.join(cls.__dataclass_fields__)}, got {', '.join(unknown)}; remove it"
             )
         values = dict(config)
         if "hidden" in values:

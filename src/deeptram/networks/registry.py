@@ -66,14 +66,15 @@ def register(name: str, factory: Factory) -> Factory:
     True
     """
     if not isinstance(name, str) or not name:
-        raise InvalidInputError(f"A network's name must be a non-empty string; got {name!r}.")
+        raise InvalidInputError(f"a network's name must be a non-empty string, got {name!r}; name it")
     if not callable(factory):
         raise InvalidTypeError(
-            f"A network factory must be callable as net(in_shape, out_features); got {factory!r}."
+            f"a network factory must be callable as net(in_shape, out_features), got {factory!r}; "
+            "pass a class or function"
         )
     if name in _CONFIGURABLE or _PLAIN.get(name, factory) is not factory:
         raise InvalidInputError(
-            f"The network name {name!r} is taken; choose another (taken: {', '.join(names())})."
+            f"a network's name must be new, got {name!r}, which is taken; avoid {', '.join(names())}"
         )
     _PLAIN[name] = factory
     return factory
@@ -104,8 +105,8 @@ def to_dict(factory: object) -> dict[str, Any]:
     """
     if not is_registered(factory):
         raise UnsupportedError(
-            f"The network factory {factory!r} has no registered name, so it cannot be saved; call "
-            "deeptram.networks.register(name, factory) here and in the program that loads it."
+            f"a network factory must have a name to be saved, got {factory!r} without a registered name; "
+            "call deeptram.networks.register(name, factory) here and in the program that loads it"
         )
     if isinstance(factory, (MLP, CNN)):
         return {"name": type(factory).__name__, "config": factory.to_dict()}
@@ -124,13 +125,15 @@ def from_dict(entry: Mapping[str, Any]) -> Factory:
     """
     name, config = entry.get("name"), entry.get("config")
     if not isinstance(name, str) or not isinstance(config, Mapping):
-        raise FileFormatError(f"A saved network needs a 'name' and a 'config'; got {dict(entry)!r}.")
+        raise FileFormatError(
+            f"a saved network needs a 'name' and a 'config', got {dict(entry)!r}; save it again"
+        )
     if name in _CONFIGURABLE:
         return _CONFIGURABLE[name].from_dict(config)
     if name not in _PLAIN:
         raise FileFormatError(
-            f"The saved model uses the network {name!r}, which is not registered here "
-            f"(known: {', '.join(names())}); call deeptram.networks.register(name, factory) before loading."
+            f"a saved network must be one of {', '.join(names())}, got {name!r}, which is not registered "
+            "here; call deeptram.networks.register(name, factory) before loading"
         )
     return functools.partial(_PLAIN[name], **config) if config else _PLAIN[name]
 

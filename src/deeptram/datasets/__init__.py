@@ -1,0 +1,29 @@
+"""Data sets of the paper, embedded data, and simulations with known truth."""
+
+from __future__ import annotations
+
+from deeptram.datasets.base import Dataset, Rows
+from deeptram.datasets.cache import cache_folder
+from deeptram.datasets.check import check
+from deeptram.datasets.covariates import PAPER_EFFECTS, simulate_covariates
+from deeptram.datasets.digits import load_digits
+from deeptram.datasets.ham10000 import load_ham10000
+from deeptram.datasets.melanoma import load_melanoma
+from deeptram.datasets.mnist import load_mnist
+from deeptram.datasets.simulated import simulate
+from deeptram.datasets.utkface import load_utkface
+
+__all__ = [
+    "PAPER_EFFECTS",
+    "Dataset",
+    "Rows",
+    "cache_folder",
+    "check",
+    "load_digits",
+    "load_ham10000",
+    "load_melanoma",
+    "load_mnist",
+    "load_utkface",
+    "simulate",
+    "simulate_covariates",
+]
