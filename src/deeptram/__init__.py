@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from deeptram import latent, networks
 from deeptram._version import __version__
-from deeptram.estimators import BoxCox, Colr, Cotram, Coxph, Lehmann, Lm, Logit, Polr, Survreg, Tram
+from deeptram.estimators import (
+    BoxCox,
+    Colr,
+    Cotram,
+    Coxph,
+    Lehmann,
+    Lm,
+    Logit,
+    Polr,
+    Survreg,
+    Tram,
+    compare,
+    proportionality_test,
+)
 from deeptram.predictive import Predictive
 from deeptram.responses import Surv
 from deeptram.terms import CI, CS, LS, SI, Scale, Varying
@@ -29,6 +42,8 @@ __all__ = [
     "Tram",
     "Varying",
     "__version__",
+    "compare",
     "latent",
     "networks",
+    "proportionality_test",
 ]

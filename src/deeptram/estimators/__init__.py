@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from deeptram.estimators.base import BaseTram
+from deeptram.estimators.compare import compare
 from deeptram.estimators.presets import BoxCox, Colr, Cotram, Coxph, Lehmann, Lm, Logit, Polr, Survreg
+from deeptram.estimators.proportionality import proportionality_test
 from deeptram.estimators.tram import Tram
 
 __all__ = [
@@ -18,4 +20,6 @@ __all__ = [
     "Polr",
     "Survreg",
     "Tram",
+    "compare",
+    "proportionality_test",
 ]

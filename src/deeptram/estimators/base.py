@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags, RegressorTags, Tags
-from sklearn.utils.validation import _check_feature_names, _check_n_features, check_consistent_length, validate_data
+from sklearn.utils.validation import _check_feature_names, _check_n_features, validate_data
 
 from deeptram import latent as latents
-from deeptram._validation import check_choice, check_sample_weight
-from deeptram.errors import EmptyClassWarning, InvalidInputError, UnsupportedError
+from deeptram._validation import check_choice, check_same_length, check_sample_weight
+from deeptram.errors import EmptyClassWarning, InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.inference import InferenceMixin
 from deeptram.estimators.prediction import PredictionMixin
 from deeptram.fitting.exact import fit_exact
@@ -103,7 +104,7 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
             )
         design, matrices = Design.fit(spec, X, estimator=type(self).__name__)
         n = len(matrices.x)
-        check_consistent_length(matrices.x, np.empty(len(encoded)))
+        check_same_length(X=matrices.x, y=encoded)
         weights = check_sample_weight(sample_weight, n)
         self.spec_, self.outcome_, self.design_, self.latent_ = spec, outcome, design, latent
         self.n_obs_ = n
@@ -195,14 +196,23 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
 
     def _check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
         """Check X as scikit-learn does; data frames and dicts are checked where they are encoded."""
+        if sparse.issparse(X):
+            raise InvalidTypeError(
+                "X must be dense, but sparse data was passed; use X.toarray() to convert it to a dense array."
+            )
         if isinstance(X, dict):
             return X
-        if isinstance(X, pd.DataFrame):
+        try:
+            if not isinstance(X, pd.DataFrame):
+                return validate_data(self, X, reset=reset, dtype="numeric", accept_sparse=False)
             if spec.linear is not None and spec.linear.columns is None:
                 _check_feature_names(self, X, reset=reset)
                 _check_n_features(self, X, reset=reset)
-            return X
-        return validate_data(self, X, reset=reset, dtype="numeric", accept_sparse=False)
+        except ValueError as error:
+            raise InvalidInputError(str(error)) from error
+        except TypeError as error:
+            raise InvalidTypeError(str(error)) from error
+        return X
 
     def __sklearn_tags__(self) -> Tags:
         """Tell scikit-learn whether this is a classifier or a regressor."""
@@ -210,7 +220,10 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
         tags.target_tags.required = True
         if self.outcome in DISCRETE:
             tags.estimator_type = "classifier"
-            tags.classifier_tags = ClassifierTags(multi_class=self.outcome != "binary")
+            # an ordinal model has one direction in x only, which classes in no order do not follow
+            tags.classifier_tags = ClassifierTags(
+                multi_class=self.outcome != "binary", poor_score=self.outcome == "ordinal"
+            )
         else:
             tags.estimator_type = "regressor"
             # score() is a mean log-likelihood, which no threshold on R^2 fits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from deeptram._validation import check_sample_weight
-from deeptram.errors import UnsupportedError
+from deeptram.errors import MissingMethodError
 from deeptram.latent import Latent
-from deeptram.model import Design, Matrices, Outcome
+from deeptram.model import DISCRETE, Design, Matrices, Outcome
 from deeptram.predictive import Predictive
 from deeptram.predictive.parameters import RowParameters, build_predictive
 from deeptram.terms import Spec
@@ -23,6 +24,7 @@ Array = NDArray[np.float64]
 class PredictionMixin:
     """Everything a fitted model says about new rows."""
 
+    outcome: str
     spec_: Spec
     outcome_: Outcome
     design_: Design
@@ -55,13 +57,16 @@ class PredictionMixin:
         predictive = self.predict_distribution(X)
         return predictive.mode() if self.outcome_.is_discrete else predictive.median()
 
-    def predict_proba(self, X: Any) -> Array:
-        """Return class probabilities, shape (n, K) (discrete outcomes)."""
-        check_is_fitted(self, "model_")
-        if not self.outcome_.is_discrete:
-            raise UnsupportedError(
-                f"predict_proba is for classes, got outcome={self.outcome_.kind!r}: use predict_distribution(X)."
+    @property
+    def predict_proba(self) -> Callable[[Any], Array]:
+        """Return class probabilities, shape (n, K): ``predict_proba(X)`` (discrete outcomes only)."""
+        if self.outcome not in DISCRETE:
+            raise MissingMethodError(
+                f"predict_proba is for classes, got outcome={self.outcome!r}: use predict_distribution(X)."
             )
+        return self._predict_proba
+
+    def _predict_proba(self, X: Any) -> Array:
         return np.asarray(self.predict_distribution(X).pmf())
 
     def predict_quantile(self, X: Any, q: ArrayLike) -> Any:

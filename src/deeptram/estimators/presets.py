@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 
 from deeptram import latent as latents
@@ -19,7 +18,7 @@ from deeptram.latent import Latent
 from deeptram.model import OutcomeSettings
 
 
-class Polr(ClassifierMixin, BaseTram):  # type: ignore[misc]
+class Polr(BaseTram):
     r"""Proportional-odds logistic regression and its relatives for ordered classes.
 
     :math:`P(Y \le y_k \mid x) = F_Z(\vartheta_k - x'\beta)`. With the logistic
@@ -66,7 +65,7 @@ class Polr(ClassifierMixin, BaseTram):  # type: ignore[misc]
         self.random_state = random_state
 
 
-class Logit(ClassifierMixin, BaseTram):  # type: ignore[misc]
+class Logit(BaseTram):
     r"""Binary regression without penalty, :math:`P(Y = y_1) = F_Z(\vartheta - x'\beta)`.
 
     beta is the log odds-ratio of the second level; with another ``latent`` this
@@ -106,7 +105,7 @@ class Logit(ClassifierMixin, BaseTram):  # type: ignore[misc]
         self.random_state = random_state
 
 
-class _Smooth(RegressorMixin, BaseTram):  # type: ignore[misc]
+class _Smooth(BaseTram):
     """A model with a Bernstein baseline for continuous or censored outcomes."""
 
     def __init__(
@@ -218,7 +217,7 @@ class Lehmann(_Smooth):
     latent = "maximum-extreme-value"
 
 
-class Lm(RegressorMixin, BaseTram):  # type: ignore[misc]
+class Lm(BaseTram):
     r"""The normal linear model as a transformation model, :math:`h(y) = \vartheta_0 + \vartheta_1 y`.
 
     The residual standard deviation is :math:`1/\vartheta_1`, least-squares
@@ -269,7 +268,7 @@ _DISTRIBUTIONS: dict[str, tuple[str, str, float | None]] = {
 }
 
 
-class Survreg(RegressorMixin, BaseTram):  # type: ignore[misc]
+class Survreg(BaseTram):
     r"""Parametric survival regression (accelerated failure time models).
 
     :math:`h(t) = \vartheta_0 + \vartheta_1 \log t`; ``survival::survreg``
@@ -327,7 +326,7 @@ class Survreg(RegressorMixin, BaseTram):  # type: ignore[misc]
         return tags
 
 
-class Cotram(RegressorMixin, BaseTram):  # type: ignore[misc]
+class Cotram(BaseTram):
     r"""Count transformation model, :math:`P(Y \le y) = F_Z(h(\lfloor y \rfloor) - x'\beta)`.
 
     R: ``cotram::cotram``.

@@ -17,6 +17,8 @@ Array = NDArray[np.float64]
 
 _SUFFICIENT_DECREASE = 1e-4
 _MAX_HALVINGS = 40
+_FLAT = 1e-14
+_DIVERGED = 1e8
 _NEGLIGIBLE = 1e-17
 
 
@@ -58,6 +60,7 @@ class NewtonResult:
     n_iter: int
     converged: bool
     certificate: Certificate
+    start_hessian: Array
 
 
 def minimize(
@@ -67,6 +70,7 @@ def minimize(
     *,
     convex: bool = True,
     tolerance: float = 1e-13,
+    unit: float = 1.0,
     max_iter: int = 100,
 ) -> NewtonResult:
     r"""Minimise an objective subject to :math:`C\psi \ge 0` by constrained Newton steps.
@@ -89,22 +93,25 @@ def minimize(
     convex : bool
         Whether the objective is known to be convex; goes into the certificate.
     tolerance : float
-        Stop when the predicted decrease is below ``tolerance * (1 + |f|)``.
+        Stop when the predicted decrease is below ``tolerance * (unit + |f|)``.
+    unit : float
+        Size of one observation's contribution (the mean case weight).
     max_iter : int
         Largest number of Newton steps.
     """
     rows = np.zeros((0, len(start))) if constraints is None else constraints
     point = np.asarray(start, dtype=np.float64)
     value, gradient, hessian = _evaluate(objective, point)
+    start_hessian = hessian
     n_iter, converged = 0, False
     gap, multipliers = np.inf, np.zeros(len(rows))
     while True:
         step, multipliers = newton_step(gradient, hessian, rows, point)
         gap = -float(gradient @ step) / 2
-        floor = tolerance * (1 + abs(value))
+        floor = tolerance * (unit + abs(value))
         if gap <= floor:
             converged = True
-            if gap > _NEGLIGIBLE * (1 + abs(value)):
+            if gap > _NEGLIGIBLE * (unit + abs(value)):
                 polished = _evaluate(objective, point + step)
                 if polished[0] <= value + floor:
                     point = point + step
@@ -112,7 +119,7 @@ def minimize(
                     step, multipliers = newton_step(gradient, hessian, rows, point)
                     gap = -float(gradient @ step) / 2
             break
-        if n_iter >= max_iter:
+        if n_iter >= max_iter or np.abs(point).max(initial=0.0) > _DIVERGED:
             break
         taken = _line_search(objective, point, value, float(gradient @ step), step)
         if taken is None:
@@ -129,13 +136,13 @@ def minimize(
         n_iter=n_iter,
         converged=converged,
         certificate=_certificate(gap, gradient, hessian, rows, multipliers, convex),
+        start_hessian=start_hessian,
     )
 
 
 def newton_step(gradient: Array, hessian: Array, rows: Array, point: Array) -> tuple[Array, Array]:
     """Return the constrained Newton step and the multipliers of all constraints."""
-    unit = 1 / np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))
-    unit[~np.isfinite(unit)] = 1.0
+    unit = 1 / _curvature_unit(hessian)
     scaled = hessian * np.outer(unit, unit)
     factor = _factor(scaled)
     direction = gradient * unit
@@ -150,6 +157,13 @@ def newton_step(gradient: Array, hessian: Array, rows: Array, point: Array) -> t
         return step * unit, np.zeros(len(rows))
     step, multipliers = solve_quadratic(factor, direction, scaled_rows, bounds)
     return step * unit, multipliers
+
+
+def _curvature_unit(hessian: Array) -> Array:
+    """Return the square root of each parameter's curvature; parameters without any get a small one."""
+    curvature = np.abs(np.diag(hessian))
+    largest = float(curvature.max(initial=0.0))
+    return np.asarray(np.sqrt(np.maximum(curvature, _FLAT * largest if largest > 0 else 1.0)))
 
 
 def _factor(scaled: Array) -> Array:
@@ -199,7 +213,7 @@ def _certificate(
 ) -> Certificate:
     active = np.flatnonzero(multipliers > 0)
     residual = gradient - (rows[active].T @ multipliers[active] if len(active) else 0.0)
-    unit = np.sqrt(np.maximum(np.abs(np.diag(hessian)), 1e-300))
+    unit = _curvature_unit(hessian)
     return Certificate(
         gap=float(max(gap, 0.0)),
         gradient=float((np.abs(residual) / unit).max(initial=0.0)),

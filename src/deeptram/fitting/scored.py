@@ -142,7 +142,7 @@ class _ScoreProblem:
         rows = self._rows(*self.unpack(point))
         value = self.weights @ rows
         (gradient,) = torch.autograd.grad(value, point)
-        return float(value), gradient.numpy()
+        return float(value.detach()), gradient.numpy()
 
     def _rows(self, theta: Tensor, beta: Tensor, gamma: Tensor) -> Tensor:
         predictive = self._predictive(theta, beta, gamma)
