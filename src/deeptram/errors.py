@@ -13,6 +13,8 @@ True
 
 from __future__ import annotations
 
+from typing import Any
+
 from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
 
@@ -40,6 +42,10 @@ class UnsupportedError(DeeptramError, ValueError):
     """The request is well formed, but this combination has no meaning or no method."""
 
 
+class MissingMethodError(UnsupportedError, AttributeError):
+    """A method that this kind of outcome does not have; ``hasattr`` is false for it."""
+
+
 class FittingError(DeeptramError, RuntimeError):
     """A fit could not be carried to its end."""
 
@@ -49,7 +55,15 @@ class UnboundedLikelihoodError(FittingError, ValueError):
 
 
 class NonFiniteLossError(FittingError):
-    """The training loss became infinite or NaN; the message names the rows."""
+    """The training loss became infinite or NaN; the message names the rows.
+
+    Attributes
+    ----------
+    best : DeepFit or None
+        The fit as it was at its best epoch before, if one was finished.
+    """
+
+    best: Any = None
 
 
 class StructureError(UnsupportedError):
@@ -74,6 +88,10 @@ class ConvergenceWarning(DeeptramWarning):
 
 class SeparationWarning(DeeptramWarning):
     """The likelihood increases for ever in some direction: coefficients are infinite."""
+
+
+class UnboundedLikelihoodWarning(DeeptramWarning):
+    """The model fits some outcomes without error: the density there grows without bound."""
 
 
 class CollinearityWarning(DeeptramWarning):

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrs
 from torch import Tensor
 
 from deeptram.fitting.objective import Objective
-from deeptram.fitting.quadratic import solve_quadratic
+from deeptram.fitting.quadratic import increment_coordinates, solve_bounded, solve_quadratic
 
 Array = NDArray[np.float64]
 
@@ -103,10 +103,11 @@ def minimize(
     point = np.asarray(start, dtype=np.float64)
     value, gradient, hessian = _evaluate(objective, point)
     start_hessian = hessian
+    lift = increment_coordinates(rows)
     n_iter, converged = 0, False
     gap, multipliers = np.inf, np.zeros(len(rows))
     while True:
-        step, multipliers = newton_step(gradient, hessian, rows, point)
+        step, multipliers = newton_step(gradient, hessian, rows, point, lift)
         gap = -float(gradient @ step) / 2
         floor = tolerance * (unit + abs(value))
         if gap <= floor:
@@ -116,7 +117,7 @@ def minimize(
                 if polished[0] <= value + floor:
                     point = point + step
                     value, gradient, hessian = polished
-                    step, multipliers = newton_step(gradient, hessian, rows, point)
+                    step, multipliers = newton_step(gradient, hessian, rows, point, lift)
                     gap = -float(gradient @ step) / 2
             break
         if n_iter >= max_iter or np.abs(point).max(initial=0.0) > _DIVERGED:
@@ -140,23 +141,47 @@ def minimize(
     )
 
 
-def newton_step(gradient: Array, hessian: Array, rows: Array, point: Array) -> tuple[Array, Array]:
-    """Return the constrained Newton step and the multipliers of all constraints."""
+def newton_step(
+    gradient: Array, hessian: Array, rows: Array, point: Array, lift: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the constrained Newton step and the multipliers of all constraints.
+
+    ``lift`` are coordinates in which the constraints are bounds (``increment_coordinates``).
+    """
+    if lift is not None:
+        gradient, hessian = lift.T @ gradient, lift.T @ hessian @ lift
     unit = 1 / _curvature_unit(hessian)
-    scaled = hessian * np.outer(unit, unit)
-    factor = _factor(scaled)
+    factor = _factor(hessian * np.outer(unit, unit))
     direction = gradient * unit
-    step = -solve_triangular(factor, solve_triangular(factor, direction, lower=True), lower=True, trans="T")
+    step = -dpotrs(factor, direction, lower=1)[0]
     if not len(rows):
         return step * unit, np.zeros(0)
-    bounds = -(rows @ point)
-    bounds = np.minimum(bounds, 0.0)
+    bounds = np.minimum(-(rows @ point), 0.0)
+    tolerance = 1e-12 * (1 + np.abs(bounds))
+    if lift is not None:
+        scale = unit[-len(bounds) :]
+        multipliers = np.zeros(len(bounds))
+        if (step[-len(bounds) :] * scale < bounds - tolerance).any():
+            step, multipliers = solve_bounded(factor, direction, bounds / scale)
+        return lift @ (step * unit), multipliers / scale
     scaled_rows = rows * unit
-    slack = scaled_rows @ step - bounds
-    if (slack >= -1e-12 * (1 + np.abs(bounds))).all():
-        return step * unit, np.zeros(len(rows))
-    step, multipliers = solve_quadratic(factor, direction, scaled_rows, bounds)
+    multipliers = np.zeros(len(bounds))
+    if (scaled_rows @ step < bounds - tolerance).any():
+        step, multipliers = _general_step(factor, direction, scaled_rows, bounds)
     return step * unit, multipliers
+
+
+def _general_step(factor: Array, direction: Array, rows: Array, bounds: Array) -> tuple[Array, Array]:
+    """Solve the quadratic program; where H is too close to singular for it, with ever more of the identity added."""
+    hessian = factor @ factor.T
+    for extra in (0.0, 1e-8, 1e-6, 1e-4, 1e-2):
+        if extra:
+            factor = np.linalg.cholesky(hessian + extra * np.eye(len(hessian)))
+        step, multipliers = solve_quadratic(factor, direction, rows, bounds)
+        size = np.linalg.norm(rows, axis=1) * max(float(np.abs(step).max()), 1.0)
+        if (rows @ step >= bounds - 1e-9 * (np.abs(bounds) + size)).all():
+            break
+    return step, multipliers
 
 
 def _curvature_unit(hessian: Array) -> Array:

@@ -1,4 +1,4 @@
-"""A small strictly convex quadratic program with linear inequalities."""
+"""Small convex quadratic programs with linear inequalities."""
 
 from __future__ import annotations
 
@@ -8,6 +8,80 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 
 Array = NDArray[np.float64]
+
+
+def increment_coordinates(constraints: Array) -> Array | None:
+    r"""Return T with :math:`d = T (w, u)`, :math:`u = C d`, or ``None`` if the rows of C are dependent.
+
+    In these coordinates the constraints are bounds on the last m entries.
+
+    Parameters
+    ----------
+    constraints : ndarray, shape (m, d)
+        C.
+
+    Examples
+    --------
+    >>> lift = increment_coordinates(np.array([[-1.0, 1.0]]))
+    >>> np.round(np.array([[-1.0, 1.0]]) @ lift, 12) + 0.0
+    array([[0., 1.]])
+    """
+    m, d = constraints.shape
+    if m == 0 or m > d:
+        return None
+    q, r = np.linalg.qr(constraints.T, mode="complete")
+    pivots = np.abs(np.diag(r[:m]))
+    if pivots.min() <= 1e-8 * pivots.max():
+        return None
+    return np.hstack([q[:, m:], solve_triangular(r[:m], q[:, :m].T).T])
+
+
+def solve_bounded(factor: Array, gradient: Array, bounds: Array) -> tuple[Array, Array]:
+    r"""Minimise :math:`g'd + d'Hd/2` subject to lower bounds on the last m entries of d.
+
+    The free entries are eliminated; what is left is one non-negative least
+    squares problem, a finite method that copes with directions in which H is
+    all but singular.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (d, d)
+        Lower Cholesky factor L of H = LL'.
+    gradient : ndarray, shape (d,)
+        g.
+    bounds : ndarray, shape (m,)
+        Lower bounds of the last m entries.
+
+    Returns
+    -------
+    step : ndarray, shape (d,)
+        The minimiser d.
+    multipliers : ndarray, shape (m,)
+        Lagrange multipliers, zero for inactive bounds.
+
+    Examples
+    --------
+    >>> solve_bounded(np.eye(2), np.array([-1.0, 2.0]), np.zeros(1))
+    (array([1., 0.]), array([2.]))
+    """
+    upper = factor.T
+    free = len(gradient) - len(bounds)
+    right = -solve_triangular(factor, gradient, lower=True)
+    block = upper[free:, free:]
+    size = np.linalg.norm(block, axis=0)
+    target = right[free:] - block @ bounds
+    above, _ = nnls(block / size, target)
+    loose = above > 0
+    if loose.any():
+        # the positive part once more as a plain least-squares problem, to full precision
+        polished = np.linalg.lstsq(block[:, loose] / size[loose], target, rcond=None)[0]
+        if (polished > 0).all():
+            above[loose] = polished
+    constrained = bounds + above / size
+    multipliers = block.T @ (block @ constrained - right[free:])
+    multipliers[loose] = 0.0
+    head = solve_triangular(upper[:free, :free], right[:free] - upper[:free, free:] @ constrained)
+    return np.concatenate([head, constrained]), np.maximum(multipliers, 0.0)
 
 
 def solve_quadratic(factor: Array, gradient: Array, constraints: Array, bounds: Array) -> tuple[Array, Array]:
