@@ -69,7 +69,11 @@ class CutpointLikelihood:
         ]
         totals = np.bincount(kind[by_kind], weights=counts, minlength=4).astype(int)
         self._n_first, self._n_outer, self._n_bound = (int(t) for t in np.cumsum(totals)[:3])
-        self._design = torch.cat([torch.ones(len(x), 1, dtype=torch.float64), x], dim=1)[self.order]
+        # one row per column of (1, x): sums over a class are then contiguous
+        self._n = len(x)
+        self._design = torch.ones(1 + self._p, self._n, dtype=torch.float64)
+        for j in range(self._p):
+            torch.index_select(x[:, j], 0, self.order, out=self._design[1 + j])
         self._w = None if weights is None else weights[self.order]
         self._known = None if shift_offset is None else shift_offset[self.order]
         lengths = torch.tensor([end - start for start, end, _, _ in self._segments], dtype=torch.int64)
@@ -86,7 +90,7 @@ class CutpointLikelihood:
         a, b, c = self._n_first, self._n_outer, self._n_bound
         if not bool((theta[self._inner_upper] > theta[self._inner_lower]).all()):
             return None
-        eta = self._design[:, 1:] @ beta
+        eta = beta @ self._design[1:]
         if self._known is not None:
             eta = eta + self._known
         first = theta[self._upper[:a]] - eta[:a]
@@ -119,7 +123,7 @@ class CutpointLikelihood:
         nll, rows = self._row_derivatives(*ends)
         # per segment: (slope at lower end, at upper end, curvature at both, q) times (1, x)
         for start, end, lower, upper in self._segments:
-            sums = (rows[:, start:end] @ self._design[start:end]).numpy()
+            sums = (rows[:, start:end] @ self._design[:, start:end].T).numpy()
             gradient[d:] += sums[0, 1:] + sums[1, 1:]
             for column, slope, curve in ((lower, sums[0], sums[2]), (upper, sums[1], sums[3])):
                 if column >= 0:
@@ -130,16 +134,16 @@ class CutpointLikelihood:
                 hessian[lower, upper] -= sums[4, 0]
                 hessian[upper, lower] -= sums[4, 0]
         if p:
-            x = self._design[:, 1:]
-            hessian[d:, d:] = (x.T @ (x * (rows[2] + rows[3]).unsqueeze(1))).numpy()
+            x = self._design[1:]
+            hessian[d:, d:] = ((x * (rows[2] + rows[3])) @ x.T).numpy()
             hessian[d:, :d] = hessian[:d, d:].T
         return nll, torch.from_numpy(gradient), torch.from_numpy(hessian)
 
     def _row_derivatives(self, first: Tensor, last: Tensor, low: Tensor, high: Tensor) -> tuple[float, Tensor]:
         """Return the NLL and, per row, slopes and curvatures at the lower and upper end, and q: shape (5, n)."""
         a, b, c = self._n_first, self._n_outer, self._n_bound
-        value = torch.zeros(len(self._design), dtype=torch.float64)
-        rows = torch.zeros(5, len(self._design), dtype=torch.float64)
+        value = torch.zeros(self._n, dtype=torch.float64)
+        rows = torch.zeros(5, self._n, dtype=torch.float64)
         value[:a], rows[1, :a], second = self._latent.log_cdf_derivatives(first)
         rows[3, :a] = -second
         value[a:b], rows[0, a:b], second = self._latent.log_sf_derivatives(last)
@@ -155,7 +159,7 @@ class CutpointLikelihood:
     def rows(self, parameters: Tensor) -> Tensor:
         """Return the log-likelihood contribution of each row in the caller's order, unweighted."""
         ends = self._ends(parameters)
-        out = torch.full((len(self._design),), -torch.inf, dtype=torch.float64)
+        out = torch.full((self._n,), -torch.inf, dtype=torch.float64)
         if ends is not None:
             found = self._log_probabilities(*ends)
             certain = torch.zeros(len(out) - len(found), dtype=torch.float64)
@@ -179,6 +183,6 @@ class CutpointLikelihood:
                 if column >= 0:
                     marks = torch.zeros(end - start, self._d, dtype=torch.float64)
                     marks[:, column] = 1.0
-                    rows.append(sign * torch.cat([marks, -self._design[start:end, 1:]], dim=1))
+                    rows.append(sign * torch.cat([marks, -self._design[1:, start:end].T], dim=1))
         none = torch.zeros(0, self.n_parameters, dtype=torch.float64)
         return (torch.cat(rows) if rows else none), none
