@@ -112,7 +112,11 @@ def against_r() -> dict[str, Any]:
         rows[name] = {"r_s": R_SECONDS[name], "deeptram_s": ours, "ratio": R_SECONDS[name] / ours}
     X, y = simulate("ordinal", 100_000)
     ours, _ = seconds(lambda: dt.Polr().fit(X, y), 5)
-    rows["clm_100k"] = {"r_s": R_SECONDS["clm_100k"], "deeptram_s": ours, "ratio": R_SECONDS["clm_100k"] / ours}
+    rows["clm_100k"] = {
+        "r_s": R_SECONDS["clm_100k"],
+        "deeptram_s": ours,
+        "ratio": R_SECONDS["clm_100k"] / ours,
+    }
     X, y = simulate("continuous", 10_000)
     for name, preset in (
         ("tram::Lm", dt.Lm),

@@ -1,6 +1,6 @@
 """Fit an ordinal model on data that ships with scikit-learn, print its summary, save a figure.
 
-    python examples/demo_ordinal.py --out demo-output
+python examples/demo_ordinal.py --out demo-output
 """
 
 from __future__ import annotations

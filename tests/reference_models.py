@@ -52,9 +52,7 @@ def rebuild(case: dict[str, Any]) -> ReferenceModel:
         terms.append(dt.Scale(scale))
     if "|" in left:
         left, modulator = (part.strip() for part in left.split("|"))
-        terms.append(
-            dt.SI(strata=modulator[4:]) if modulator.startswith("0 + ") else dt.Varying(modulator)
-        )
+        terms.append(dt.SI(strata=modulator[4:]) if modulator.startswith("0 + ") else dt.Varying(modulator))
     if right != "1":
         terms.append(dt.LS(right))
     terms = terms or [dt.SI()]

@@ -1,4 +1,4 @@
-"""All model fits of the R reference (tram, mlt, ordinal, survival, cotram, nnet), through the public names."""
+"""All model fits of the R reference (tram, mlt, ordinal, survival, cotram, nnet), by public names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from reference_models import GOLDEN, rebuild
 
 CASES = sorted(path.stem for path in (GOLDEN / "cases").glob("*.json"))
-MODELS = [c for c in CASES if json.loads((GOLDEN / "cases" / f"{c}.json").read_text()).get("theta") is not None]
+MODELS = [
+    c for c in CASES if json.loads((GOLDEN / "cases" / f"{c}.json").read_text()).get("theta") is not None
+]
 NOMINAL = [c for c in CASES if c.startswith("nominal")]
 LINE_PREDICTIONS = {
     "trafo": lambda p, t: p.trafo(t),
@@ -119,7 +122,9 @@ def test_nominal_outcome_equals_multinom(name: str) -> None:
             ours = np.sqrt(model.vcov_.loc[f"{level}:{column}", f"{level}:{column}"])
             assert ours == pytest.approx(se[k, j + 1], rel=1e-3)
     np.testing.assert_allclose(model.theta_, expected[:, 0], atol=1e-5)
-    np.testing.assert_allclose(model.predict_proba(reference.X.iloc[case["rows"]]), case["prob_rows"], atol=1e-5)
+    np.testing.assert_allclose(
+        model.predict_proba(reference.X.iloc[case["rows"]]), case["prob_rows"], atol=1e-5
+    )
 
 
 def numbers(values: Any) -> np.ndarray:

@@ -28,7 +28,9 @@ def test_likelihood_ratio_equals_a_direct_maximisation(rng: np.random.Generator)
         return -np.log(mass).sum() if (mass > 0).all() else 1e10
 
     start = np.concatenate([model.theta_, [model.coef_.iloc[0]], np.repeat(model.coef_.iloc[1], 3)])
-    best = optimize.minimize(nll, start, method="Nelder-Mead", options={"maxfev": 20000, "xatol": 1e-7, "fatol": 1e-9})
+    best = optimize.minimize(
+        nll, start, method="Nelder-Mead", options={"maxfev": 20000, "xatol": 1e-7, "fatol": 1e-9}
+    )
     assert table["statistic"]["x1"] == pytest.approx(2 * (-best.fun - model.loglik_), abs=1e-3)
     assert table["df"].to_dict() == {"x0": 2, "x1": 2, "overall": 4}
     assert table["p"]["x1"] == pytest.approx(stats.chi2.sf(table["statistic"]["x1"], 2))
@@ -45,9 +47,13 @@ def test_score_and_likelihood_ratio_agree_under_the_null(rng: np.random.Generato
 def test_score_test_keeps_its_level_and_has_power(rng: np.random.Generator) -> None:
     p_null, p_power = [], []
     for _ in range(120):
-        p_null.append(dt.proportionality_test(dt.Polr().fit(*ordinal(rng, 300, 0.0)), test="score")["p"]["x1"])
+        p_null.append(
+            dt.proportionality_test(dt.Polr().fit(*ordinal(rng, 300, 0.0)), test="score")["p"]["x1"]
+        )
     for _ in range(20):
-        p_power.append(dt.proportionality_test(dt.Polr().fit(*ordinal(rng, 300, 0.6)), test="score")["p"]["x1"])
+        p_power.append(
+            dt.proportionality_test(dt.Polr().fit(*ordinal(rng, 300, 0.6)), test="score")["p"]["x1"]
+        )
     assert stats.kstest(p_null, "uniform").pvalue > 0.01
     assert np.mean(np.array(p_null) < 0.05) < 0.1
     assert np.mean(np.array(p_power) < 0.05) > 0.8

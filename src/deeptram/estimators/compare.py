@@ -47,7 +47,9 @@ def compare(*models: BaseTram) -> pd.DataFrame:
     True
     """
     if len(models) < 2:
-        raise InvalidInputError(f"compare needs at least two models, got {len(models)}; pass compare(m0, m1).")
+        raise InvalidInputError(
+            f"compare needs at least two models, got {len(models)}; pass compare(m0, m1)."
+        )
     for model in models:
         check_is_fitted(model, "model_")
         if model.loss != "nll" or model.spec_.is_deep:
@@ -72,8 +74,8 @@ def compare(*models: BaseTram) -> pd.DataFrame:
             statistic = 2 * (model.loglik_ - below.loglik_)
             if df == 0:
                 raise InvalidInputError(
-                    f"nested models differ in their number of parameters, got {model.n_parameters_} for both; "
-                    "compare them by AIC instead."
+                    f"nested models differ in their number of parameters, got {model.n_parameters_} "
+                    "for both; compare them by AIC instead."
                 )
             if statistic < -1e-6 * (1 + abs(model.loglik_)):
                 raise InvalidInputError(

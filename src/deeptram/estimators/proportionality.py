@@ -1,10 +1,9 @@
-"""Tests of proportional odds (or hazards): is one coefficient enough for all outcomes?"""
+"""Tests of proportional odds or hazards: whether one coefficient serves all outcomes."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,8 +67,8 @@ def proportionality_test(model: BaseTram, *, test: str = "lr") -> pd.DataFrame:
     fit = model.fit_
     if model.loss != "nll" or getattr(fit, "problem", None) is None:
         raise UnsupportedError(
-            "the test needs a model with an ordered outcome fitted by exact maximum likelihood in this session "
-            "(loss='nll', no networks); refit it."
+            "the test needs a model with an ordered outcome fitted by exact maximum likelihood in this "
+            "session (loss='nll', no networks); refit it."
         )
     data: StructuredData = fit.problem.data
     if data.x.shape[1] == 0:
