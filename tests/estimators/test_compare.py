@@ -34,7 +34,7 @@ def test_refusals(data: tuple[np.ndarray, np.ndarray]) -> None:
     m = dt.Logit().fit(x, y)
     with pytest.raises(InvalidInputError, match="at least two models, got 1"):
         dt.compare(m)
-    with pytest.raises(InvalidInputError, match="same outcomes, got 300 rows .* and 200 rows"):
+    with pytest.raises(InvalidInputError, match=r"same outcomes, got 300 rows .* and 200 rows"):
         dt.compare(dt.Logit([dt.SI()]).fit(x, y), dt.Logit().fit(x[:200], y[:200]))
     with pytest.raises(InvalidInputError, match="differ in their number of parameters, got 2 for both"):
         dt.compare(dt.Logit([dt.LS("x0")]).fit(x, y), dt.Logit([dt.LS("x1")]).fit(x, y))
