@@ -62,6 +62,11 @@ class MinimumExtremeValue(Latent):
         log_width = lo + torch.exp(log_gap) + log1mexp_of_log(log_gap)
         return -torch.exp(lo) + log1mexp_of_log(log_width)
 
+    def log_sf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log(1 - F(z)) = -e^z, which is its own first and second derivative."""
+        value = -torch.exp(z)
+        return value, value, value
+
 
 class MaximumExtremeValue(Latent):
     r"""Maximum extreme value distribution, :math:`F_Z(z) = \exp(-e^{-z})`.
@@ -105,3 +110,8 @@ class MaximumExtremeValue(Latent):
 
     def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
         return self._mirror._log_interval(-hi, -lo, log_gap)
+
+    def log_cdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log F(z) = -e^-z with its first and second derivative."""
+        value = -torch.exp(-z)
+        return value, -value, value

@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 from deeptram.predictive.base import Predictive
+from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.foreign import (
+    from_cdf,
+    from_proba,
+    from_quantiles,
+    from_samples,
+    from_scipy,
+    from_sklearn,
+    from_torch,
+    from_trafo,
+)
 from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.parameters import OUTCOMES, RowParameters, build_predictive
+from deeptram.predictive.quantiles import QuantilesPredictive
+from deeptram.predictive.samples import SamplesPredictive
 from deeptram.predictive.trafo import TrafoPredictive
 from deeptram.predictive.transformation import TransformationPredictive
+from deeptram.predictive.transformation_count import TransformationCount
 
 __all__ = [
+    "OUTCOMES",
+    "CountPredictive",
     "DiscretePredictive",
     "LinePredictive",
     "Predictive",
+    "QuantilesPredictive",
+    "RowParameters",
+    "SamplesPredictive",
     "TrafoPredictive",
+    "TransformationCount",
     "TransformationPredictive",
+    "build_predictive",
+    "from_cdf",
+    "from_proba",
+    "from_quantiles",
+    "from_samples",
+    "from_scipy",
+    "from_sklearn",
+    "from_torch",
+    "from_trafo",
 ]

@@ -6,16 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deeptram._arrays import as_numpy
 from deeptram._validation import check_probability_level
+from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent
-
-Array = NDArray[np.float64]
 
 
 class Predictive(ABC):
@@ -40,17 +37,19 @@ class Predictive(ABC):
         The latent distribution on whose scale ``trafo`` is given natively.
     levels : tuple or None
         The ordered outcome levels (discrete outcomes only).
+    pool_info : PoolInfo or None
+        How a pooled distribution was made (method, weights, latent); None for any other.
 
     Examples
     --------
-    >>> import deeptram as dt
-    >>> pred = dt.Predictive.from_proba([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]], levels=["low", "mid", "high"])
+    >>> pred = Predictive.from_proba([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]], levels=["low", "mid", "high"])
     >>> len(pred), pred.mode().tolist()
     (2, ['mid', 'high'])
     """
 
     latent: Latent | None
     levels: tuple[Any, ...] | None
+    pool_info: Any = None
     _numpy: bool
 
     # -- constructors for anybody's models ---------------------------------------------------
@@ -70,7 +69,9 @@ class Predictive(ABC):
         return foreign.from_proba(proba, levels)
 
     @staticmethod
-    def from_trafo(h: Any, levels: Sequence[Any] | None = None, latent: str | Latent = "logistic") -> Predictive:
+    def from_trafo(
+        h: Any, levels: Sequence[Any] | None = None, latent: str | Latent = "logistic"
+    ) -> Predictive:
         """Build from transformation values h, shape (n, K - 1); see ``foreign.from_trafo``."""
         from deeptram.predictive import foreign
 
@@ -103,6 +104,13 @@ class Predictive(ABC):
         from deeptram.predictive import foreign
 
         return foreign.from_samples(draws)
+
+    @staticmethod
+    def from_sklearn(model: Any, X: Any) -> Predictive:
+        """Build from a fitted scikit-learn classifier: ``predict_proba(X)`` with ``classes_`` as levels."""
+        from deeptram.predictive import foreign
+
+        return foreign.from_sklearn(model, X)
 
     # -- the distribution ---------------------------------------------------------------------
 
@@ -171,25 +179,19 @@ class Predictive(ABC):
         """Return P(Y > t); the name survival analysts know ``sf`` by."""
         return self.sf(t)
 
+    @abstractmethod
     def cumhazard(self, t: Any) -> Any:
-        """Return the cumulative hazard -log P(Y > t)."""
-        value = self.sf(t)
-        with np.errstate(divide="ignore"):
-            return -torch.log(value) if isinstance(value, Tensor) else -np.log(value)
+        """Return the cumulative hazard -log P(Y > t), finite where the survivor underflows."""
 
     def pmf(self, y: Any = None) -> Any:
         """Return point probabilities (discrete and count outcomes)."""
-        from deeptram.errors import UnsupportedError
-
         raise UnsupportedError(
-            f"pmf is for discrete outcomes; this is a {type(self).__name__} on the real line: use pdf(y)."
+            f"pmf is for discrete outcomes and counts, got a {type(self).__name__} on the line; use pdf(y)"
         )
 
     def pdf(self, y: Any) -> Any:
         """Return the density at y (outcomes on the real line)."""
-        from deeptram.errors import UnsupportedError
-
-        raise UnsupportedError(f"pdf is for continuous outcomes; this is a {type(self).__name__}: use pmf().")
+        raise UnsupportedError(f"pdf is for continuous outcomes, got a {type(self).__name__}; use pmf")
 
     # -- the edge between NumPy and torch -----------------------------------------------------
 

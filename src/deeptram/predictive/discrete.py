@@ -11,10 +11,14 @@ from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram._arrays import as_numpy, as_tensor
+from deeptram._numerics import log1mexp
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
+from deeptram.predictive.rows import as_index, probabilities, row_index, uniforms
 from deeptram.responses.discrete import DiscreteResponse
+
+__all__ = ["DiscretePredictive", "as_index"]
 
 _NARROW = 1e-6
 
@@ -52,12 +56,14 @@ class DiscretePredictive(Predictive):
         log_cdf: Tensor | None = None,
         log_sf: Tensor | None = None,
         log_pmf: Tensor | None = None,
+        cdf: Tensor | None = None,
     ) -> None:
         self.levels = levels
         self.latent = latent
         self._numpy = numpy
         self._h, self._log_gaps = h, log_gaps
         self._log_cdf, self._log_sf, self._log_pmf = log_cdf, log_sf, log_pmf
+        self._cdf = cdf
 
     @classmethod
     def from_h(
@@ -79,15 +85,18 @@ class DiscretePredictive(Predictive):
     def from_log_pmf(
         cls, log_pmf: Any, *, levels: tuple[Any, ...] | None = None, latent: Latent | None = None
     ) -> DiscretePredictive:
-        """Build from log-probabilities (n, K); both tails are accumulated from their own end."""
+        """Build from log-probabilities (n, K) that sum to one; tails are accumulated from their own end."""
         numpy = not isinstance(log_pmf, Tensor)
         log_pmf = as_tensor(log_pmf)
-        log_cdf = torch.logcumsumexp(log_pmf, dim=-1)[..., :-1]
-        log_sf = torch.logcumsumexp(log_pmf.flip(-1), dim=-1).flip(-1)[..., 1:]
+        lower = torch.logcumsumexp(log_pmf, dim=-1)[..., :-1]
+        upper = torch.logcumsumexp(log_pmf.flip(-1), dim=-1).flip(-1)[..., 1:]
+        # The smaller of the two is accurate; the other is one minus it and never above one.
+        small = lower < upper
+        some = torch.full_like(lower, -1.0)
+        log_cdf = torch.where(small, lower, log1mexp(-torch.where(small, some, upper)))
+        log_sf = torch.where(small, log1mexp(-torch.where(small, lower, some)), upper)
         levels = tuple(range(log_pmf.shape[-1])) if levels is None else levels
-        return cls(
-            levels=levels, latent=latent, numpy=numpy, log_cdf=log_cdf, log_sf=log_sf, log_pmf=log_pmf
-        )
+        return cls(levels=levels, latent=latent, numpy=numpy, log_cdf=log_cdf, log_sf=log_sf, log_pmf=log_pmf)
 
     @classmethod
     def from_logs(
@@ -107,6 +116,16 @@ class DiscretePredictive(Predictive):
             levels=levels, latent=latent, numpy=numpy, log_cdf=logs[0], log_sf=logs[1], log_pmf=logs[2]
         )
 
+    @classmethod
+    def from_inner_cdf(
+        cls, cdf: Any, *, levels: tuple[Any, ...] | None = None, latent: Latent | None = None
+    ) -> DiscretePredictive:
+        """Build from the CDF at the first K-1 levels, shape (n, K-1); logs are taken when asked for."""
+        numpy = not isinstance(cdf, Tensor)
+        cdf = as_tensor(cdf)
+        levels = tuple(range(cdf.shape[-1] + 1)) if levels is None else levels
+        return cls(levels=levels, latent=latent, numpy=numpy, cdf=cdf)
+
     # -- tensors for pools and scores ---------------------------------------------------------
 
     @property
@@ -120,19 +139,26 @@ class DiscretePredictive(Predictive):
 
     def log_cdf_t(self) -> Tensor:
         """Return log P(Y <= y_k), k < K, shape (n, K-1)."""
-        if self._log_cdf is None:
+        if self._log_cdf is None and self._cdf is not None:
+            self._log_cdf = torch.log(self._cdf)
+        elif self._log_cdf is None:
             self._log_cdf = self._own_latent._log_cdf(self._native())
         return self._log_cdf
 
     def log_sf_t(self) -> Tensor:
         """Return log P(Y > y_k), k < K, shape (n, K-1)."""
-        if self._log_sf is None:
+        if self._log_sf is None and self._cdf is not None:
+            self._log_sf = torch.log1p(-self._cdf)
+        elif self._log_sf is None:
             self._log_sf = self._own_latent._log_sf(self._native())
         return self._log_sf
 
     def log_pmf_t(self) -> Tensor:
         """Return log P(Y = y_k), shape (n, K)."""
-        if self._log_pmf is None:
+        if self._log_pmf is None and self._cdf is not None:
+            ends = torch.zeros_like(self._cdf[:, :1])
+            self._log_pmf = torch.log(torch.cat([ends, self._cdf, ends + 1], dim=1).diff(dim=1))
+        elif self._log_pmf is None:
             h = self._native()
             inner = self._own_latent.log_interval(h[..., :-1], h[..., 1:], self._log_gaps)
             self._log_pmf = torch.cat([self.log_cdf_t()[..., :1], inner, self.log_sf_t()[..., -1:]], dim=-1)
@@ -143,7 +169,7 @@ class DiscretePredictive(Predictive):
         latent = self._own_latent if latent is None else latent
         if self._h is not None and latent == self._own_latent:
             return self._h
-        return latent.from_log(self.log_cdf_t(), self.log_sf_t())
+        return latent._from_log(self.log_cdf_t(), self.log_sf_t())
 
     def log_gaps_t(self, latent: Latent | None = None) -> Tensor:
         """Return log(h_k - h_{k-1}), shape (n, K-2), without cancellation where probabilities are tiny."""
@@ -157,7 +183,9 @@ class DiscretePredictive(Predictive):
         log_gaps = torch.log(difference)
         if self._h is not None and latent == self._own_latent:
             return log_gaps
-        middle = torch.where(torch.isinf(lower) | torch.isinf(upper), torch.zeros_like(lower), (lower + upper) / 2)
+        middle = torch.where(
+            torch.isinf(lower) | torch.isinf(upper), torch.zeros_like(lower), (lower + upper) / 2
+        )
         narrow = (difference < _NARROW * (1 + middle.abs())) & ~same_end
         thin = self.log_pmf_t()[..., 1:-1] - latent._log_pdf(middle)
         return torch.where(narrow, thin, log_gaps)
@@ -167,8 +195,8 @@ class DiscretePredictive(Predictive):
         codes = torch.as_tensor(np.asarray(DiscreteResponse(self.levels).encode(y)))
         if codes.shape != (len(self),):
             raise InvalidInputError(
-                f"y must have one value per row; got {codes.shape[0]} values for {len(self)} rows: "
-                "pass the outcomes that belong to these predictions."
+                f"y must have one value per row, got {codes.shape[0]} for {len(self)} rows; "
+                "pass the outcomes that belong to these predictions"
             )
         return codes
 
@@ -184,7 +212,7 @@ class DiscretePredictive(Predictive):
 
     def __getitem__(self, rows: Any) -> DiscretePredictive:
         """Return the distributions of some rows."""
-        index = torch.as_tensor(np.atleast_1d(np.arange(len(self))[as_index(rows)]))
+        index = row_index(rows, len(self))
         parts = {
             name: None if value is None else value[index]
             for name, value in (
@@ -193,13 +221,14 @@ class DiscretePredictive(Predictive):
                 ("log_cdf", self._log_cdf),
                 ("log_sf", self._log_sf),
                 ("log_pmf", self._log_pmf),
+                ("cdf", self._cdf),
             )
         }
         return DiscretePredictive(levels=self.levels, latent=self.latent, numpy=self._numpy, **parts)
 
     def cdf(self, y: Any = None) -> Any:
         """Return P(Y <= y): (n, K), last column exactly 1, without ``y``; (n,) with it."""
-        inner = torch.exp(self.log_cdf_t())
+        inner = torch.exp(self.log_cdf_t()) if self._cdf is None else self._cdf
         full = torch.cat([inner, torch.ones_like(inner[:, :1])], dim=1)
         return self._out(full if y is None else self._pick(full, y))
 
@@ -228,19 +257,16 @@ class DiscretePredictive(Predictive):
 
     def quantile(self, q: Any) -> Any:
         """Return the smallest level with CDF >= q: labels of shape (n,) or (n, Q)."""
-        probability = as_tensor(q, torch.float64)
-        if not bool(((probability >= 0) & (probability <= 1)).all()):
-            raise InvalidInputError(f"q must lie between 0 and 1; got {q!r}: pass probabilities.")
-        cdf = torch.exp(self.log_cdf_t()).to(torch.float64)
-        codes = (cdf.unsqueeze(-1) < probability.reshape(1, 1, -1)).sum(dim=1)
+        probability = probabilities(q)
+        codes = self._search(probability.reshape(1, -1).expand(len(self), -1))
         return self._labels(codes if probability.ndim else codes[:, 0])
 
     def mean(self) -> Any:
         """Return the expectation over numeric levels, shape (n,)."""
         values = np.asarray(self.levels)
-        if not np.issubdtype(values.dtype, np.number):
+        if values.dtype.kind not in "biuf":
             raise UnsupportedError(
-                f"mean needs numeric levels; got {list(self.levels)[:3]}...: use mode() or median()."
+                f"mean needs numeric levels, got {list(self.levels)[:3]}...; use mode() or median()"
             )
         return self._out(torch.exp(self.log_pmf_t()) @ torch.as_tensor(values).to(self._any().dtype))
 
@@ -261,6 +287,12 @@ class DiscretePredictive(Predictive):
         at_risk = torch.cat([start, self.log_sf_t()], dim=1).gather(1, codes.unsqueeze(1)).squeeze(1)
         return self._out(torch.exp(self.log_prob_of_codes_t(codes) - at_risk))
 
+    def cumhazard(self, t: Any) -> Any:
+        """Return -log P(Y > t), shape (n,); infinite at the last level."""
+        inner = self.log_sf_t()
+        full = torch.cat([inner, torch.full_like(inner[:, :1], -torch.inf)], dim=1)
+        return self._out(-self._pick(full, t))
+
     def cdf_grid(self, grid: ArrayLike) -> Any:
         """Return P(Y <= g) for every level g in ``grid``, shape (n, len(grid))."""
         codes = np.asarray(DiscreteResponse(self.levels).encode(grid))
@@ -268,20 +300,20 @@ class DiscretePredictive(Predictive):
 
     def sample(self, size: int = 1, random_state: Any = None) -> Any:
         """Draw ``size`` levels per row, shape (n, size)."""
-        uniform = np.random.default_rng(random_state).random((len(self), size))
-        cdf = np.exp(as_numpy(self.log_cdf_t()))
-        codes = (cdf[:, None, :] < uniform[:, :, None]).sum(axis=2)
-        return np.asarray(self.levels)[codes]
+        return self._labels(self._search(uniforms((len(self), size), random_state, torch.float64)))
 
     # -- helpers ----------------------------------------------------------------------------------
 
     def _native(self) -> Tensor:
         if self._h is None:
-            raise UnsupportedError("this distribution holds neither h nor log-probabilities; use from_h or from_logs.")
+            raise UnsupportedError(
+                "a discrete distribution needs h, a CDF or log-probabilities, got none; use from_h"
+            )
         return self._h
 
     def _any(self) -> Tensor:
-        return self._native() if self._log_pmf is None else self._log_pmf
+        held = self._log_pmf if self._cdf is None else self._cdf
+        return self._native() if held is None else held
 
     def _codes(self, y: Any) -> Tensor:
         if np.ndim(y) == 0:
@@ -293,9 +325,9 @@ class DiscretePredictive(Predictive):
         return full.gather(1, self._codes(y).unsqueeze(1)).squeeze(1)
 
     def _labels(self, codes: Tensor) -> Any:
-        return np.asarray(self.levels)[as_numpy(codes)]
+        return DiscreteResponse(self.levels).decode(as_numpy(codes))
 
-
-def as_index(rows: Any) -> Any:
-    """Return an index NumPy understands (tensors become arrays)."""
-    return as_numpy(rows) if isinstance(rows, Tensor) else rows
+    def _search(self, q: Tensor) -> Tensor:
+        """Return for probabilities (n, G) how many of the CDF's values lie below them."""
+        cdf = torch.exp(self.log_cdf_t()) if self._cdf is None else self._cdf
+        return torch.searchsorted(cdf.detach().to(torch.float64).contiguous(), q.contiguous())

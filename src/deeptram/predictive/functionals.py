@@ -1,4 +1,4 @@
-r"""Mean, CRPS and mode of distributions on the line, by quadrature and search.
+r"""Mean and CRPS of distributions on the line, by quadrature.
 
 Both integrals are of the form :math:`\int_{-\infty}^c F^p + \int_c^\infty (1-F)^p`:
 the CRPS with p = 2 and c = y, the mean with p = 1 and c the median. They are
@@ -9,7 +9,6 @@ on the line). Panels are halved in the rows where the error estimate asks for it
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,19 +16,16 @@ from torch import Tensor
 
 from deeptram.predictive.quadrature import kronrod, kronrod_nodes
 from deeptram.predictive.roots import coordinate, coordinate_of
+from deeptram.predictive.rows import row_chunks
 
 if TYPE_CHECKING:
     from deeptram.predictive.line import LinePredictive
 
-_CHUNK = 2048
 _LEVELS = (1e-8, 1e-4, 0.02, 0.25, 0.5, 0.75, 0.98, 1 - 1e-4, 1 - 1e-8)
 _FAR = 600.0
 _TAIL_PANELS = (7, 18)
 _NEGLIGIBLE = 1e-12
 _MAX_HALVINGS = 6
-_MODE_LEVELS = 41
-_GOLDEN = (math.sqrt(5.0) - 1) / 2
-_GOLDEN_STEPS = 40
 
 
 def mean(pred: LinePredictive) -> Tensor:
@@ -64,52 +60,6 @@ def crps(pred: LinePredictive, y: Tensor) -> Tensor:
     return torch.where(torch.isinf(y[:, 0]), torch.full_like(left, torch.inf), left + right)
 
 
-def mode(pred: LinePredictive) -> Tensor:
-    """Return the point of highest density, shape (n,): a grid of quantiles, then golden section.
-
-    A density that grows without bound towards the end of the sample space has
-    its mode there.
-
-    Examples
-    --------
-    >>> import scipy.stats
-    >>> from deeptram.predictive import Predictive
-    >>> mode(Predictive.from_scipy(scipy.stats.gamma(3.0))).round(decimals=6)
-    tensor([2.], dtype=torch.float64)
-    """
-    with torch.no_grad():
-        return torch.cat([_mode(pred[rows]) for rows in _chunks(len(pred))])
-
-
-def _mode(pred: LinePredictive) -> Tensor:
-    levels = torch.linspace(0.01, 0.99, _MODE_LEVELS, dtype=pred.dtype)
-    levels = torch.cat([levels.new_tensor([1e-4, 1e-3]), levels, levels.new_tensor([1 - 1e-3, 1 - 1e-4])])
-    points = _finite(pred.rough_quantile_t(levels))
-    knots = pred.knots_t()
-    if knots is not None:
-        points = torch.cat([points, knots.expand(len(pred), -1)], dim=1).sort(dim=1).values
-    height, best = pred.log_pdf_t(points).max(dim=1, keepdim=True)
-    a = points.gather(1, (best - 1).clamp(min=0))
-    b = points.gather(1, (best + 1).clamp(max=points.shape[1] - 1))
-    c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
-    at_c, at_d = pred.log_pdf_t(c), pred.log_pdf_t(d)
-    for _ in range(_GOLDEN_STEPS):
-        left = at_c >= at_d
-        a, b = torch.where(left, a, c), torch.where(left, d, b)
-        kept, at_kept = torch.where(left, c, d), torch.where(left, at_c, at_d)
-        new = torch.where(left, b - _GOLDEN * (b - a), a + _GOLDEN * (b - a))
-        at_new = pred.log_pdf_t(new)
-        c, d = torch.where(left, new, kept), torch.where(left, kept, new)
-        at_c, at_d = torch.where(left, at_new, at_kept), torch.where(left, at_kept, at_new)
-    found = torch.where(torch.maximum(at_c, at_d) >= height, (a + b) / 2, points.gather(1, best))
-    for end in pred.support_t():
-        # Closer to a finite end than every grid point the density may still grow.
-        near = torch.where(torch.isfinite(end), end + 1e-6 * (found - end), found)
-        grows = torch.isfinite(end) & (pred.log_pdf_t(near) > pred.log_pdf_t(found))
-        found = torch.where(grows, end.expand_as(found), found)
-    return found[:, 0]
-
-
 def tail_integrals(pred: LinePredictive, cut: Tensor, power: int) -> tuple[Tensor, Tensor]:
     r"""Return :math:`\int_{-\infty}^c F^p` and :math:`\int_c^\infty (1 - F)^p`, each (n,).
 
@@ -128,9 +78,9 @@ def tail_integrals(pred: LinePredictive, cut: Tensor, power: int) -> tuple[Tenso
     >>> tail_integrals(pred, torch.full((1, 1), 0.5, dtype=torch.float64), 1)
     (tensor([0.1250], dtype=torch.float64), tensor([0.1250], dtype=torch.float64))
     """
-    if len(pred) <= _CHUNK:
+    if len(row_chunks(len(pred))) == 1:
         return _integrals(pred, cut, power, 0)
-    parts = [_integrals(pred[rows], cut[rows], power, 0) for rows in _chunks(len(pred))]
+    parts = [_integrals(pred[rows], cut[rows], power, 0) for rows in row_chunks(len(pred))]
     return torch.cat([left for left, _ in parts]), torch.cat([right for _, right in parts])
 
 
@@ -251,6 +201,8 @@ def _tail(pred: LinePredictive, frame: _Frame, power: int, side: int, total: Ten
         relevant = ((size > _NEGLIGIBLE * total.unsqueeze(1)) | (decay < 0.5)) & torch.isfinite(log_side)
         step = 1 / decay.clamp(0.1, 1e3)
         rows = torch.nonzero(relevant[:, 0])[:, 0]
+    if len(rows) == 0:
+        return result
     near, end = _stretch(pred, frame, power, side, rows, u, step, _TAIL_PANELS[0])
     result = result.index_put((rows,), near)
     with torch.no_grad():
@@ -278,9 +230,7 @@ def _stretch(
     step: Tensor,
     panels: int,
 ) -> tuple[Tensor, Tensor]:
-    """Integrate over panels of doubling width away from ``start`` in some rows; return it and the last edge."""
-    if len(rows) == 0:
-        return step.new_zeros(0), step.new_zeros((0, 1))
+    """Integrate some rows over panels of doubling width away from ``start``; return it and the end."""
     widths = 2.0 ** torch.arange(panels + 1, dtype=pred.dtype) - 1
     edges = (start[rows] + side * step[rows] * widths).clamp(-_FAR, _FAR)
     last = edges[:, -1:]
@@ -311,16 +261,3 @@ def _take(frame: _Frame, rows: Tensor) -> _Frame:
     for name, value in vars(frame).items():
         setattr(some, name, value if value.shape[0] == 1 else value[rows])
     return some
-
-
-def _chunks(n: int) -> list[Tensor]:
-    """Return the row numbers in pieces whose nodes fit in memory."""
-    return [torch.arange(start, min(start + _CHUNK, n)) for start in range(0, max(n, 1), _CHUNK)]
-
-
-def _finite(points: Tensor) -> Tensor:
-    """Replace infinite points by the nearest finite one of the row."""
-    finite = torch.isfinite(points)
-    low = torch.where(finite, points, torch.full_like(points, torch.inf)).amin(dim=1, keepdim=True)
-    high = torch.where(finite, points, torch.full_like(points, -torch.inf)).amax(dim=1, keepdim=True)
-    return torch.minimum(torch.maximum(points, low), high)

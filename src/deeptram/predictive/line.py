@@ -13,9 +13,10 @@ from deeptram import latent as latents
 from deeptram._numerics import logdiffexp
 from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.latent import Latent
+from deeptram.latent import Latent, Logistic
 from deeptram.predictive import functionals
 from deeptram.predictive.base import Predictive
+from deeptram.predictive.mode import mode
 from deeptram.predictive.roots import FAR, coordinate, solve_increasing
 from deeptram.predictive.rows import grid_values, probabilities, row_values, uniforms
 from deeptram.responses.observations import Observations
@@ -94,6 +95,9 @@ class LinePredictive(Predictive):
     def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         r"""Return :math:`\log h'(y) = \log f(y) - \log f_Z(h(y))` on the scale of ``latent``."""
         latent = self._own_latent if latent is None else latent
+        if isinstance(latent, Logistic):  # f_Z = F (1 - F) without a detour through h
+            log_cdf, log_sf = self.log_tails_t(y)
+            return self.log_pdf_t(y) - log_cdf - log_sf
         return self.log_pdf_t(y) - latent._log_pdf(self.trafo_t(y, latent))
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
@@ -106,6 +110,10 @@ class LinePredictive(Predictive):
         safe = torch.where(nothing, torch.zeros_like(a), a)
         value = logdiffexp(safe, torch.where(nothing, torch.full_like(b, -1.0), b))
         return torch.where(nothing, torch.full_like(a, -torch.inf), value)
+
+    def log_entry_t(self, entry: Tensor) -> Tensor:
+        """Return log P(Y > entry), what left truncation subtracts, shape (n, G)."""
+        return self.log_sf_t(entry)
 
     def log_hazard_t(self, y: Tensor) -> Tensor:
         """Return log f(y) - log(1 - F(y)), shape (n, G)."""
@@ -153,7 +161,7 @@ class LinePredictive(Predictive):
 
     def mode_t(self) -> Tensor:
         """Return the point of highest density, shape (n,)."""
-        return functionals.mode(self)
+        return mode(self)
 
     # -- the public distribution --------------------------------------------------------------
 
@@ -249,7 +257,9 @@ class LinePredictive(Predictive):
                 f"y must have one value per row, got {len(seen)} for {len(self)} rows; "
                 "pass the outcomes that belong to these predictions"
             )
-        lower, upper = (torch.as_tensor(end, dtype=self.dtype).unsqueeze(1) for end in (seen.lower, seen.upper))
+        lower, upper = (
+            torch.as_tensor(end, dtype=self.dtype).unsqueeze(1) for end in (seen.lower, seen.upper)
+        )
         exact = (lower == upper)[:, 0]
         if bool(exact.all()):
             value = self.log_pdf_t(lower)[:, 0]
@@ -262,7 +272,7 @@ class LinePredictive(Predictive):
         if seen.entry is None:
             return value
         entry = torch.as_tensor(seen.entry, dtype=self.dtype).unsqueeze(1)
-        return value - self.log_sf_t(entry)[:, 0]
+        return value - self.log_entry_t(entry)[:, 0]
 
     def __getitem__(self, rows: Any) -> LinePredictive:
         """Return the distributions of some rows (slice, integer array or mask)."""
@@ -307,5 +317,7 @@ class LinePredictive(Predictive):
         at = torch.where(inner, y, coordinate(torch.zeros_like(y), lower, upper)[0])
         residual = self.trafo_t(at) - target
         factor = torch.exp(-self.log_slope_t(at).detach())
-        step = (residual - residual.detach()) * torch.where(torch.isfinite(factor), factor, torch.zeros_like(factor))
+        step = (residual - residual.detach()) * torch.where(
+            torch.isfinite(factor), factor, torch.zeros_like(factor)
+        )
         return torch.where(inner, y - step, y)

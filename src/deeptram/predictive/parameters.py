@@ -112,13 +112,12 @@ def build_predictive(
     return TransformationCount(line, offset=int(log_first)) if outcome == "count" else line
 
 
-def _ordinal(
-    params: RowParameters, latent: Latent, levels: Sequence[Any] | None
-) -> DiscretePredictive:
+def _ordinal(params: RowParameters, latent: Latent, levels: Sequence[Any] | None) -> DiscretePredictive:
     given = (params.theta, params.shift, params.log_scale, params.log_increments)
-    theta, shift, log_scale, gaps = (None if x is None else as_tensor(x) for x in given)
+    shift, log_scale, gaps = (None if x is None else as_tensor(x) for x in given[1:])
     numpy = not any(isinstance(x, Tensor) for x in given)
-    h: Any = theta if log_scale is None else torch.exp(log_scale).unsqueeze(1) * theta
+    h = as_tensor(params.theta)
+    h = h if log_scale is None else torch.exp(log_scale).unsqueeze(1) * h
     h = h if shift is None else h - shift.unsqueeze(1)
     if gaps is not None:
         gaps = (gaps if log_scale is None else gaps + log_scale.unsqueeze(1)).expand(h.shape[0], -1)

@@ -47,7 +47,7 @@ def kronrod_nodes(dtype: torch.dtype) -> Tensor:
     >>> kronrod_nodes(torch.float64).shape
     torch.Size([15])
     """
-    return torch.tensor([-x for x in _NODES] + [x for x in _NODES[-2::-1]], dtype=dtype)
+    return torch.tensor([*(-x for x in _NODES), *_NODES[-2::-1]], dtype=dtype)
 
 
 def kronrod(values: Tensor, half_width: Tensor) -> tuple[Tensor, Tensor]:

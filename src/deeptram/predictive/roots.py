@@ -50,12 +50,14 @@ def solve_increasing(
         lo = torch.where(residual <= 0, x, lo)
         hi = torch.where(residual >= 0, x, hi)
         newton = x - residual / slope
-        inside = (newton >= lo) & (newton <= hi) & (size <= 0.5 * last)
+        # A step of zero means a slope that cancellation has made huge, not a root.
+        inside = (newton >= lo) & (newton <= hi) & (newton != x) & (size <= 0.5 * last)
         new = torch.where(inside, newton, lo + 0.5 * (hi - lo))
         resolution = 2 * eps * torch.maximum(lo.abs(), hi.abs())
-        if bool(((size <= noise) | (new == x) | (hi - lo <= resolution)).all()):
+        done = (size <= noise) | (hi - lo <= resolution)
+        if bool(done.all()):
             break
-        x, last = new, size
+        x, last = torch.where(done, x, new), torch.where(done, last, size)
     # Where every residual was infinite (a jump, or a root beyond the bracket) the bracket has shrunk to it.
     return torch.where(torch.isinf(smallest), x, best)
 
@@ -74,23 +76,24 @@ def coordinate(u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor,
     tensor([1.])
     """
     below, above = torch.isfinite(lower), torch.isfinite(upper)
-    low = torch.where(below, lower, torch.zeros_like(lower))
-    high = torch.where(above, upper, torch.ones_like(upper))
-    grow, decay = torch.exp(u.clamp(max=FAR)), torch.exp((-u).clamp(max=FAR))
-    sinh, cosh = torch.sinh(u.clamp(-FAR, FAR)), torch.cosh(u.clamp(-FAR, FAR))
-    up, down = torch.sigmoid(u), torch.sigmoid(-u)
-    within = torch.where(u < 0, low + (high - low) * up, high - (high - low) * down)
-    y = torch.where(
-        below & above, within, torch.where(below, low + grow, torch.where(above, high - decay, sinh))
-    )
-    dy = torch.where(
-        below & above, (high - low) * up * down, torch.where(below, grow, torch.where(above, decay, cosh))
-    )
-    curvature = torch.where(
-        below & above,
-        down - up,
-        torch.where(below, torch.ones_like(u), torch.where(above, -torch.ones_like(u), torch.tanh(u))),
-    )
+    parts = []
+    if bool((~below & ~above).any()):
+        v = u.clamp(-FAR, FAR)
+        parts.append((~below & ~above, (torch.sinh(v), torch.cosh(v), torch.tanh(v))))
+    if bool((below & ~above).any()):
+        grow = torch.exp(u.clamp(max=FAR))
+        parts.append((below & ~above, (lower + grow, grow, torch.ones_like(u))))
+    if bool((~below & above).any()):
+        decay = torch.exp((-u).clamp(max=FAR))
+        parts.append((~below & above, (upper - decay, decay, -torch.ones_like(u))))
+    if bool((below & above).any()):
+        width, up, down = upper - lower, torch.sigmoid(u), torch.sigmoid(-u)
+        inside = torch.where(u < 0, lower + width * up, upper - width * down)
+        parts.append((below & above, (inside, width * up * down, down - up)))
+    y, dy, curvature = parts[0][1]
+    for which, (other, slope, bend) in parts[1:]:
+        y, dy = torch.where(which, other, y), torch.where(which, slope, dy)
+        curvature = torch.where(which, bend, curvature)
     return y, dy, curvature
 
 

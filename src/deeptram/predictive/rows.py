@@ -59,7 +59,8 @@ def row_values(y: Any, n: int, dtype: torch.dtype, name: str = "y") -> Tensor:
     missing = torch.isnan(values)
     if bool(missing.any()):
         raise InvalidInputError(
-            f"{name} must not be missing, got NaN in {first_rows(as_numpy(missing))}; drop or fill these rows first"
+            f"{name} must not be missing, got NaN in {first_rows(as_numpy(missing))}; "
+            "drop or fill these rows first"
         )
     return values.unsqueeze(1)
 
@@ -111,6 +112,17 @@ def uniforms(shape: tuple[int, int], random_state: Any, dtype: torch.dtype) -> T
         uniform = torch.from_numpy(np.random.default_rng(random_state).random(shape))
     # Zero has probability 2^-53; half of that is the middle of its cell.
     return torch.where(uniform == 0, torch.full_like(uniform, 2.0**-54), uniform).to(dtype)
+
+
+def row_chunks(n: int, size: int = 2048) -> list[Tensor]:
+    """Return the row numbers in pieces small enough for many values at each row.
+
+    Examples
+    --------
+    >>> [len(rows) for rows in row_chunks(5000)]
+    [2048, 2048, 904]
+    """
+    return [torch.arange(start, min(start + size, n)) for start in range(0, max(n, 1), size)]
 
 
 class RowMap:

@@ -69,19 +69,21 @@ class TransformationPredictive(TrafoPredictive):
         self.latent = latents.get(latent)
         self.theta = as_tensor(theta)
         self.dtype = self.theta.dtype
-        n = self.theta.shape[0] if self.theta.ndim == 2 else 0
-        self.shift = torch.zeros(n, dtype=self.dtype) if shift is None else as_tensor(shift, self.dtype)
         self.log_scale = None if log_scale is None else as_tensor(log_scale, self.dtype)
-        if self.theta.ndim == 2 and self.log_scale is not None and shift is None and n == 1:
-            self.shift = torch.zeros_like(self.log_scale)
+        if shift is None:
+            like = self.theta.reshape(-1)[:1] if self.theta.ndim < 2 else self.theta[:, 0]
+            like = self.log_scale if len(like) == 1 and self.log_scale is not None else like
+            self.shift = torch.zeros_like(like, requires_grad=False)
+        else:
+            self.shift = as_tensor(shift, self.dtype)
         self._check()
 
     def _check(self) -> None:
         n, d = len(self.shift), self.basis.n_coef
         if self.theta.ndim != 2 or self.theta.shape[1] != d or self.theta.shape[0] not in (1, n):
             raise InvalidInputError(
-                f"theta must have shape ({n}, {d}) or (1, {d}) for this basis, got {tuple(self.theta.shape)}; "
-                "pass one row of coefficients, or one for each row"
+                f"theta must have shape ({n}, {d}) or (1, {d}) for this basis, "
+                f"got {tuple(self.theta.shape)}; pass one row of coefficients, or one for each row"
             )
         if self.log_scale is not None and self.log_scale.shape != self.shift.shape:
             raise InvalidInputError(
@@ -231,7 +233,8 @@ class TransformationPredictive(TrafoPredictive):
 
     def _baseline(self, y: Tensor) -> Tensor:
         """Return a(y)'theta + o(y), shape (n, G), or (1, G) where theta and y are shared."""
-        return self._dot(self.basis.evaluate(y)) + self.basis.offset(y)
+        baseline: Tensor = self._dot(self.basis.evaluate(y)) + self.basis.offset(y)
+        return baseline
 
     def _standardise(self, baseline: Tensor) -> Tensor:
         if self.log_scale is not None:

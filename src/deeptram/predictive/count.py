@@ -1,0 +1,292 @@
+"""Predictive distributions on the counts 0, 1, 2, ..."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from deeptram import latent as latents
+from deeptram._arrays import as_numpy
+from deeptram._numerics import logdiffexp
+from deeptram._validation import first_rows
+from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.latent import Latent
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.rows import grid_values, probabilities, row_values, uniforms
+from deeptram.responses.count import encode_count
+from deeptram.responses.observations import Observations
+from deeptram.responses.surv import Surv
+
+_TINY = 1e-13
+_BLOCK = 512
+_LONGEST_SUM = 2**20
+_LARGEST = 2.0**52
+_ZOOM = 512
+
+
+class CountPredictive(Predictive):
+    r"""n distributions on the non-negative integers.
+
+    ``cdf``, ``sf`` and ``trafo`` accept any real y (its integer part counts);
+    ``pmf`` and ``log_prob`` want counts. Quantiles, modes and samples are
+    whole numbers held as floats, so that infinity can be said.
+
+    Implementing one: set ``latent``, ``dtype`` and ``_numpy``; implement
+    ``__len__``, ``__getitem__``, ``log_cdf_t``, ``log_sf_t`` and ``log_pmf_t``
+    on tensors of counts of shape (n, G) or (1, G). Where h is known itself set
+    ``has_trafo`` and override ``trafo_t``.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> pred = Predictive.from_scipy(scipy.stats.poisson([1.0, 4.0]))
+    >>> pred.pmf(0).round(4), pred.quantile(0.5), pred.crps([1, 1]).round(4)
+    (array([0.3679, 0.0183]), array([1., 4.]), array([0.212 , 1.9263]))
+    """
+
+    levels = None
+    has_trafo: ClassVar[bool] = False
+    dtype: torch.dtype = torch.float64
+    offset: int = 0  # h is evaluated at y + offset; Observations are on that scale
+
+    # -- to implement: tensors of counts in, tensors out -----------------------------------------
+
+    @abstractmethod
+    def log_cdf_t(self, k: Tensor) -> Tensor:
+        """Return log P(Y <= k), shape (n, G), for counts k (or infinity)."""
+
+    @abstractmethod
+    def log_sf_t(self, k: Tensor) -> Tensor:
+        """Return log P(Y > k), shape (n, G)."""
+
+    @abstractmethod
+    def log_pmf_t(self, k: Tensor) -> Tensor:
+        """Return log P(Y = k), shape (n, G)."""
+
+    @abstractmethod
+    def __getitem__(self, rows: Any) -> CountPredictive:
+        """Return the distributions of some rows."""
+
+    # -- may be overridden -------------------------------------------------------------------------
+
+    def trafo_t(self, k: Tensor, latent: Latent | None = None) -> Tensor:
+        r"""Return :math:`F_Z^{-1}(F(k))` on the scale of ``latent``, shape (n, G)."""
+        latent = self._own_latent if latent is None else latent
+        return latent._from_log(self.log_cdf_t(k), self.log_sf_t(k))
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return log P(lower < Y <= upper), shape (n, G); lower below 0 and upper infinite are open ends."""
+        start = lower.clamp(min=0)
+        right = self.log_cdf_t(start) > self.log_sf_t(start)
+        a = torch.where(right, self.log_sf_t(start), self.log_cdf_t(upper))
+        b = torch.where(right, self.log_sf_t(upper), self.log_cdf_t(start))
+        open_below = (lower < 0).expand_as(a)
+        a = torch.where(open_below, self.log_cdf_t(upper), a)
+        b = torch.where(open_below, torch.full_like(b, -torch.inf), b)
+        nothing = a == b
+        value = logdiffexp(torch.where(nothing, torch.zeros_like(a), a), torch.where(nothing, b - 1.0, b))
+        return torch.where(nothing, torch.full_like(value, -torch.inf), value)
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        """Return the smallest count k with F(k) >= q, shape (n, G), for q of shape (G,), (1, G) or (n, G)."""
+        with torch.no_grad():
+            q = torch.atleast_2d(q).expand(len(self), -1)
+            low, high = torch.full_like(q, -1.0), torch.ones_like(q)
+            while not bool((reached := self._reached(high, q) | (high > _LARGEST)).all()):
+                low, high = torch.where(reached, low, high), torch.where(reached, high, 4 * high)
+            while bool((high - low > 1).any()):
+                middle = torch.floor((low + high) / 2)
+                there = self._reached(middle.clamp(min=0), q)
+                low, high = torch.where(there, low, middle), torch.where(there, middle, high)
+            return torch.where(high > _LARGEST, torch.full_like(high, torch.inf), high)
+
+    def mean_t(self) -> Tensor:
+        r"""Return :math:`\sum_{k \ge 0} P(Y > k)`, shape (n,)."""
+        return self.tail_sums_t(torch.zeros((len(self), 1), dtype=self.dtype), 1)[1]
+
+    def crps_t(self, y: Tensor) -> Tensor:
+        r"""Return :math:`\sum_{k \ge 0} (F(k) - 1(y \le k))^2`, shape (n,), for counts y of shape (n, 1)."""
+        left, right = self.tail_sums_t(y, 2)
+        return left + right
+
+    def tail_sums_t(self, cut: Tensor, power: int) -> tuple[Tensor, Tensor]:
+        r"""Return :math:`\sum_{k < c} F(k)^p` and :math:`\sum_{k \ge c} (1 - F(k))^p`, each (n,).
+
+        The terms between the outermost quantiles (tail probability 1e-13) are
+        added one by one; beyond them a term is 0 or 1 to that accuracy.
+        """
+        first, last = self._range(_TINY)
+        if bool((last - first > _LONGEST_SUM).any()):
+            rows = as_numpy((last - first > _LONGEST_SUM)[:, 0])
+            raise UnsupportedError(
+                f"this sum over counts has more than {_LONGEST_SUM} terms in {first_rows(rows)}; "
+                "use quantiles, or a continuous distribution"
+            )
+        left, right = (cut - last).clamp(min=0)[:, 0], (first - cut).clamp(min=0)[:, 0]
+        steps = torch.arange(_BLOCK, dtype=self.dtype)
+        for start in range(0, int((last - first).max()) + 1, _BLOCK):
+            k = first + start + steps
+            below = k < cut
+            log_side = torch.where(below, self.log_cdf_t(k), self.log_sf_t(k))
+            value = torch.where(k < last, torch.exp(power * log_side), torch.zeros_like(log_side))
+            zero = torch.zeros_like(value)
+            left = left + torch.where(below, value, zero).sum(1)
+            right = right + torch.where(below, zero, value).sum(1)
+        return left, right
+
+    def mode_t(self) -> Tensor:
+        """Return the most likely count, shape (n,): all counts, or a grid that is refined."""
+        with torch.no_grad():
+            low, high = self._range(1e-6)
+            reached = self.quantile_t(torch.linspace(0.01, 0.99, 99, dtype=self.dtype))
+            reached = torch.where(torch.isinf(reached), low, reached).amax(dim=1, keepdim=True)
+            high = torch.where(torch.isinf(high), reached, high)  # a flat tail holds no counts
+            while True:
+                step = torch.ceil((high - low) / _ZOOM).clamp(min=1)
+                k = torch.minimum(low + step * torch.arange(_ZOOM + 1, dtype=self.dtype), high)
+                best = k.gather(1, self.log_pmf_t(k).argmax(dim=1, keepdim=True))
+                if bool((step == 1).all()):
+                    return best[:, 0]
+                low = torch.maximum(low, torch.where(step > 1, best - step, best))
+                high = torch.minimum(high, torch.where(step > 1, best + step, best))
+
+    # -- the public distribution -------------------------------------------------------------------
+
+    def cdf(self, y: Any = None) -> Any:
+        """Return P(Y <= y), shape (n,); y is a number or one value per row."""
+        return self._out(self._cdf_t(self._rows(y))[:, 0])
+
+    def sf(self, y: Any = None) -> Any:
+        """Return P(Y > y), accurate in the upper tail, shape (n,)."""
+        return self._out(torch.exp(self._log_sf_t(self._rows(y)))[:, 0])
+
+    def pmf(self, y: Any = None) -> Any:
+        """Return P(Y = y), shape (n,); y is a count or one count per row."""
+        return self._out(torch.exp(self.log_pmf_t(self._counts(y)))[:, 0])
+
+    def log_prob(self, y: Any) -> Any:
+        """Return the log-likelihood of each row, shape (n,).
+
+        Parameters
+        ----------
+        y : counts, Surv or Observations
+            A ``Surv`` is on the scale of the counts, exact values included;
+            ``Observations`` are on the scale of h, as ``encode_count`` makes them.
+        """
+        if isinstance(y, Surv):
+            return self._out(self._log_prob_of_intervals(y.observations, 0))
+        if isinstance(y, Observations):
+            return self._out(self._log_prob_of_intervals(y, self.offset))
+        return self._out(self.log_pmf_t(self._counts(y))[:, 0])
+
+    def trafo(self, y: Any = None) -> Any:
+        r"""Return :math:`F_Z^{-1}(F(y))`, shape (n,); minus infinity below 0."""
+        values = self._rows(y)
+        h = self.trafo_t(torch.floor(values).clamp(min=0))
+        return self._out(torch.where(values < 0, torch.full_like(h, -torch.inf), h)[:, 0])
+
+    def quantile(self, q: Any) -> Any:
+        """Return the smallest count with CDF >= q: (n,) for a scalar, (n, Q) for a vector."""
+        probability = probabilities(q)
+        value = self.quantile_t(probability.reshape(1, -1).to(self.dtype))
+        return self._out(value if probability.ndim else value[:, 0])
+
+    def mean(self) -> Any:
+        """Return the expectation of each row; infinite where the tail is too heavy for one."""
+        return self._out(self.mean_t())
+
+    def mode(self) -> Any:
+        """Return the most likely count of each row."""
+        return self._out(self.mode_t())
+
+    def crps(self, y: Any) -> Any:
+        r"""Return :math:`\sum_{k \ge 0} (F(k) - 1(y \le k))^2` of each row."""
+        return self._out(self.crps_t(self._counts(y).expand(len(self), 1)))
+
+    def hazard(self, t: Any) -> Any:
+        """Return P(Y = t | Y >= t), shape (n,)."""
+        k = self._counts(t, "t")
+        return self._out(torch.exp(self.log_pmf_t(k) - self._log_sf_t(k - 1))[:, 0])
+
+    def cumhazard(self, t: Any) -> Any:
+        """Return -log P(Y > t), shape (n,)."""
+        return self._out(-self._log_sf_t(self._rows(t, "t"))[:, 0])
+
+    def cdf_grid(self, grid: ArrayLike) -> Any:
+        """Return P(Y <= g) for every g of a common grid, shape (n, len(grid))."""
+        return self._out(self._cdf_t(grid_values(grid, self.dtype)))
+
+    def pmf_grid(self, grid: ArrayLike) -> Any:
+        """Return P(Y = g) for every count g of a common grid, shape (n, len(grid))."""
+        counts = torch.as_tensor(_check_counts(np.asarray(grid)), dtype=self.dtype)
+        return self._out(torch.exp(self.log_pmf_t(counts.unsqueeze(0))))
+
+    def trafo_grid(self, grid: ArrayLike) -> Any:
+        """Return the transformation at every count g of a common grid, shape (n, len(grid))."""
+        counts = torch.as_tensor(_check_counts(np.asarray(grid)), dtype=self.dtype)
+        return self._out(self.trafo_t(counts.unsqueeze(0)))
+
+    def sample(self, size: int = 1, random_state: Any = None) -> Any:
+        """Draw ``size`` counts per row by inversion, shape (n, size)."""
+        return self._out(self.quantile_t(uniforms((len(self), size), random_state, self.dtype)))
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    @property
+    def _own_latent(self) -> Latent:
+        return self.latent if self.latent is not None else latents.get("logistic")
+
+    def _rows(self, y: Any, name: str = "y") -> Tensor:
+        return row_values(y, len(self), self.dtype, name)
+
+    def _counts(self, y: Any, name: str = "y") -> Tensor:
+        values = self._rows(y, name)
+        _check_counts(as_numpy(values[:, 0]))
+        return values
+
+    def _cdf_t(self, y: Tensor) -> Tensor:
+        value = torch.exp(self.log_cdf_t(torch.floor(y).clamp(min=0)))
+        return torch.where(y < 0, torch.zeros_like(value), value)
+
+    def _log_sf_t(self, y: Tensor) -> Tensor:
+        value = self.log_sf_t(torch.floor(y).clamp(min=0))
+        return torch.where(y < 0, torch.zeros_like(value), value)
+
+    def _reached(self, k: Tensor, q: Tensor) -> Tensor:
+        # Either tail may decide: F >= q and 1 - F <= 1 - q differ by rounding only.
+        return (torch.exp(self.log_cdf_t(k)) >= q) | (torch.exp(self.log_sf_t(k)) <= 1 - q)
+
+    def _range(self, tail: float) -> tuple[Tensor, Tensor]:
+        levels = torch.tensor([tail, 1 - tail], dtype=self.dtype)
+        first, last = self.quantile_t(levels).split(1, dim=1)
+        return first, last
+
+    def _log_prob_of_intervals(self, seen: Observations, offset: int) -> Tensor:
+        if len(seen) != len(self):
+            raise InvalidInputError(
+                f"y must have one value per row, got {len(seen)} for {len(self)} rows; "
+                "pass the outcomes that belong to these predictions"
+            )
+        lower, upper = (
+            torch.as_tensor(e, dtype=self.dtype).unsqueeze(1) - offset for e in (seen.lower, seen.upper)
+        )
+        lower = torch.where(lower == upper, lower - 1, torch.floor(lower))
+        single = torch.floor(upper) - lower == 1
+        count = torch.where(single, torch.floor(upper), torch.zeros_like(upper)).clamp(min=0)
+        wide = self.log_interval_t(lower, torch.floor(upper).clamp(min=0))
+        value = torch.where(single, self.log_pmf_t(count), wide)[:, 0]
+        if seen.entry is None:
+            return value
+        entry = torch.as_tensor(seen.entry, dtype=self.dtype).unsqueeze(1) - offset
+        return value - self._log_sf_t(entry)[:, 0]
+
+
+def _check_counts(values: Any) -> Any:
+    """Return the counts as they are if they are counts, else say which rows are not."""
+    encode_count(values)
+    return values
