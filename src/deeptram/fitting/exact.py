@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 
 _LITTLE_INFORMATION = 1e-4
 _BEYOND_REASON = 1e7
-_WORTH_THREADS = 100_000
+_WORTH_THREADS = 400_000
 
 
 @dataclass(frozen=True)
