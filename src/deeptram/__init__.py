@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deeptram import latent, networks
+from deeptram import calibration, latent, networks, scores, weights
 from deeptram._version import __version__
 from deeptram.estimators import (
     BoxCox,
@@ -18,9 +18,12 @@ from deeptram.estimators import (
     compare,
     proportionality_test,
 )
+from deeptram.fitting.training import Training
+from deeptram.pooling import QuasiArithmetic, guarantees, pool, structure_check
 from deeptram.predictive import Predictive
 from deeptram.responses import Surv
 from deeptram.terms import CI, CS, LS, SI, Scale, Varying
+from deeptram.weights import TunedWeights, top_k, tune_weights, tune_weights_cv
 
 __all__ = [
     "CI",
@@ -36,14 +39,26 @@ __all__ = [
     "Logit",
     "Polr",
     "Predictive",
+    "QuasiArithmetic",
     "Scale",
     "Surv",
     "Survreg",
+    "Training",
     "Tram",
+    "TunedWeights",
     "Varying",
     "__version__",
+    "calibration",
     "compare",
+    "guarantees",
     "latent",
     "networks",
+    "pool",
     "proportionality_test",
+    "scores",
+    "structure_check",
+    "top_k",
+    "tune_weights",
+    "tune_weights_cv",
+    "weights",
 ]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from deeptram._validation import check_sample_weight
-from deeptram.errors import MissingMethodError
+from deeptram.errors import MissingMethodError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Matrices, Outcome
 from deeptram.predictive import Predictive
@@ -76,7 +76,9 @@ class PredictionMixin:
     def predict_survival(self, X: Any, times: ArrayLike) -> Array:
         """Return P(Y > t) for every t of ``times``, shape (n, len(times))."""
         predictive = self.predict_distribution(X)
-        return np.column_stack([predictive.sf(float(t)) for t in np.atleast_1d(np.asarray(times, dtype=float))])
+        return np.column_stack(
+            [predictive.sf(float(t)) for t in np.atleast_1d(np.asarray(times, dtype=float))]
+        )
 
     def loglik(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the log-likelihood of outcomes, summed over rows."""
@@ -96,12 +98,21 @@ class PredictionMixin:
         h (that is, ``-x_j * beta_j``), complex shifts as ``CS(columns)``, a
         scale term as ``log scale``. With ``y`` (one value, or one per row) the
         column ``intercept`` holds the baseline at that outcome, and the parts
-        sum to h(y | x) (in models without scale term).
+        sum to h(y | x) (in models without scale term). For nominal outcomes
+        the parts are those of the logits, one column ``level:part`` each.
         """
         parameters, matrices = self._row_parameters(X)
-        parts: dict[str, Any] = {}
+        levels, parts = self.outcome_.levels, {}
         if y is not None:
+            if self.outcome_.kind == "nominal":
+                raise UnsupportedError(
+                    "a nominal outcome has logits, not one h(y), got y; call contributions(X) without it"
+                )
             h = np.asarray(self.predict_distribution(X).trafo(y))
             parts["intercept"] = h + parameters.shift
-        parts.update(self.model_.contributions(matrices))
-        return pd.DataFrame(parts, index=X.index if isinstance(X, pd.DataFrame) else None)
+        for name, values in self.model_.contributions(X, matrices).items():
+            if values.ndim == 1 or levels is None:
+                parts[name] = values
+            else:
+                parts.update({f"{level}:{name}": values[:, k] for k, level in enumerate(levels[1:])})
+        return pd.DataFrame(parts, index=X.index if isinstance(X, pd.DataFrame) else range(len(matrices.x)))

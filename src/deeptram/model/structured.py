@@ -54,12 +54,13 @@ class StructuredModel:
             rows = rows + matrices.varying @ self.theta[strata:]
         return rows
 
-    def contributions(self, matrices: Matrices) -> dict[str, Array]:
+    def contributions(self, X: Any, matrices: Matrices) -> dict[str, Array]:
         """Return the linear shift's part of each column and the log scale, as arrays of n rows."""
-        parts = {
-            name: -matrices.x[:, j] * self.beta[j] if self.beta.ndim == 1 else matrices.x[:, [j]] * self.beta[j]
-            for j, name in enumerate(self.design.names)
-        }
+        x, names = matrices.x, self.design.names
+        if self.beta.ndim == 1:
+            parts = {name: -x[:, j] * self.beta[j] for j, name in enumerate(names)}
+        else:
+            parts = {name: x[:, [j]] * self.beta[j] for j, name in enumerate(names)}
         if matrices.scale is not None:
             parts["log scale"] = matrices.scale @ self.gamma / 2
         return parts

@@ -1,0 +1,172 @@
+r"""How well the linear shift is determined by the data, given what the networks say.
+
+With the networks held as they are, the model is :math:`F_Z(a(y)'(\vartheta_i + \delta) - \eta_i - x_i'\beta)`
+with per-row :math:`\vartheta_i` and :math:`\eta_i`. Its negative log-likelihood is convex in
+:math:`(\delta, \beta)`; the inverse of its Hessian at :math:`\delta = 0`, the observed information, gives the
+covariance of :math:`\hat\beta` within a member. The constant vector :math:`\delta` stands for the intercept,
+which was estimated too, so that the covariance is not that of a model with known intercept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeptram.errors import InvalidTypeError
+from deeptram.fitting.standardize import standardize
+from deeptram.latent import Latent
+from deeptram.model import Encoded, Matrices, Outcome
+from deeptram.predictive import DiscretePredictive, LinePredictive
+from deeptram.predictive.parameters import RowParameters, build_predictive
+
+Array = NDArray[np.float64]
+
+_ROWS_AT_ONCE = 16_384
+
+
+def row_loglik(outcome: Outcome, latent: Latent, parameters: RowParameters, encoded: Encoded) -> Tensor:
+    """Return the log-likelihood of each encoded outcome under given row parameters, shape (n,).
+
+    Parameters
+    ----------
+    outcome, latent : Outcome, Latent
+    parameters : RowParameters
+        Tensors carry gradients.
+    encoded : Encoded
+        The outcomes of the same n rows.
+
+    Examples
+    --------
+    >>> from deeptram import latent as latents
+    >>> from deeptram.model import OutcomeSettings
+    >>> outcome, encoded = Outcome.fit(OutcomeSettings("binary"), [0, 1])
+    >>> row_loglik(outcome, latents.get("logistic"), RowParameters(np.zeros((1, 1)), np.zeros(2)), encoded)
+    tensor([-0.6931, -0.6931], dtype=torch.float64)
+    """
+    # A count is an interval of the same h on the line.
+    kind = "continuous" if outcome.kind == "count" else outcome.kind
+    predictive = build_predictive(kind, parameters, outcome.basis, latent, levels=outcome.levels)
+    if isinstance(predictive, DiscretePredictive) and encoded.codes is not None:
+        return predictive.log_prob_of_codes_t(torch.from_numpy(encoded.codes))
+    if isinstance(predictive, LinePredictive) and encoded.observations is not None:
+        return predictive.log_prob_of_observations_t(encoded.observations)
+    raise InvalidTypeError(
+        f"a {outcome.kind} outcome needs outcomes encoded as such, got {encoded!r}; use outcome.encode(y)"
+    )
+
+
+def shift_covariance(
+    outcome: Outcome,
+    latent: Latent,
+    parameters: RowParameters,
+    matrices: Matrices,
+    encoded: Encoded,
+    weights: Array | None,
+    n_strata: int,
+    kept: NDArray[np.bool_],
+) -> Array:
+    r"""Return the covariance of the linear shift given the networks, shape (p, p); NaN where aliased.
+
+    .. math:: (I_{\beta\beta} - I_{\beta\delta} I_{\delta\delta}^{+} I_{\delta\beta})^{-1}
+
+    Parameters
+    ----------
+    outcome, latent : Outcome, Latent
+    parameters : RowParameters
+        Of the fitted model, as float64 arrays.
+    matrices, encoded, weights
+        The training rows.
+    n_strata : int
+        Number of baselines; each has its own constant vector.
+    kept : array of bool, shape (p,)
+        Columns with information of their own.
+
+    Returns
+    -------
+    array
+        For nominal outcomes (p (K - 1), p (K - 1)), level by level as in ``coef_``.
+    """
+    d = outcome.basis.n_coef
+    per_column = d if outcome.kind == "nominal" else 1
+    used = np.tile(kept, per_column)
+    covariance = np.full((len(used), len(used)), np.nan)
+    if not used.any():
+        return covariance
+    # Columns of unit size keep the solution accurate; a moved centre is absorbed by the intercept.
+    mean, sd, _ = standardize(matrices.x, weights, centre=matrices.scale is None)
+    x = ((matrices.x - mean) / sd)[:, kept]
+    hessian = np.zeros((n_strata * d + x.shape[1] * per_column,) * 2)
+    for rows in _pieces(len(encoded)):
+        part = _Rows(outcome, latent, parameters, matrices, encoded, weights, n_strata, x, rows)
+        hessian += _hessian(part, len(hessian))
+    constants = n_strata * d
+    cross, inner = hessian[constants:, :constants], np.linalg.pinv(hessian[:constants, :constants])
+    schur = hessian[constants:, constants:] - cross @ inner @ cross.T
+    inverse = np.linalg.pinv((schur + schur.T) / 2, hermitian=True)
+    scale = np.tile(sd[kept], per_column)
+    covariance[np.ix_(used, used)] = inverse / np.outer(scale, scale)
+    return covariance
+
+
+class _Rows:
+    """Minus the log-likelihood of some rows as a function of (delta, beta)."""
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        latent: Latent,
+        parameters: RowParameters,
+        matrices: Matrices,
+        encoded: Encoded,
+        weights: Array | None,
+        n_strata: int,
+        x: Array,
+        rows: slice,
+    ) -> None:
+        self.outcome, self.latent, self.n_strata = outcome, latent, n_strata
+        self.encoded = encoded.take(rows)
+        n, theta = len(encoded), parameters.theta
+        shift = np.zeros(n) if parameters.shift is None else parameters.shift
+        self.theta = _tensor(theta[rows] if len(theta) == n else theta)
+        self.shift = _tensor(shift[rows])
+        self.log_scale = None if parameters.log_scale is None else _tensor(parameters.log_scale[rows])
+        self.x = _tensor(x[rows])
+        self.weights = None if weights is None else _tensor(weights[rows])
+        self.strata = None if matrices.strata is None else _tensor(matrices.strata[rows])
+
+    def __call__(self, point: Tensor) -> Tensor:
+        d = self.outcome.basis.n_coef
+        delta, beta = point[: self.n_strata * d].reshape(self.n_strata, d), point[self.n_strata * d :]
+        theta = self.theta + (delta if self.strata is None else delta[self.strata])
+        shift = self.shift
+        if self.outcome.kind == "nominal":
+            theta = theta + self.x @ beta.reshape(d, -1).T
+        else:
+            shift = shift + self.x @ beta
+        parameters = RowParameters(theta, shift, self.log_scale)
+        value = row_loglik(self.outcome, self.latent, parameters, self.encoded)
+        return -(value.sum() if self.weights is None else (value * self.weights).sum())
+
+
+def _hessian(rows: _Rows, size: int) -> Array:
+    point = torch.zeros(size, dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(rows(point), point, create_graph=True)
+    lines = [
+        torch.autograd.grad(gradient[j], point, retain_graph=True)[0]  # one line of the matrix
+        for j in range(size)
+    ]
+    return torch.stack(lines).numpy()
+
+
+def _pieces(n: int) -> Iterator[slice]:
+    for start in range(0, n, _ROWS_AT_ONCE):
+        yield slice(start, min(start + _ROWS_AT_ONCE, n))
+
+
+def _tensor(values: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values))

@@ -1,0 +1,413 @@
+"""Models with networks as scikit-learn estimators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from torch import nn
+
+import deeptram as dt
+from deeptram.datasets import simulate
+from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnknownNameError
+from deeptram.estimators.deep import held_out_rows
+from deeptram.estimators.information import row_loglik, shift_covariance
+from deeptram.model import Encoded
+
+FAST = dt.Training(epochs=3, batch_size=64, learning_rate=0.01, progress=False)
+NET = dt.networks.MLP(hidden=(6,))
+
+
+def table(n=120, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3))
+    z = rng.logistic(size=n) + x[:, 0] - np.abs(x[:, 1])
+    return pd.DataFrame(x, columns=["a", "b", "c"]), z
+
+
+def outcomes():
+    z = table()[1]
+    time = np.exp(z / 2)
+    rng = np.random.default_rng(3)
+    limit = np.exp(rng.normal(size=len(z)) + 1)
+    survival = dt.Surv.right(np.minimum(time, limit), time <= limit)
+    label = np.array(["u", "v", "w"])[np.digitize(z, [-1, 1])]
+    return {
+        "Polr": (dt.Polr, {}, label),
+        "Polr-probit": (dt.Polr, {"latent": "probit"}, label),
+        "Logit": (dt.Logit, {}, z > 0),
+        "nominal": (dt.Tram, {"outcome": "nominal"}, label),
+        "Colr": (dt.Colr, {}, z),
+        "Colr-survival": (dt.Colr, {}, survival),
+        "BoxCox": (dt.BoxCox, {"order": 4}, z),
+        "Coxph": (dt.Coxph, {"log_first": True}, survival),
+        "Lehmann": (dt.Lehmann, {}, z),
+        "Lm": (dt.Lm, {}, z),
+        "Survreg": (dt.Survreg, {}, survival),
+        "Survreg-exponential": (dt.Survreg, {"dist": "exponential"}, survival),
+        "Survreg-interval": (dt.Survreg, {"dist": "lognormal"}, dt.Surv.interval(time * 0.9, time * 1.2)),
+        "Cotram": (dt.Cotram, {}, np.floor(np.exp(z / 2)).astype(int)),
+    }
+
+
+MODELS = outcomes()
+every_model = pytest.mark.parametrize("name", MODELS)
+TERMS = {
+    "SI-CS-LS": [dt.CS(NET, "b", "c"), dt.LS("a")],
+    "CI-LS": [dt.CI(NET, "b", "c"), dt.LS("a")],
+    "CI": [dt.CI(NET)],
+}
+
+
+def make(name, terms, **arguments):
+    kind, options, y = MODELS[name]
+    return kind(terms, training=FAST, random_state=1, **options, **arguments), y
+
+
+@every_model
+@pytest.mark.parametrize("terms", TERMS)
+def test_every_outcome_fits_and_predicts(name, terms):
+    X, _ = table()
+    model, y = make(name, TERMS[terms])
+    assert model.fit(X, y) is model
+    assert np.isfinite(model.loglik_)
+    assert model.loglik_ == pytest.approx(model.loglik(X, y), rel=1e-12)
+    assert model.score(X, y) == pytest.approx(model.loglik_ / len(X))
+    assert model.history_["epoch"].tolist() == [1, 2, 3]
+    assert (model.n_iter_, model.converged_) == (3, True)
+    n_coef = (2 if name == "nominal" else 1) * (terms != "CI")
+    assert len(model.coef_) == n_coef
+    assert np.isfinite(model.coef_).all()
+    assert hasattr(model, "theta_") == terms.startswith("SI")
+    assert not hasattr(model, "vcov_")
+    distribution = model.predict_distribution(X)
+    assert len(distribution) == len(X)
+    assert len(model.predict(X)) == len(X)
+    if name in ("Polr", "Logit", "nominal"):
+        np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1, atol=1e-12)
+        assert model.classes_.tolist() == sorted(set(y.tolist()))
+
+
+@every_model
+def test_contributions_add_up_to_h(name):
+    X, _ = table()
+    model, y = make(name, TERMS["SI-CS-LS"])
+    model.fit(X, y)
+    if name == "nominal":
+        parts = model.contributions(X)
+        assert parts.columns.tolist() == ["v:a", "w:a", "v:CS('b', 'c')", "w:CS('b', 'c')"]
+        logits = np.log(model.predict_proba(X))
+        rest = logits[:, 1] - logits[:, 0] - parts["v:a"] - parts["v:CS('b', 'c')"]
+        np.testing.assert_allclose(rest, rest.iloc[0], atol=1e-6)
+        return
+    at = {"Logit": False, "Cotram": 2}.get(name, "u" if name.startswith("Polr") else 1.5)
+    parts = model.contributions(X, at)
+    h = model.predict_distribution(X).trafo(at)
+    np.testing.assert_allclose(parts.sum(axis=1), h, atol=1e-10)
+    assert parts.columns.tolist() == ["intercept", "a", "CS('b', 'c')"]
+    np.testing.assert_allclose(parts["a"], -X["a"] * model.coef_["a"])
+
+
+def test_nominal_contributions_have_no_h():
+    X, _ = table()
+    model, y = make("nominal", TERMS["CI-LS"])
+    with pytest.raises(dt.errors.UnsupportedError, match="has logits, not one h"):
+        model.fit(X, y).contributions(X, "u")
+
+
+@every_model
+def test_shift_covariance_is_that_of_the_exact_fit_where_there_is_no_network(name):
+    X, _ = table()
+    kind, options, y = MODELS[name]
+    if issubclass(kind, (dt.Colr, dt.BoxCox, dt.Coxph, dt.Lehmann, dt.Cotram)):
+        options = {**options, "order": 2}  # few enough for no constraint to be active
+    model = kind([dt.LS("a + b + c")], **options)
+    model.fit(X, y)
+    _, matrices, encoded, _ = model._prepare(X, y, None)
+    parameters = model.model_.row_parameters(X, matrices).numpy()
+    got = shift_covariance(
+        model.outcome_, model.latent_, parameters, matrices, encoded, None, 1, np.ones(3, dtype=bool)
+    )
+    assert name == "nominal" or not model.certificate_.active
+    want = model.vcov_.to_numpy()[-len(got) :, -len(got) :]
+    np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-10)
+
+
+def test_shift_covariance_with_strata_scale_weights_and_aliased_columns():
+    X, z = table(400)
+    X = X.assign(s=np.where(X["c"] > 0, "p", "q"), d=2.0 * X["a"])
+    weights = np.random.default_rng(1).uniform(0.5, 2, len(X))
+    model = dt.Polr([dt.SI("s"), dt.LS("a", "b")]).fit(X, np.digitize(z, [-1, 1]), sample_weight=weights)
+    _, matrices, encoded, _ = model._prepare(X, np.digitize(z, [-1, 1]), weights)
+    parameters = model.model_.row_parameters(X, matrices).numpy()
+    arguments = (model.outcome_, model.latent_, parameters)
+    got = shift_covariance(*arguments, matrices, encoded, weights, 2, np.ones(2, dtype=bool))
+    np.testing.assert_allclose(got, model.vcov_.to_numpy()[-2:, -2:], rtol=1e-8)
+    only_first = shift_covariance(*arguments, matrices, encoded, weights, 2, np.array([True, False]))
+    assert np.isnan(only_first[1]).all()
+    assert np.isfinite(only_first[0, 0])
+    nothing = shift_covariance(*arguments, matrices, encoded, weights, 2, np.zeros(2, dtype=bool))
+    assert np.isnan(nothing).all()
+
+
+def test_shift_covariance_with_a_scale_term_against_finite_differences():
+    X, z = table(300)
+    model = dt.BoxCox([dt.LS("a"), dt.Scale("b"), dt.CS(NET, "c")], training=FAST, random_state=2, order=3)
+    model.fit(X, z)
+    _, matrices, encoded, _ = model._prepare(X, z, None)
+    base = model.model_.row_parameters(X, matrices).numpy()
+
+    def minus_loglik(point):
+        theta = base.theta + point[None, :-1]
+        shift = base.shift + matrices.x[:, 0] * point[-1]
+        changed = type(base)(theta, shift, base.log_scale)
+        return -float(row_loglik(model.outcome_, model.latent_, changed, encoded).sum())
+
+    size, step = 5, 1e-4
+    hessian = np.empty((size, size))
+    unit = np.eye(size) * step
+    for i in range(size):
+        for j in range(size):
+            signs = [(s, t, minus_loglik(s * unit[i] + t * unit[j])) for s in (1, -1) for t in (1, -1)]
+            hessian[i, j] = sum(s * t * value for s, t, value in signs) / (4 * step**2)
+    assert model.shift_vcov_.to_numpy()[0, 0] == pytest.approx(np.linalg.inv(hessian)[-1, -1], rel=1e-4)
+
+
+def test_loglik_needs_an_encoding_of_its_own_kind():
+    model, y = make("Polr", [dt.LS("a")])
+    X, _ = table()
+    model.fit(X, y)
+    _, matrices, _, _ = model._prepare(X, y, None)
+    with pytest.raises(InvalidTypeError, match="needs outcomes encoded as such"):
+        row_loglik(model.outcome_, model.latent_, model.model_.row_parameters(X, matrices).numpy(), Encoded())
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def test_frame_array_and_dict_give_the_same_model():
+    X, z = table()
+    terms = {
+        "frame": (X, [dt.CS(NET, "b", "c"), dt.LS("a")]),
+        "dict": ({name: X[name].to_numpy() for name in X}, [dt.CS(NET, "b", "c"), dt.LS("a")]),
+        "array": (X.to_numpy(), [dt.CS(NET, "x1", "x2"), dt.LS("x0")]),
+    }
+    fits = {
+        name: dt.Colr(t, training=FAST, random_state=3).fit(data, z).predict_quantile(data, 0.3)
+        for name, (data, t) in terms.items()
+    }
+    np.testing.assert_array_equal(fits["frame"], fits["dict"])
+    np.testing.assert_array_equal(fits["frame"], fits["array"])
+
+
+def test_images_and_a_table():
+    data = simulate("ordinal", n=90, seed=2)
+    net = dt.networks.CNN(channels=(4,), dense=(4,))
+    model = dt.Polr([dt.CI(net, "image"), dt.LS("x_1")], training=FAST, random_state=1)
+    model.fit(data.X, data.y, validation=0.2)
+    assert model.history_["validation_loss"].notna().all()
+    assert model.best_epoch_ == 1 + model.history_["validation_loss"].idxmin()
+    assert model.predict_proba({k: data.X[k][:5] for k in data.X}).shape == (5, 5)
+
+
+def test_same_seed_same_model_and_clone_forgets_it():
+    X, z = table()
+    model = dt.Colr(TERMS["CI-LS"], training=FAST, random_state=5)
+    first = model.fit(X, z).predict_quantile(X, 0.5)
+    again = clone(model).fit(X, z)
+    np.testing.assert_array_equal(first, again.predict_quantile(X, 0.5))
+    other = clone(model).set_params(random_state=6).fit(X, z)
+    assert np.abs(first - other.predict_quantile(X, 0.5)).max() > 1e-4
+    assert not hasattr(clone(model), "model_")
+
+
+def test_cross_validation_of_a_deep_model():
+    X, z = table()
+    scores = cross_val_score(dt.Colr(TERMS["SI-CS-LS"], training=FAST, random_state=1), X, z, cv=2)
+    assert scores.shape == (2,)
+    assert np.isfinite(scores).all()
+
+
+def test_weight_zero_rows_do_not_count_and_weights_repeat_rows():
+    X, z = table()
+    weights = np.ones(len(X))
+    weights[:30] = 0
+    model = dt.Colr(TERMS["SI-CS-LS"], training=FAST, random_state=1, support=(-6, 6))
+    model.fit(X, z, sample_weight=weights)
+    assert model.loglik_ == pytest.approx(model.loglik(X[30:], z[30:]))
+    double = clone(model).fit(X, z, sample_weight=np.full(len(X), 2.0))
+    single = clone(model).fit(X, z)
+    assert double.loglik_ == pytest.approx(2 * single.loglik_, rel=1e-6)
+    np.testing.assert_allclose(double.shift_vcov_ * 2, single.shift_vcov_, rtol=1e-5)
+
+
+def test_refitting_without_networks_and_back_leaves_nothing_behind():
+    X, z = table()
+    model = dt.Colr([dt.LS("a")]).fit(X, z)
+    assert hasattr(model, "vcov_")
+    model.set_params(terms=TERMS["CI-LS"], training=FAST).fit(X, z)
+    assert not hasattr(model, "vcov_")
+    assert not hasattr(model, "theta_")
+    assert model.summary()["se"].isna().all()
+    with pytest.raises(dt.errors.UnsupportedError, match="profile intervals need a model"):
+        model.confint(method="profile")
+
+
+# -- quality of the optimum ------------------------------------------------------------------------
+
+
+def test_a_linear_network_reaches_the_exact_optimum():
+    X, z = table(400, seed=4)
+    y = np.digitize(z, [-2, -1, 0, 1])
+    exact = dt.Polr([dt.LS("a", "b", "c")]).fit(X, y)
+    linear = dt.networks.MLP(hidden=())
+    training = dt.Training(
+        epochs=300, batch_size=400, learning_rate=0.05, schedule="cosine", warm_start=False
+    )
+    deep = dt.Polr([dt.CS(linear, "b", "c"), dt.LS("a")], training=training, random_state=1).fit(X, y)
+    assert deep.loglik_ / len(X) == pytest.approx(exact.loglik_ / len(X), abs=1e-3)
+    assert deep.coef_["a"] == pytest.approx(exact.coef_["a"], abs=0.02)
+
+
+# -- validation ------------------------------------------------------------------------------------
+
+
+def test_validation_share_and_validation_data():
+    X, z = table()
+    model = dt.Colr(TERMS["SI-CS-LS"], training=FAST, random_state=1, support=(-6, 6))
+    by_share = clone(model).fit(X, z, validation=0.25)
+    by_setting = clone(model).set_params(training=FAST.replace(validation=0.25)).fit(X, z)
+    pd.testing.assert_frame_equal(
+        by_share.history_.drop(columns="seconds"), by_setting.history_.drop(columns="seconds")
+    )
+    by_data = clone(model).fit(X[:90], z[:90], validation=(X[90:], z[90:]))
+    last = by_data.history_["validation_loss"].min()
+    assert -by_data.score(X[90:], z[90:]) == pytest.approx(last, rel=1e-5)
+
+
+def test_held_out_rows_are_a_seeded_sorted_sample():
+    used = np.array([3, 5, 8, 9, 12])
+    rows = held_out_rows(used, 0.4, 1)
+    assert len(rows) == 2
+    assert set(rows) <= set(used)
+    assert (np.diff(rows) > 0).all()
+    np.testing.assert_array_equal(rows, held_out_rows(used, 0.4, 1))
+    with pytest.raises(InvalidInputError, match=r"validation=0\.9 must leave rows to train on, got 2 row"):
+        held_out_rows(np.arange(2), 0.9, 1)
+
+
+@pytest.mark.parametrize(
+    ("validation", "kind", "match"),
+    [
+        ("a fifth", InvalidTypeError, r"must be a share between 0 and 1 or a pair \(X_val, y_val\), got str"),
+        (True, InvalidTypeError, "got bool"),
+        (1.5, InvalidInputError, "strictly between 0 and 1, got 1.5"),
+        ((np.zeros((2, 3)), ["u", "zz"]), UnknownNameError, "validation data: every y must be one of .*'zz'"),
+        ((pd.DataFrame({"a": [1.0]}), ["u"]), InvalidInputError, "'b' is needed but missing"),
+        ((table()[0][:4], ["u"]), InvalidInputError, "X_val has 4, y_val has 1"),
+    ],
+    ids=["text", "bool", "too-large", "unseen-level", "missing-column", "lengths"],
+)
+def test_bad_validation(validation, kind, match):
+    X, _ = table()
+    model, y = make("Polr", TERMS["SI-CS-LS"])
+    if isinstance(validation, tuple) and isinstance(validation[0], np.ndarray):
+        validation = (X[:2], validation[1])
+    with pytest.raises(kind, match=match):
+        model.fit(X, y, validation=validation)
+
+
+def test_training_must_be_a_training():
+    X, z = table()
+    with pytest.raises(InvalidTypeError, match=r"training must be a dt\.Training, got dict"):
+        dt.Colr(TERMS["CI"], training={"epochs": 3}).fit(X, z)
+
+
+# -- bad data, one sentence each -------------------------------------------------------------------
+
+
+def _image_case(**changes):
+    data = simulate("ordinal", n=40, seed=1)
+    X = {**data.X, **changes}
+    net = dt.networks.CNN(channels=(4,), dense=())
+    return dt.Polr([dt.CI(net, "image"), dt.LS("x_1")], training=FAST), X, data.y
+
+
+def test_image_count_must_equal_the_rows():
+    model, X, y = _image_case(image=np.zeros((39, 8, 8)))
+    with pytest.raises(InvalidInputError, match="same number of rows"):
+        model.fit(X, y)
+
+
+def test_channel_number_must_be_that_of_the_fit():
+    model, X, y = _image_case()
+    model.fit(X, y)
+    with pytest.raises(InvalidInputError, match=r"\(1, 8, 8\) as in fit, got \(3, 8, 8\)"):
+        model.predict({**X, "image": np.zeros((40, 8, 8, 3))})
+    with pytest.raises(InvalidInputError, match=r"C in \{1, 3, 4\}"):
+        model.fit({**X, "image": np.zeros((40, 8, 8, 2))}, y)
+
+
+def test_pixels_must_be_finite():
+    broken = np.zeros((40, 8, 8))
+    broken[7, 0, 0] = np.nan
+    model, X, y = _image_case(image=broken)
+    with pytest.raises(InvalidInputError, match=r"finite pixels.*rows 7"):
+        model.fit(X, y)
+
+
+class WrongSize(nn.Module):
+    """Ignores how many outputs it is asked for."""
+
+    def __init__(self, in_shape, out_features):
+        super().__init__()
+        self.layer = nn.Linear(in_shape[0], 7)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def test_network_must_have_the_right_output_size():
+    X, z = table()
+    with pytest.raises(InvalidInputError, match=r"must return 1 value\(s\) per row.*got \(2, 7\)"):
+        dt.Colr([dt.CS(WrongSize, "a")], training=FAST).fit(X, z)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_must_be_there():
+    X, z = table()
+    with pytest.raises(dt.errors.UnsupportedError, match="needs a GPU that torch can use, got 0"):
+        dt.Colr(TERMS["CI"], training=FAST.replace(device="cuda")).fit(X, z)
+
+
+def test_batches_of_one_class_are_fine():
+    X, z = table()
+    y = (z > np.sort(z)[-3]).astype(int)
+    model = dt.Logit(TERMS["SI-CS-LS"], training=FAST.replace(batch_size=8), random_state=1).fit(X, y)
+    assert np.isfinite(model.loglik_)
+
+
+class Exploding(nn.Module):
+    """Becomes infinite once its weight has moved far enough."""
+
+    def __init__(self, in_shape, out_features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(out_features))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += self.training
+        return x[:, :1] * self.weight + (torch.inf if self.training and self.calls > 6 else 0.0)
+
+
+def test_a_non_finite_loss_keeps_the_best_epoch():
+    X, z = table()
+    model = dt.Colr([dt.CS(Exploding, "a"), dt.LS("b")], training=FAST.replace(epochs=9), random_state=1)
+    with pytest.raises(NonFiniteLossError, match="training loss must stay finite"):
+        model.fit(X, z)
+    assert model.best_epoch_ >= 1
+    assert np.isfinite(model.loglik_)
+    assert np.isfinite(model.coef_).all()
