@@ -10,18 +10,20 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import ClassifierTags, RegressorTags, Tags
+from sklearn.utils import ClassifierTags, RegressorTags, Tags, _safe_indexing
 from sklearn.utils.validation import _check_feature_names, _check_n_features, validate_data
 
 from deeptram import latent as latents
 from deeptram._validation import check_choice, check_same_length, check_sample_weight
 from deeptram.errors import EmptyClassWarning, InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.inference import InferenceMixin
 from deeptram.estimators.prediction import PredictionMixin
 from deeptram.fitting.exact import fit_exact
 from deeptram.fitting.nominal import fit_nominal
 from deeptram.fitting.problem import StructuredData
 from deeptram.fitting.scored import fit_scored
+from deeptram.inputs import read_table
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Encoded, Matrices, Outcome, OutcomeSettings, StructuredModel
 from deeptram.responses import Surv
@@ -92,37 +94,41 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
         -------
         self
         """
-        spec = Spec.of(self.terms)
-        latent = self._latent()
-        check_choice(self.loss, LOSSES, "loss")
-        X = self._check_X(X, spec, reset=True)
-        outcome, encoded = Outcome.fit(self._outcome_settings(y), y)
-        if outcome.kind == "nominal" and latent.name != "logistic":
-            raise UnsupportedError(
-                f"a nominal outcome needs latent='logistic', got {latent.name!r}: its levels have no order on "
-                "which another distribution could act."
-            )
-        design, matrices = Design.fit(spec, X, estimator=type(self).__name__)
-        n = len(matrices.x)
-        check_same_length(X=matrices.x, y=encoded)
-        weights = check_sample_weight(sample_weight, n)
-        self.spec_, self.outcome_, self.design_, self.latent_ = spec, outcome, design, latent
-        self.n_obs_ = n
-        if outcome.response is not None:
-            self.classes_ = outcome.response.classes
-            self._warn_of_empty_classes(outcome, encoded, weights)
-        if spec.is_deep:
-            from deeptram.estimators.deep import fit_with_networks
-
+        X, matrices, encoded, weights = self._prepare(X, y, sample_weight)
+        if self.spec_.is_deep:
             fit_with_networks(self, X, y, matrices, encoded, weights, validation)
         else:
             self._fit_structured(matrices, encoded, weights)
         return self
 
+    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Matrices, Encoded, Array | None]:
+        """Check the data, learn the encodings, and return X with its columns, y and weights encoded."""
+        spec = Spec.of(self.terms)
+        latent = self._latent()
+        check_choice(self.loss, LOSSES, "loss")
+        X = self._check_X(X, spec, reset=True)
+        table = read_table(X, type(self).__name__)
+        weights = check_sample_weight(sample_weight, table.n_rows)
+        used = None if weights is None or weights.all() else weights > 0
+        outcome, encoded = Outcome.fit(self._outcome_settings(y), y, used)
+        check_same_length(X=np.empty(table.n_rows), y=encoded)
+        if outcome.kind == "nominal" and latent.name != "logistic":
+            raise UnsupportedError(
+                f"a nominal outcome needs latent='logistic', got {latent.name!r}: its levels have no order "
+                "on which another distribution could act."
+            )
+        if used is not None and weights is not None and not spec.is_deep:
+            # a weight of zero is no observation at all
+            X, encoded, weights = take_rows(X, used), encoded.take(used), weights[used]
+        design, matrices = Design.fit(spec, X, estimator=type(self).__name__)
+        self.spec_, self.outcome_, self.design_, self.latent_ = spec, outcome, design, latent
+        self.n_obs_ = len(matrices.x)
+        if outcome.response is not None:
+            self.classes_ = outcome.response.classes
+            self._warn_of_empty_classes(outcome, encoded, weights)
+        return X, matrices, encoded, weights
+
     def _fit_structured(self, matrices: Matrices, encoded: Encoded, weights: Array | None) -> None:
-        if weights is not None and (weights == 0).any():
-            used = np.flatnonzero(weights)
-            matrices, encoded, weights = matrices.take(used), encoded.take(used), weights[used]
         names = self.design_.names
         if self.outcome_.kind == "nominal":
             self._fit_nominal(matrices, encoded, weights)
@@ -140,7 +146,8 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
             varying=matrices.varying,
             scale=matrices.scale,
         )
-        fit = fit_exact(data, names)
+        levels = () if self.design_.strata is None else self.design_.strata.levels
+        fit = fit_exact(data, names, strata=levels)
         self.fit_ = fit if self.loss == "nll" else fit_scored(fit, self.outcome_, self.loss)
         self._store(self.fit_.theta, self.fit_.beta, self.fit_.gamma)
         self.vcov_ = self._label_covariance(self.fit_.vcov)
@@ -152,12 +159,18 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
             )
         if any(part is not None for part in (matrices.strata, matrices.scale, matrices.varying)):
             raise UnsupportedError(
-                "strata, Scale and Varying need an ordered outcome; a nominal outcome takes LS, CI and CS terms."
+                "strata, Scale and Varying need an ordered outcome; "
+                "a nominal outcome takes LS, CI and CS terms."
             )
         if encoded.codes is None or self.outcome_.levels is None:
             raise InvalidInputError("a nominal outcome needs class labels; pass them as y.")
         self.fit_ = fit_nominal(
-            encoded.codes, len(self.outcome_.levels), matrices.x, weights, self.design_.names
+            encoded.codes,
+            len(self.outcome_.levels),
+            matrices.x,
+            weights,
+            self.design_.names,
+            levels=self.outcome_.levels,
         )
         self._store(self.fit_.theta, self.fit_.beta, np.zeros(0))
         self.vcov_ = self._label_covariance(self.fit_.vcov)
@@ -183,8 +196,15 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
         if outcome.levels is None or encoded.codes is None:
             return
         counts = np.bincount(encoded.codes, weights=weights, minlength=len(outcome.levels))
+        if (counts > 0).sum() == 1:
+            raise InvalidInputError(
+                "y must contain at least two classes, got only one class of positive weight, "
+                f"{outcome.levels[int(counts.argmax())]!r}; a model of class probabilities needs another one."
+            )
         if (counts == 0).any():
-            empty = ", ".join(repr(level) for level, count in zip(outcome.levels, counts, strict=True) if not count)
+            empty = ", ".join(
+                repr(level) for level, count in zip(outcome.levels, counts, strict=True) if not count
+            )
             warnings.warn(
                 f"no observation of level {empty}; it gets probability zero: leave it out of `levels` if it "
                 "cannot occur.",
@@ -239,6 +259,14 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
 
             state["fit_"] = dataclasses.replace(fit, problem=None)
         return state
+
+
+def take_rows(X: Any, rows: NDArray[np.bool_]) -> Any:
+    """Return some rows of a data frame, an array or a dict of arrays."""
+    index = np.flatnonzero(rows)
+    if isinstance(X, dict):
+        return {name: _safe_indexing(column, index) for name, column in X.items()}
+    return _safe_indexing(X, index)
 
 
 def is_censored(y: Any) -> bool:

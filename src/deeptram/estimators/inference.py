@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -101,8 +102,8 @@ class InferenceMixin:
         level = check_probability_level(level)
         if self.loss != "nll" or getattr(self.fit_, "problem", None) is None:
             raise UnsupportedError(
-                "profile intervals need a model fitted by exact maximum likelihood in this session (ordered or "
-                "continuous outcome, loss='nll'); refit it, or use method='wald'."
+                "profile intervals need a model fitted by exact maximum likelihood in this session (ordered "
+                "or continuous outcome, loss='nll'); refit it, or use method='wald'."
             )
         rows = [profile_interval(self.fit_, j, level) for j in range(len(self.design_.names))]
         return pd.DataFrame(rows, index=self.design_.names, columns=["lower", "upper"])
@@ -122,7 +123,7 @@ class InferenceMixin:
         if self.outcome_.kind == "nominal" and levels is not None:
             return [f"{level}:(Intercept)" for level in levels[1:]]
         if levels is not None:
-            base = [f"{a}|{b}" for a, b in zip(levels[:-1], levels[1:], strict=True)]
+            base = [f"{a}|{b}" for a, b in itertools.pairwise(levels)]
         elif isinstance(basis, Bernstein):
             base = [f"Bs{k + 1}" for k in range(basis.n_coef)]
         else:
@@ -137,7 +138,9 @@ class InferenceMixin:
         return [name + block for block in blocks for name in base]
 
     def _label_covariance(self, vcov: Array) -> pd.DataFrame:
-        scale = [f"scale({name})" for name in ([] if self.design_.scale is None else self.design_.scale.names)]
+        scale = [
+            f"scale({name})" for name in ([] if self.design_.scale is None else self.design_.scale.names)
+        ]
         labels = [*self._theta_names(), *self._coefficient_names(), *scale]
         return pd.DataFrame(vcov, index=labels, columns=labels)
 

@@ -51,3 +51,34 @@ def aliased_columns(standardized: Array) -> NDArray[np.bool_]:
         else:
             basis = np.column_stack([basis, rest / size])
     return aliased
+
+
+def centre_within(columns: Array, strata: NDArray[np.int64] | None, rows: NDArray[np.int64] | slice) -> Array:
+    """Return some rows of centred columns, centred once more within strata.
+
+    Examples
+    --------
+    >>> centre_within(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 1]), slice(None)).ravel()
+    array([-1.,  1.,  0.])
+    """
+    if strata is None or not columns.shape[1]:
+        return columns
+    chosen = columns[rows]
+    size = np.maximum(np.bincount(strata), 1)
+    means = np.column_stack([np.bincount(strata, weights=column) / size for column in chosen.T])
+    return np.asarray(chosen - means[strata])
+
+
+def informative_rows(
+    codes: NDArray[np.int64], strata: NDArray[np.int64], n_classes: int, n_strata: int
+) -> NDArray[np.int64]:
+    """Return the rows of strata with at least two classes; the others say nothing about effects.
+
+    Examples
+    --------
+    >>> informative_rows(np.array([0, 1, 1]), np.array([0, 0, 1]), 2, 2)
+    array([0, 1])
+    """
+    counts = np.bincount(strata * n_classes + codes, minlength=n_strata * n_classes)
+    several = (counts.reshape(n_strata, n_classes) > 0).sum(axis=1) > 1
+    return np.flatnonzero(several[strata])

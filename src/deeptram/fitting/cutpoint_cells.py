@@ -8,6 +8,7 @@ its neighbours' cutpoint, and the likelihood only sees what is left.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,7 +62,7 @@ def cells_of(
     n_columns = 0
     for s in range(n_strata):
         present = np.flatnonzero(counts[s])
-        for a, b in zip(present[:-1], present[1:], strict=True):
+        for a, b in itertools.pairwise(present):
             upper[s, a] = lower[s, b] = n_columns
             columns[s, a:b] = n_columns
             n_columns += 1

@@ -139,8 +139,10 @@ class CutpointLikelihood:
             hessian[d:, :d] = hessian[:d, d:].T
         return nll, torch.from_numpy(gradient), torch.from_numpy(hessian)
 
-    def _row_derivatives(self, first: Tensor, last: Tensor, low: Tensor, high: Tensor) -> tuple[float, Tensor]:
-        """Return the NLL and, per row, slopes and curvatures at the lower and upper end, and q: shape (5, n)."""
+    def _row_derivatives(
+        self, first: Tensor, last: Tensor, low: Tensor, high: Tensor
+    ) -> tuple[float, Tensor]:
+        """Return the NLL and, per row, slopes and curvatures at both ends, and q: shape (5, n)."""
         a, b, c = self._n_first, self._n_outer, self._n_bound
         value = torch.zeros(self._n, dtype=torch.float64)
         rows = torch.zeros(5, self._n, dtype=torch.float64)
@@ -175,8 +177,8 @@ class CutpointLikelihood:
             ]
         )
 
-    def recession_rows(self) -> tuple[Tensor, Tensor]:
-        """Return the rows whose growth raises the likelihood, and (none) exact rows."""
+    def recession_rows(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the rows whose growth raises the likelihood, and (no) exact rows and slopes."""
         rows = []
         for start, end, lower, upper in self._segments:
             for sign, column in ((-1.0, lower), (1.0, upper)):
@@ -185,4 +187,4 @@ class CutpointLikelihood:
                     marks[:, column] = 1.0
                     rows.append(sign * torch.cat([marks, -self._design[1:, start:end].T], dim=1))
         none = torch.zeros(0, self.n_parameters, dtype=torch.float64)
-        return (torch.cat(rows) if rows else none), none
+        return (torch.cat(rows) if rows else none), none, none

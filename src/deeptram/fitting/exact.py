@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deeptram.errors import CollinearityWarning, ConvergenceWarning, SeparationWarning, UnboundedLikelihoodError
-from deeptram.fitting.line_likelihood import LineLikelihood
+from deeptram.fitting.diagnosis import diagnose, explain, is_perfect_fit
 from deeptram.fitting.newton import Certificate, NewtonResult, minimize
 from deeptram.fitting.problem import Problem, StructuredData
-from deeptram.fitting.separation import recession_direction
 from deeptram.fitting.threads import one_thread
 
 Array = NDArray[np.float64]
 
-_LITTLE_INFORMATION = 1e-4
-_BEYOND_REASON = 1e7
+_SINGULAR = 1e-13
+_POINT_MASS = 1e6  # how far a perfect fit is taken towards its limit, distributions without spread
 _WORTH_THREADS = 400_000
 
 
@@ -66,7 +64,13 @@ class ExactFit:
     solution: Array
 
 
-def fit_exact(data: StructuredData, names: Sequence[str] = (), *, start: Array | None = None) -> ExactFit:
+def fit_exact(
+    data: StructuredData,
+    names: Sequence[str] = (),
+    *,
+    start: Array | None = None,
+    strata: Sequence[object] = (),
+) -> ExactFit:
     r"""Return the maximum-likelihood estimate of a structured transformation model.
 
     Minimises :math:`-\sum_i w_i \ell_i(\vartheta, \beta, \gamma)` over increasing
@@ -80,6 +84,8 @@ def fit_exact(data: StructuredData, names: Sequence[str] = (), *, start: Array |
         Column names for messages.
     start : ndarray, optional
         Scaled parameters to start from (a neighbouring solution).
+    strata : sequence
+        Names of the strata for messages.
     """
     with one_thread(len(data.x) < _WORTH_THREADS):
         problem = Problem(data)
@@ -88,41 +94,42 @@ def fit_exact(data: StructuredData, names: Sequence[str] = (), *, start: Array |
             problem.start if start is None else start,
             problem.constraints,
             convex=problem.objective.is_convex,
+            unit=problem.unit,
+            is_hopeless=partial(is_perfect_fit, problem),
         )
+        curvature = result.start_hessian
+        if start is not None:
+            curvature = problem.objective.evaluate(torch.from_numpy(problem.start))[2].numpy()
+        diagnosis = diagnose(problem, result, curvature)
     labels = list(names) if names else [f"column {j}" for j in range(data.x.shape[1])]
-    if problem.aliased.any():
-        left_out = ", ".join(np.array(labels)[problem.aliased])
-        warnings.warn(
-            f"columns {left_out} are constant or a linear combination of columns before them; they are left "
-            "out (coefficient NaN): remove them to silence this warning.",
-            CollinearityWarning,
-            stacklevel=4,
-        )
-    infinite = _separation(problem, result, labels)
-    if not result.converged and not infinite.any():
-        _explain_failure(problem, result)
-    full = problem.back @ result.parameters
+    explain(problem, result, diagnosis, labels, [str(level) for level in strata])
+    solution = result.parameters * (_POINT_MASS if diagnosis.perfect else 1.0)
+    full = problem.back @ solution
     blocks, d, p = data.n_blocks, data.basis.n_coef, data.x.shape[1]
     theta = full[: blocks * d].reshape(blocks, d)
     if data.varying is None:
         theta = _exactly_monotone(theta, data.basis.monotone_differences)
     if problem.cells is not None:
-        theta = np.where(problem.cells.columns >= 0, theta, np.where(problem.cells.columns == -2, np.inf, -np.inf))
+        columns = problem.cells.columns
+        theta = np.where(columns >= 0, theta, np.where(columns == -2, np.inf, -np.inf))
     beta = full[blocks * d : blocks * d + p].copy()
     beta[problem.aliased] = np.nan
+    gamma = full[blocks * d + p :].copy()
+    gamma[problem.aliased_scale] = np.nan
+    vcov = _covariance(problem, result)
     return ExactFit(
         theta=theta,
         beta=beta,
-        gamma=full[blocks * d + p :],
-        vcov=_covariance(problem, result),
-        loglik=-result.value,
+        gamma=gamma,
+        vcov=np.full_like(vcov, np.nan) if diagnosis.unbounded else vcov,
+        loglik=np.inf if diagnosis.unbounded else -result.value,
         n_iter=result.n_iter,
-        converged=result.converged and not infinite.any(),
+        converged=result.converged and diagnosis.is_regular,
         certificate=result.certificate,
-        infinite=infinite,
+        infinite=diagnosis.infinite,
         n_parameters=len(result.parameters),
         problem=problem,
-        solution=result.parameters,
+        solution=solution,
     )
 
 
@@ -144,70 +151,28 @@ def _covariance(problem: Problem, result: NewtonResult) -> Array:
 
     Active monotonicity constraints are ignored, as R's tram does; where the
     information is singular because of them, the covariance is that on the
-    face of the active constraints.
+    face of the active constraints. Parameters on which even there the data say
+    nothing have NaN.
     """
     hessian = result.hessian
-    unit = 1 / np.sqrt(np.maximum(np.diag(hessian), 1e-300))
-    scaled = hessian * np.outer(unit, unit)
-    values, vectors = np.linalg.eigh(scaled)
-    if values.min(initial=1.0) > 1e-13:
-        inverse = (vectors / values) @ vectors.T * np.outer(unit, unit)
-    else:
-        active = list(result.certificate.active)
-        face = np.zeros((0, len(hessian))) if problem.constraints is None else problem.constraints[active]
-        _, _, right = np.linalg.svd(face) if len(face) else (0, 0, np.eye(len(hessian)))
-        free = right[len(face) :].T
-        inverse = free @ np.linalg.pinv(free.T @ hessian @ free) @ free.T
-    full = problem.back @ inverse @ problem.back.T
-    undefined = ~problem.back.any(axis=1)
+    frame = np.diag(1 / np.sqrt(np.maximum(np.diag(hessian), 1e-300)))
+    values, vectors = np.linalg.eigh(frame @ hessian @ frame)
+    if values.min(initial=1.0) <= _SINGULAR and result.certificate.active and problem.constraints is not None:
+        face = problem.constraints[list(result.certificate.active)]
+        _, sizes, right = np.linalg.svd(face)
+        frame = right[int((sizes > 1e-9 * sizes[0]).sum()) :].T
+        size = np.sqrt(np.maximum(np.diag(frame.T @ hessian @ frame), 1e-300))
+        frame = frame / size
+        values, vectors = np.linalg.eigh(frame.T @ hessian @ frame)
+    known = values > _SINGULAR
+    spread = problem.back @ frame @ vectors
+    with np.errstate(over="ignore", invalid="ignore"):
+        full = (spread[:, known] / values[known]) @ spread[:, known].T
+    unknown = np.abs(spread[:, ~known]).max(axis=1, initial=0.0)
+    undefined = ~problem.back.any(axis=1) | (unknown > 1e-6 * np.linalg.norm(spread, axis=1))
     full[undefined, :] = np.nan
     full[:, undefined] = np.nan
     return np.asarray(full)
-
-
-def _separation(problem: Problem, result: NewtonResult, labels: list[str]) -> Array:
-    """Look for coefficients at infinity where the data hold next to no information on a direction."""
-    p = problem.data.x.shape[1]
-    signs = np.zeros(p)
-    least = float(np.linalg.eigvalsh(result.hessian).min(initial=1.0))
-    if p == 0 or (result.converged and least > _LITTLE_INFORMATION):
-        return signs
-    direction = recession_direction(*problem.recession_rows())
-    if direction is None:
-        return signs
-    kept = np.flatnonzero(~problem.aliased)
-    n_theta = problem.objective.n_parameters - len(kept)
-    if problem.data.scale is not None:
-        n_theta -= problem.data.scale.shape[1]
-    signs[kept] = np.sign(direction[n_theta : n_theta + len(kept)])
-    if signs.any():
-        columns = ", ".join(f"{labels[j]} ({'+' if signs[j] > 0 else '-'}inf)" for j in np.flatnonzero(signs))
-        warnings.warn(
-            f"the outcome is separated by the covariates, so the likelihood increases for ever in: {columns}; "
-            "these coefficients are infinite, the others and the predictions are valid: drop or merge the "
-            "columns, or add data.",
-            SeparationWarning,
-            stacklevel=5,
-        )
-    return signs
-
-
-def _explain_failure(problem: Problem, result: NewtonResult) -> None:
-    """Tell an unbounded likelihood from an optimiser that stopped early."""
-    largest = float(np.abs(result.parameters).max(initial=0.0))
-    exact = isinstance(problem.objective, LineLikelihood) and problem.objective.has_exact
-    if exact and largest > _BEYOND_REASON:
-        n, p = problem.data.x.shape
-        raise UnboundedLikelihoodError(
-            f"the likelihood has no maximum: the model fits some outcomes without error ({n} rows, {p} columns), "
-            "so the density there grows without bound; use fewer columns or more data."
-        )
-    warnings.warn(
-        f"the fit stopped after {result.n_iter} steps with an estimated distance of {result.certificate.gap:.1e} "
-        "to the optimum in log-likelihood; check the scale of the data.",
-        ConvergenceWarning,
-        stacklevel=5,
-    )
 
 
 def loglik_rows(fit: ExactFit) -> Array:

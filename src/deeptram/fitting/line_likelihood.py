@@ -17,7 +17,7 @@ from deeptram.latent import Latent
 
 @dataclass
 class Point:
-    r"""Where h is evaluated in each of m rows: :math:`z = e^{s} (a'\vartheta + o) - x'\beta`, :math:`s = z'\gamma/2`.
+    r"""Where h is evaluated in m rows: :math:`z = e^s (a'\vartheta + o) - x'\beta`, :math:`s = z'\gamma/2`.
 
     Attributes
     ----------
@@ -248,16 +248,24 @@ class LineLikelihood:
         upper.add_curvature(hessian, d_high, stretch, h_high)
         return float(value.sum())
 
-    def recession_rows(self) -> tuple[Tensor, Tensor]:
-        """Return the rows whose growth raises the likelihood, and the rows of exact values."""
+    def recession_rows(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return growing rows, rows of exact values and their slope rows, at the given scale coefficients."""
         none = torch.zeros(0, self.n_parameters, dtype=torch.float64)
-        growing, exact = [none], [none]
-        pad = torch.zeros(1, self._q, dtype=torch.float64)
+        growing, exact, slopes = [none], [none], [none]
         for part in self._parts:
-            for sign, point, into in ((-1.0, part.lower, growing), (1.0, part.upper, growing), (1.0, part.exact, exact)):
+            for sign, point, into in (
+                (-1.0, part.lower, growing),
+                (1.0, part.upper, growing),
+                (1.0, part.exact, exact),
+            ):
                 if point is not None:
-                    into.append(sign * torch.cat([point.a, -point.x, pad.expand(len(point.a), -1)], dim=1))
-        return torch.cat(growing), torch.cat(exact)
+                    rows = sign * point.at(parameters)[1]
+                    rows[:, self._d + self._p :] = 0.0
+                    into.append(rows)
+            if part.derivative is not None:
+                pad = torch.zeros(len(part.derivative), self._p + self._q, dtype=torch.float64)
+                slopes.append(torch.cat([part.derivative, pad], dim=1))
+        return torch.cat(growing), torch.cat(exact), torch.cat(slopes)
 
     @property
     def has_exact(self) -> bool:

@@ -74,7 +74,8 @@ def discrete_parts(
     ):
         index = np.flatnonzero(mask)
         if len(index):
-            values = {"lower": codes[index] - 1, "upper": codes[index]}
+            own = codes[index].astype(np.float64)
+            values: dict[str, Array] = {"lower": own - 1, "upper": own}
             parts.append(builder.rows(index, {end: values[end] for end in ends}))
     return parts
 

@@ -71,7 +71,7 @@ class MultinomialLikelihood:
         """Return 1: every parameter value is allowed."""
         return 1.0
 
-    def recession_rows(self) -> tuple[Tensor, Tensor]:
+    def recession_rows(self) -> Tensor:
         """Return rows (truth's logit minus every other) whose growth raises the likelihood."""
         size, rows = self._x.shape[1], []
         for other in range(self._k):
@@ -79,4 +79,4 @@ class MultinomialLikelihood:
             row[torch.arange(len(self._x)), self._codes] += self._x
             row[:, other] -= self._x
             rows.append(row[self._codes != other][:, 1:].reshape(-1, self.n_parameters))
-        return torch.cat(rows), torch.zeros(0, self.n_parameters, dtype=torch.float64)
+        return torch.cat(rows)

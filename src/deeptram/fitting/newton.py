@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ Array = NDArray[np.float64]
 _SUFFICIENT_DECREASE = 1e-4
 _MAX_HALVINGS = 40
 _FLAT = 1e-14
+_LARGE = 1e3
 _DIVERGED = 1e8
 _NEGLIGIBLE = 1e-17
 
@@ -72,6 +74,7 @@ def minimize(
     tolerance: float = 1e-13,
     unit: float = 1.0,
     max_iter: int = 100,
+    is_hopeless: Callable[[Array], bool] | None = None,
 ) -> NewtonResult:
     r"""Minimise an objective subject to :math:`C\psi \ge 0` by constrained Newton steps.
 
@@ -95,9 +98,12 @@ def minimize(
     tolerance : float
         Stop when the predicted decrease is below ``tolerance * (unit + |f|)``.
     unit : float
-        Size of one observation's contribution (the mean case weight).
+        Size of the problem: the total weight of the observations.
     max_iter : int
         Largest number of Newton steps.
+    is_hopeless : callable, optional
+        Asked once, with the point, when parameters have become large; an
+        answer of true (there is no minimum) ends the search.
     """
     rows = np.zeros((0, len(start))) if constraints is None else constraints
     point = np.asarray(start, dtype=np.float64)
@@ -120,8 +126,13 @@ def minimize(
                     step, multipliers = newton_step(gradient, hessian, rows, point, lift)
                     gap = -float(gradient @ step) / 2
             break
-        if n_iter >= max_iter or np.abs(point).max(initial=0.0) > _DIVERGED:
+        largest = float(np.abs(point).max(initial=0.0))
+        if n_iter >= max_iter or largest > _DIVERGED:
             break
+        if is_hopeless is not None and largest > _LARGE:
+            if is_hopeless(point):
+                break
+            is_hopeless = None
         taken = _line_search(objective, point, value, float(gradient @ step), step)
         if taken is None:
             # no representable decrease is left: rounding has the last word
@@ -172,11 +183,11 @@ def newton_step(
 
 
 def _general_step(factor: Array, direction: Array, rows: Array, bounds: Array) -> tuple[Array, Array]:
-    """Solve the quadratic program; where H is too close to singular for it, with ever more of the identity added."""
+    """Solve the quadratic program, adding to H where it is too close to singular for a feasible answer."""
     hessian = factor @ factor.T
     for extra in (0.0, 1e-8, 1e-6, 1e-4, 1e-2):
         if extra:
-            factor = np.linalg.cholesky(hessian + extra * np.eye(len(hessian)))
+            factor = np.asarray(np.linalg.cholesky(hessian + extra * np.eye(len(hessian))), dtype=np.float64)
         step, multipliers = solve_quadratic(factor, direction, rows, bounds)
         size = np.linalg.norm(rows, axis=1) * max(float(np.abs(step).max()), 1.0)
         if (rows @ step >= bounds - 1e-9 * (np.abs(bounds) + size)).all():
@@ -196,13 +207,13 @@ def _factor(scaled: Array) -> Array:
     try:
         factor = np.linalg.cholesky(scaled)
         if np.diag(factor).min(initial=1.0) > 1e-8:
-            return factor
+            return np.asarray(factor, dtype=np.float64)
     except np.linalg.LinAlgError:
         pass
     values, vectors = np.linalg.eigh(scaled)
     largest = max(float(np.abs(values).max(initial=0.0)), 1.0)
     repaired = np.maximum(np.abs(values), 1e-10 * largest)
-    return np.linalg.cholesky((vectors * repaired) @ vectors.T)
+    return np.asarray(np.linalg.cholesky((vectors * repaired) @ vectors.T), dtype=np.float64)
 
 
 def _line_search(

@@ -10,16 +10,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deeptram.errors import CollinearityWarning, InvalidInputError, SeparationWarning
+from deeptram.errors import CollinearityWarning, ConvergenceWarning, InvalidInputError, SeparationWarning
 from deeptram.fitting.collinearity import aliased_columns
+from deeptram.fitting.diagnosis import has_lost_information, left_out, separated, stopped_early
 from deeptram.fitting.multinomial import MultinomialLikelihood
-from deeptram.fitting.newton import Certificate, minimize
+from deeptram.fitting.newton import Certificate, NewtonResult, minimize
 from deeptram.fitting.separation import recession_direction
 from deeptram.fitting.standardize import standardize
 
 Array = NDArray[np.float64]
-
-_LITTLE_INFORMATION = 1e-4
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,13 @@ class NominalFit:
 
 
 def fit_nominal(
-    codes: NDArray[np.int64], n_classes: int, x: Array, weights: Array | None, names: Sequence[str] = ()
+    codes: NDArray[np.int64],
+    n_classes: int,
+    x: Array,
+    weights: Array | None,
+    names: Sequence[str] = (),
+    *,
+    levels: Sequence[object] = (),
 ) -> NominalFit:
     r"""Maximise :math:`\sum_i w_i \log P(Y = y_i)` with :math:`\log(P_k / P_1) = \alpha_k + x'\beta_k`.
 
@@ -64,7 +69,16 @@ def fit_nominal(
         Case weights.
     names : sequence of str
         Column names for messages.
+    levels : sequence
+        Names of the levels for messages.
     """
+    names = list(names) or [f"column {j}" for j in range(x.shape[1])]
+    levels = list(levels) or list(range(n_classes))
+    if not (codes == 0).any():
+        raise InvalidInputError(
+            f"the first level ({levels[0]!r}) is the reference of a nominal outcome and must be observed; "
+            "leave it out of `levels` or reorder them."
+        )
     present = np.flatnonzero(np.bincount(codes, minlength=n_classes))
     position = np.zeros(n_classes, dtype=np.int64)
     position[present] = np.arange(len(present))
@@ -72,27 +86,23 @@ def fit_nominal(
     aliased = aliased_columns(scaled)
     kept = np.flatnonzero(~aliased)
     if aliased.any():
-        left_out = ", ".join(np.array(list(names))[aliased])
-        warnings.warn(
-            f"columns {left_out} are constant or a linear combination of columns before them; they are left "
-            "out (coefficient NaN): remove them to silence this warning.",
-            CollinearityWarning,
-            stacklevel=4,
-        )
+        columns = ", ".join(np.array(names)[aliased])
+        warnings.warn(left_out(columns), CollinearityWarning, stacklevel=4)
     objective = MultinomialLikelihood(
         position[codes],
         len(present),
         torch.from_numpy(np.ascontiguousarray(scaled[:, kept])),
         None if weights is None else torch.from_numpy(weights),
     )
-    result = minimize(objective, np.zeros(objective.n_parameters))
+    unit = float(len(x) if weights is None else weights.sum())
+    result = minimize(objective, np.zeros(objective.n_parameters), unit=unit)
     # back to plain columns: alpha = alpha_s - (mean / sd)'beta_s, beta = beta_s / sd
     size, free = len(kept) + 1, len(present) - 1
     block = np.eye(size)
     block[0, 1:] = -mean[kept] / sd[kept]
     block[1:, 1:] = np.diag(1 / sd[kept])
     plain = block @ result.parameters.reshape(free, size).T
-    infinite = _separated(objective, result.hessian, result.converged, free, size)
+    infinite = _separated(objective, result, free, size)
     theta_all = np.full(n_classes, -np.inf)
     theta_all[present] = np.concatenate([[0.0], plain[0]])
     beta_all = np.full((x.shape[1], n_classes), np.nan)
@@ -100,20 +110,11 @@ def fit_nominal(
     beta_all[np.ix_(kept, present)] = np.hstack([np.zeros((len(kept), 1)), plain[1:]])
     signs = np.zeros((x.shape[1], n_classes))
     signs[np.ix_(kept, present[1:])] = infinite
-    if not np.isfinite(theta_all[0]):
-        raise InvalidInputError(
-            "the first level is the reference of a nominal outcome and must be observed; "
-            "leave it out of `levels` or reorder them."
-        )
     if signs.any():
-        columns = ", ".join(np.array(list(names))[signs.any(axis=1)])
-        warnings.warn(
-            f"the outcome is separated by the covariates, so the likelihood increases for ever in: {columns}; "
-            "these coefficients are infinite, the others and the predictions are valid: drop or merge the "
-            "columns, or add data.",
-            SeparationWarning,
-            stacklevel=4,
-        )
+        labels = [f"{level}:{name}" for level in levels for name in names]
+        warnings.warn(separated(labels, signs.T.ravel()), SeparationWarning, stacklevel=4)
+    elif not result.converged:
+        warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=4)
     return NominalFit(
         theta=theta_all[None, 1:],
         beta=beta_all[:, 1:],
@@ -152,13 +153,13 @@ def _covariance(
     return full
 
 
-def _separated(
-    objective: MultinomialLikelihood, hessian: Array, converged: bool, free: int, size: int
-) -> Array:
+def _separated(objective: MultinomialLikelihood, result: NewtonResult, free: int, size: int) -> Array:
     """Return the signs of infinite slopes, shape (p, classes - 1)."""
     none = np.zeros((size - 1, free))
-    if size == 1 or (converged and float(np.linalg.eigvalsh(hessian).min()) > _LITTLE_INFORMATION):
+    lost = size > 1 and has_lost_information(result.start_hessian, result.hessian)
+    if size == 1 or (result.converged and not lost):
         return none
-    growing, exact = objective.recession_rows()
-    direction = recession_direction(growing.numpy(), exact.numpy(), np.zeros((0, growing.shape[1])))
+    growing = objective.recession_rows().numpy()
+    nothing = np.zeros((0, growing.shape[1]))
+    direction = recession_direction(growing, nothing, nothing)
     return none if direction is None else np.sign(direction.reshape(free, size)[:, 1:].T)

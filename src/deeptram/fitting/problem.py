@@ -14,24 +14,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import block_diag
-from scipy.optimize import nnls
 from torch import Tensor
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
-from deeptram.fitting.collinearity import aliased_columns
+from deeptram.fitting.collinearity import aliased_columns, centre_within, informative_rows
 from deeptram.fitting.cutpoint_cells import Cells, cells_of
 from deeptram.fitting.cutpoint_likelihood import CutpointLikelihood
 from deeptram.fitting.line_likelihood import LineLikelihood
 from deeptram.fitting.line_parts import discrete_parts, line_parts
 from deeptram.fitting.standardize import standardize
+from deeptram.fitting.starts import start_theta, typical_values
 from deeptram.latent import Latent
 from deeptram.responses import Observations
 
 Array = NDArray[np.float64]
 
 _MAX_VERTICES = 256
-_START_POINTS = 64
 
 
 @dataclass(frozen=True)
@@ -93,10 +92,9 @@ class Problem:
     def __post_init__(self) -> None:
         """Standardise, detect aliased columns, and set up the likelihood."""
         data = self.data
-        centre = data.scale is None
-        self.x_mean, self.x_sd, scaled = standardize(data.x, data.weights, centre=centre)
-        check = scaled if centre else standardize(data.x, data.weights, centre=True)[2]
-        self.aliased = aliased_columns(check)
+        self.unit = float(len(data.x) if data.weights is None else data.weights.sum())
+        self.x_mean, self.x_sd, scaled = standardize(data.x, data.weights, centre=data.scale is None)
+        self.aliased, self.aliased_varying, self.aliased_scale = _aliased(data, scaled)
         kept = ~self.aliased
         self._x = torch.from_numpy(scaled if kept.all() else np.ascontiguousarray(scaled[:, kept]))
         self._w = None if data.weights is None else torch.from_numpy(data.weights)
@@ -132,9 +130,7 @@ class Problem:
         back[np.flatnonzero(finite), columns[finite]] = 1.0
         slopes = np.flatnonzero(kept)
         back[d + slopes, cells.n_columns + np.arange(len(slopes))] = 1 / self.x_sd[kept]
-        back[np.ix_(finite.nonzero()[0], range(cells.n_columns, len(self.start)))] = (
-            self.x_mean[kept] / self.x_sd[kept]
-        )
+        back[np.flatnonzero(finite), cells.n_columns :] = self.x_mean[kept] / self.x_sd[kept]
         self.back = back
 
     # -- everything else ---------------------------------------------------------------------------
@@ -143,26 +139,31 @@ class Problem:
         data = self.data
         blocks, block_map, vertices = self._modulator()
         basis_map = _basis_scaling(data)
-        kept = ~self.aliased
-        q = 0 if data.scale is None else data.scale.shape[1]
-        scale_sd = np.ones(q) if data.scale is None else standardize(data.scale, data.weights, centre=False)[1]
-        scale = None if data.scale is None else torch.from_numpy(data.scale / scale_sd)
+        kept, kept_scale = ~self.aliased, ~self.aliased_scale
+        q = int(kept_scale.sum())
+        scale_sd = np.ones(q)
+        scale = None
+        if data.scale is not None:
+            _, scale_sd, scaled = standardize(data.scale[:, kept_scale], data.weights, centre=False)
+            scale = torch.from_numpy(scaled)
         make = line_parts if data.observations is not None else discrete_parts
         self._make, self._make_arguments = make, (data, blocks, basis_map, scale)
         parts = make(*self._make_arguments, self._x, None)
         d = data.basis.n_coef
-        n_theta, p = data.n_blocks * d, self._x.shape[1]
+        n_theta, p = block_map.shape[1] * d, self._x.shape[1]
+        self._sizes = n_theta, q
         self.objective = LineLikelihood(parts, data.latent, n_theta, p, q, len(data.x))
         increments = data.basis.monotone_differences @ basis_map
         rows = [np.kron(vertex, increments) for vertex in vertices] if len(increments) else []
         stacked = np.vstack(rows) if rows else np.zeros((0, n_theta))
         self.constraints = np.hstack([stacked, np.zeros((len(stacked), p + q))])
-        self.start = np.concatenate([self._line_start(basis_map), np.zeros(p + q)])
+        self.start = np.concatenate([self._line_start(basis_map, n_theta), np.zeros(p + q)])
         # theta_user = (block_map kron basis_map) theta + constant * (mean / sd)' beta
-        theta_back = np.kron(block_map, basis_map)
-        back = block_diag(theta_back, np.zeros((len(kept), p)), np.diag(1 / scale_sd))
+        theta_back, scale_back = np.kron(block_map, basis_map), np.zeros((len(kept_scale), q))
+        scale_back[kept_scale] = np.diag(1 / scale_sd)
+        back = block_diag(theta_back, np.zeros((len(kept), p)), scale_back)
         slopes = np.flatnonzero(kept)
-        back[n_theta + slopes, n_theta + np.arange(p)] = 1 / self.x_sd[kept]
+        back[len(theta_back) + slopes, n_theta + np.arange(p)] = 1 / self.x_sd[kept]
         for block in range(data.n_strata):
             target = np.s_[block * d : (block + 1) * d, n_theta : n_theta + p]
             back[target] = np.outer(self.constant, self.x_mean[kept] / self.x_sd[kept])
@@ -180,21 +181,21 @@ class Problem:
             dummies[np.arange(n), data.strata] = 1.0
         if data.varying is None:
             return torch.from_numpy(dummies), np.eye(data.n_strata), list(np.eye(data.n_strata))
-        mean, sd, scaled = standardize(data.varying, data.weights, centre=True)
-        size = data.n_blocks
-        back = np.eye(size)
-        for j in range(len(mean)):
-            back[: data.n_strata, data.n_strata + j] = -mean[j] / sd[j]
-            back[data.n_strata + j, data.n_strata + j] = 1 / sd[j]
+        kept = np.flatnonzero(~self.aliased_varying)
+        mean, sd, scaled = standardize(data.varying[:, kept], data.weights, centre=True)
+        back = np.eye(data.n_blocks, data.n_strata + len(kept))
+        back[data.n_strata :] = 0.0
+        back[: data.n_strata, data.n_strata :] = -mean / sd
+        back[data.n_strata + kept, data.n_strata + np.arange(len(kept))] = 1 / sd
         corners = _vertices(scaled)
         vertices = [np.concatenate([d, c]) for d in np.eye(data.n_strata) for c in corners]
         return torch.from_numpy(np.hstack([dummies, scaled])), back, vertices
 
-    def _line_start(self, basis_map: Array) -> Array:
-        """Return a straight line through the data on the latent scale, for every stratum."""
+    def _line_start(self, basis_map: Array, n_theta: int) -> Array:
+        """Return the baseline of the model without covariates for every stratum, and no varying effects."""
         data = self.data
-        first = np.linalg.solve(basis_map, _start_theta(data, self.constant))
-        blocks = np.zeros((data.n_blocks, data.basis.n_coef))
+        first = np.linalg.solve(basis_map, start_theta(data, self.constant))
+        blocks = np.zeros((n_theta // data.basis.n_coef, data.basis.n_coef))
         blocks[: data.n_strata] = first
         return blocks.ravel()
 
@@ -209,15 +210,50 @@ class Problem:
         if self.cells is not None:
             return CutpointLikelihood(self._cell, self.cells, rest, self._w, self.data.latent, offset)
         parts = self._make(*self._make_arguments, rest, offset)
-        q = 0 if self.data.scale is None else self.data.scale.shape[1]
-        n_theta = self.data.n_blocks * self.data.basis.n_coef
+        n_theta, q = self._sizes
         return LineLikelihood(parts, self.data.latent, n_theta, rest.shape[1], q, len(self.data.x))
 
-    def recession_rows(self) -> tuple[Array, Array, Array]:
-        """Return growing rows, exact rows and constraints for the search for separation."""
+    # -- maxima at infinity -----------------------------------------------------------------------
+
+    def recession_rows(self, parameters: Array) -> tuple[Array, Array, Array, Array]:
+        """Return growing rows, exact rows, their slopes and constraints, to look for maxima at infinity."""
         constraints = np.zeros((0, len(self.start))) if self.constraints is None else self.constraints
-        growing, exact = self.objective.recession_rows()
-        return growing.numpy(), exact.numpy(), constraints
+        growing, exact, slopes = self.objective.recession_rows(torch.from_numpy(parameters))
+        return growing.numpy(), exact.numpy(), slopes.numpy(), constraints
+
+    def moving_strata(self, direction: Array) -> tuple[int, ...]:
+        """Return the strata whose baseline moves along a direction of the scaled baseline parameters."""
+        strata = range(self.data.n_strata)
+        if self.cells is not None:
+            columns = [row[row >= 0] for row in self.cells.columns]
+            return tuple(s for s in strata if direction[columns[s]].any())
+        blocks = direction.reshape(-1, self.data.basis.n_coef)
+        return tuple(s for s in strata if blocks[s].any())
+
+
+def _aliased(
+    data: StructuredData, scaled: Array
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Mark the columns of the linear shift, the varying and the scale term that are not identified.
+
+    A varying effect contains the constant one, and a baseline per stratum
+    every function of the strata; so the linear shift comes last.
+    """
+    rows: NDArray[np.int64] | slice = slice(None)
+    if data.codes is not None and data.strata is not None:
+        rows = informative_rows(data.codes, data.strata, data.n_classes, data.n_strata)
+    strata = None if data.strata is None else data.strata[rows]
+    none = np.zeros((len(data.x), 0))
+    varying = none if data.varying is None else standardize(data.varying, data.weights, centre=True)[2]
+    if data.scale is not None:
+        scaled = standardize(data.x, data.weights, centre=True)[2]
+    split = varying.shape[1]
+    columns = np.hstack([varying, scaled]) if split else scaled
+    together = aliased_columns(centre_within(columns, strata, rows))
+    fixed = len(data.basis.monotone_differences) == 0
+    scale = none if data.scale is None else standardize(data.scale, data.weights, centre=not fixed)[2]
+    stretch = aliased_columns(scale if fixed else centre_within(scale, strata, rows))
+    return together[split:], together[:split], stretch
 
 
 def _constant_vector(basis: Basis) -> Array:
@@ -235,52 +271,9 @@ def _basis_scaling(data: StructuredData) -> Array:
     basis = data.basis
     if data.observations is None or basis.n_coef != 2 or len(basis.monotone_differences) != 1:
         return np.eye(basis.n_coef)
-    slope_column = basis.evaluate(representative(data.observations))[:, 1]
-    mean, sd = float(slope_column.mean()), float(slope_column.std())
-    sd = sd if sd > 0 else 1.0
-    return np.array([[1.0, -mean / sd], [0.0, 1 / sd]])
-
-
-def representative(observations: Observations) -> Array:
-    """Return one finite value per row: the exact one, the middle, or the finite end."""
-    lower, upper = observations.lower, observations.upper
-    value = np.where(np.isfinite(lower), np.where(np.isfinite(upper), (lower + upper) / 2, lower), upper)
-    return value[np.isfinite(value)]
-
-
-def _start_theta(data: StructuredData, constant: Array) -> Array:
-    """Return a baseline close to that of the model without covariates."""
-    if data.codes is not None:
-        return _start_cutpoints(data, data.codes)
-    if data.observations is None:
-        raise InvalidInputError("the data hold neither classes nor observations; give one of them.")
-    increments = data.basis.monotone_differences
-    values = representative(data.observations)
-    probabilities = (np.arange(_START_POINTS) + 0.5) / _START_POINTS
-    points = np.quantile(values, probabilities)
-    target = np.asarray(data.latent.icdf(probabilities)) - data.basis.offset(points)
-    if len(increments) == 0:
-        return constant * float(target.mean())
-    # least squares for (level, increments >= small): theta = level * constant + lift @ increments
-    rows = data.basis.evaluate(points)
-    lift = np.linalg.pinv(increments)
-    design = np.column_stack([rows @ constant, -rows @ constant, rows @ lift])
-    solution, _ = nnls(design, target)
-    steps = solution[2:]
-    steps = np.maximum(steps, 0.05 * max(float(steps.mean()), 1e-3))
-    theta = lift @ steps
-    return np.asarray(theta + constant * float((target - rows @ theta).mean()))
-
-
-def _start_cutpoints(data: StructuredData, codes: NDArray[np.int64]) -> Array:
-    mass = np.bincount(codes, weights=data.weights, minlength=data.n_classes)
-    if (mass[[0, -1]] == 0).any():
-        raise InvalidInputError(
-            "the first and the last level must be observed in a model with Scale or Varying terms; "
-            "leave the empty level out of `levels`."
-        )
-    theta = np.asarray(data.latent.icdf(np.cumsum(mass)[:-1] / mass.sum()))
-    return np.asarray(theta + 1e-3 * np.arange(len(theta)) * (mass[1:-1] == 0).any())
+    values, weights = typical_values(data.observations, basis, data.weights)
+    mean, sd, _ = standardize(basis.evaluate(values)[:, 1:], weights, centre=True)
+    return np.array([[1.0, -mean[0] / sd[0]], [0.0, 1 / sd[0]]])
 
 
 def _vertices(scaled: Array) -> list[Array]:

@@ -33,8 +33,7 @@ def profile_interval(fit: ExactFit, column: int, level: float) -> tuple[float, f
         return float("nan"), float("nan")
     d = problem.data.n_blocks * problem.data.basis.n_coef
     estimate = float(fit.beta[column])
-    place = problem.objective.n_parameters - _n_gamma(fit) - int((~problem.aliased).sum())
-    place += int((~problem.aliased[:column]).sum())
+    place = len(fit.solution) - int((~problem.aliased_scale).sum()) - int((~problem.aliased[column:]).sum())
     keep = np.delete(np.arange(len(fit.solution)), place)
     constraints = None if problem.constraints is None else problem.constraints[:, keep]
     critical = float(chi2.ppf(level, 1))
@@ -42,7 +41,11 @@ def profile_interval(fit: ExactFit, column: int, level: float) -> tuple[float, f
 
     def excess(value: float) -> float:
         result = minimize(
-            problem.with_fixed(column, value), state["start"], constraints, convex=fit.certificate.convex
+            problem.with_fixed(column, value),
+            state["start"],
+            constraints,
+            convex=fit.certificate.convex,
+            unit=problem.unit,
         )
         state["start"] = result.parameters
         return 2 * (result.value + fit.loglik) - critical
@@ -56,16 +59,13 @@ def profile_interval(fit: ExactFit, column: int, level: float) -> tuple[float, f
             ends.append(side * np.inf)
             continue
         inner, step = estimate, width
-        for _ in range(_MAX_DOUBLINGS):
+        for attempt in range(_MAX_DOUBLINGS):
             outer = inner + side * step
             if excess(outer) > 0:
                 ends.append(float(brentq(excess, min(inner, outer), max(inner, outer), xtol=1e-9 * width)))
                 break
-            inner, step = outer, step * 0.5 if step > width / 4 else step * 2
+            inner, step = outer, width / 4 if attempt == 0 else 2 * step
         else:
             ends.append(side * np.inf)
     return ends[0], ends[1]
 
-
-def _n_gamma(fit: ExactFit) -> int:
-    return len(fit.gamma)

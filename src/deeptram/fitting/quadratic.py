@@ -140,5 +140,5 @@ def _on_face(rows: Array, right: Array, whitened: Array, active: NDArray[np.bool
     if not active.any():
         return np.zeros_like(whitened), np.zeros(0)
     face = rows[active]
-    multipliers = np.linalg.lstsq(face @ face.T, right[active], rcond=None)[0]
+    multipliers: Array = np.linalg.lstsq(face @ face.T, right[active], rcond=None)[0].astype(np.float64)
     return face.T @ multipliers, multipliers

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from deeptram.scores import core as score_core
 from deeptram.errors import ConvergenceWarning, UnsupportedError
 from deeptram.fitting.exact import ExactFit
 from deeptram.fitting.newton import Certificate
 from deeptram.model import Outcome
 from deeptram.predictive import DiscretePredictive
 from deeptram.predictive.parameters import RowParameters, build_predictive
+from deeptram.scores import core as score_core
 
 Array = NDArray[np.float64]
 
@@ -46,7 +46,9 @@ def fit_scored(start: ExactFit, outcome: Outcome, loss: str) -> ExactFit:
             f"loss={loss!r} is not available with strata or Varying terms; use loss='nll' for them."
         )
     if loss in ("rps", "brier") and not outcome.is_discrete:
-        raise UnsupportedError(f"loss={loss!r} is for classes, got outcome={outcome.kind!r}; use loss='crps'.")
+        raise UnsupportedError(
+            f"loss={loss!r} is for classes, got outcome={outcome.kind!r}; use loss='crps'."
+        )
     if loss == "crps" and outcome.is_discrete:
         raise UnsupportedError("loss='crps' is for outcomes on the line; use loss='rps' for classes.")
     if not np.isfinite(start.theta).all():
@@ -66,7 +68,8 @@ def fit_scored(start: ExactFit, outcome: Outcome, loss: str) -> ExactFit:
     converged = bool(answer.success) or b"ABNORMAL" in stalled or "ABNORMAL" in str(answer.message)
     if not converged:
         warnings.warn(
-            f"the {loss} fit stopped after {answer.nit} iterations ({answer.message}); check the data's scale.",
+            f"the {loss} fit stopped after {answer.nit} iterations ({answer.message}); "
+            "check the scale of the data.",
             ConvergenceWarning,
             stacklevel=4,
         )
@@ -152,7 +155,8 @@ class _ScoreProblem:
             raise UnsupportedError("the data hold neither classes nor observations.")
         if not self.observations.exact.all() and self.outcome.kind != "count":
             raise UnsupportedError("loss='crps' needs exact outcomes, got censored ones; use loss='nll'.")
-        values = self.observations.upper - (1.0 if self.outcome.kind == "count" and self.outcome.log_first else 0.0)
+        moved = self.outcome.kind == "count" and self.outcome.log_first
+        values = self.observations.upper - (1.0 if moved else 0.0)
         return predictive.crps(torch.from_numpy(values))  # type: ignore[attr-defined,no-any-return]
 
     def loglik(self, theta: Tensor, beta: Tensor, gamma: Tensor) -> float:

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeptram.errors import UnknownNameError
 from deeptram.inputs import LinearEncoder, Table, read_table
-from deeptram.responses import DiscreteResponse
+from deeptram.model.strata import Strata
 from deeptram.terms import SI, Spec
 
 Array = NDArray[np.float64]
@@ -51,7 +50,7 @@ class Design:
         Encoders of the three terms.
     strata_column : str or None
         The column that chooses the baseline.
-    strata : DiscreteResponse or None
+    strata : Strata or None
         Its levels.
     """
 
@@ -59,7 +58,7 @@ class Design:
     scale: LinearEncoder | None = None
     varying: LinearEncoder | None = None
     strata_column: str | None = None
-    strata: DiscreteResponse | None = None
+    strata: Strata | None = None
 
     @classmethod
     def fit(cls, spec: Spec, X: Any, *, estimator: str = "the model") -> tuple[Design, Matrices]:
@@ -76,7 +75,7 @@ class Design:
         strata_column = spec.intercept.strata if isinstance(spec.intercept, SI) else None
         strata = codes = None
         if strata_column is not None:
-            strata, codes = DiscreteResponse.infer_and_encode(table.column(strata_column))
+            strata, codes = Strata.fit(strata_column, table.column(strata_column))
         design = cls(**encoders, strata_column=strata_column, strata=strata)
         x = encoded["linear"]
         x = np.zeros((table.n_rows, 0)) if x is None else x
@@ -95,10 +94,7 @@ class Design:
     def _strata_codes(self, table: Table) -> NDArray[np.int64] | None:
         if self.strata is None or self.strata_column is None:
             return None
-        try:
-            return self.strata.encode(table.column(self.strata_column))
-        except UnknownNameError as error:
-            raise UnknownNameError(f"strata column {self.strata_column!r}: {error}") from error
+        return self.strata.encode(table.column(self.strata_column))
 
     @property
     def names(self) -> list[str]:
@@ -130,5 +126,5 @@ class Design:
         return cls(
             **encoders,
             strata_column=state["strata_column"],
-            strata=None if levels is None else DiscreteResponse(tuple(levels)),
+            strata=None if levels is None else Strata(state["strata_column"], tuple(levels)),
         )

@@ -99,8 +99,14 @@ class Outcome:
         return self.response is not None
 
     @classmethod
-    def fit(cls, settings: OutcomeSettings, y: Any) -> tuple[Outcome, Encoded]:
-        """Learn levels or support from y, and return y encoded as well."""
+    def fit(
+        cls, settings: OutcomeSettings, y: Any, used: NDArray[np.bool_] | None = None
+    ) -> tuple[Outcome, Encoded]:
+        """Learn levels or support from y, and return y encoded as well.
+
+        ``used`` marks the rows that count (those of positive weight); levels
+        are learned from all rows, the support from these.
+        """
         kind = check_choice(settings.kind, OUTCOMES, "outcome")
         if y is None:
             raise InvalidInputError(
@@ -108,7 +114,8 @@ class Outcome:
             )
         if isinstance(y, Surv) and kind not in ("survival", "continuous"):
             raise InvalidInputError(
-                f"a censored response needs outcome='survival' or 'continuous', got outcome={kind!r}; change it"
+                f"a censored response needs outcome='survival' or 'continuous', got outcome={kind!r}; "
+                "change it, or pass plain labels or numbers"
             )
         if kind in DISCRETE:
             if settings.basis is not None:
@@ -120,7 +127,8 @@ class Outcome:
         observations = _observations(kind, settings.log_first, y)
         if len(observations) == 0:
             raise InvalidInputError("y must hold at least one row, got 0 sample(s); pass data to fit on")
-        basis = _make_basis(settings, observations)
+        counted = observations if used is None or len(used) != len(observations) else observations.take(used)
+        basis = _make_basis(settings, counted)
         return cls(kind, basis, None, settings.log_first), Encoded(observations=observations)
 
     def encode(self, y: Any) -> Encoded:
@@ -158,16 +166,18 @@ def _observations(kind: str, log_first: bool, y: Any) -> Observations:
 
 def _make_basis(settings: OutcomeSettings, observations: Observations) -> Basis:
     name = check_choice(settings.basis or "bernstein", BASES, "basis")
-    positive = name == "log-linear" or settings.log_first
-    if positive:
+    if name == "log-linear" or settings.log_first:
         _check_positive(observations)
+    if name == "log-linear" and settings.fixed_slope is not None:
+        return LogLinear(settings.fixed_slope)
+    _check_two_values(observations)
     if name == "linear":
         return Linear()
     if name == "log-linear":
-        return LogLinear(settings.fixed_slope)
+        return LogLinear()
     order = check_integer(settings.order, "order", 1)
     support = _default_support(settings, observations) if settings.support is None else settings.support
-    return Bernstein(order, (float(support[0]), float(support[1])), settings.log_first)
+    return Bernstein(order, support, settings.log_first)
 
 
 def _check_positive(observations: Observations) -> None:
@@ -179,6 +189,20 @@ def _check_positive(observations: Observations) -> None:
         )
 
 
+def _check_two_values(observations: Observations) -> None:
+    """Refuse outcomes that are all known and all the same: every distribution shrinks onto them."""
+    lower = observations.lower
+    if bool(observations.exact.all()) and bool((lower == lower[0]).all()):
+        raise _one_value(f"only the value {lower[0]:g} in {len(lower)} sample(s)")
+
+
+def _one_value(got: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"the outcome must take at least two different values to fit a distribution, got {got}; "
+        "check y, or pass support=(lower, upper)"
+    )
+
+
 def _default_support(settings: OutcomeSettings, observations: Observations) -> tuple[float, float]:
     """Return the range of the observed, uncensored response (of all finite ends where none is exact)."""
     lower, upper = observations.lower, observations.upper
@@ -188,9 +212,5 @@ def _default_support(settings: OutcomeSettings, observations: Observations) -> t
     if settings.log_first:
         values = values[values > 0]
     if len(values) == 0 or values.min() == values.max():
-        shown = f"only the value {values[0]:g}" if len(values) else "no finite value"
-        raise InvalidInputError(
-            f"the outcome must take at least two different values to fit a distribution, got {shown}; "
-            "check y, or pass support=(lower, upper)"
-        )
+        raise _one_value(f"only the value {values[0]:g}" if len(values) else "no finite value")
     return float(values.min()), float(values.max())
