@@ -52,15 +52,18 @@ class Point:
         if self.scale is None:
             z = self._fixed @ parameters[: d + p] - known
             return (z if self.offset is None else z + self.offset), self._fixed, None, None
-        h = self.a @ parameters[:d]
-        if self.offset is not None:
-            h = h + self.offset
+        h = self.h(parameters[:d])
         stretch = torch.exp(self.scale @ parameters[d + p :] / 2)
         z = stretch * h - self.x @ parameters[d : d + p] - known
         jacobian = torch.cat(
             [self.a * stretch.unsqueeze(1), -self.x, self.scale * (stretch * h / 2).unsqueeze(1)], dim=1
         )
         return z, jacobian, stretch, h
+
+    def h(self, theta: Tensor) -> Tensor:
+        """Return the baseline a'theta + o of each row, shape (m,)."""
+        value = self.a @ theta
+        return value if self.offset is None else value + self.offset
 
     def add_curvature(self, hessian: Tensor, slope: Tensor, stretch: Tensor | None, h: Tensor | None) -> None:
         r"""Subtract :math:`\sum_i g_i \nabla^2 z_i` from a Hessian of the negative log-likelihood."""
@@ -154,12 +157,15 @@ class LineLikelihood:
         return total if total == total else float("inf")
 
     def longest_step(self, parameters: Tensor, step: Tensor) -> float:
-        """Return the length up to which no density at an exact observation vanishes."""
-        length = 1.0
+        """Return the length up to which no density and no interval's probability vanishes."""
+        length, theta, change = 1.0, parameters[: self._d], step[: self._d]
         for part in self._parts:
+            if part.lower is not None and part.upper is not None:
+                between = part.upper.h(theta) - part.lower.h(theta)
+                length = min(length, keep_positive(between, part.upper.a @ change - part.lower.a @ change))
             if part.derivative is not None:
-                change = part.derivative @ step[: self._d]
-                length = min(length, keep_positive(self._slope(part, parameters), change))
+                slope = self._slope(part, parameters)
+                length = min(length, keep_positive(slope, part.derivative @ change))
         return length
 
     def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:

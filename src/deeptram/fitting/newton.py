@@ -162,13 +162,15 @@ def newton_step(
     if lift is not None:
         gradient, hessian = lift.T @ gradient, lift.T @ hessian @ lift
     unit = 1 / _curvature_unit(hessian)
-    factor = _factor(hessian * np.outer(unit, unit))
     direction = gradient * unit
-    step = -dpotrs(factor, direction, lower=1)[0]
+    scaled = hessian * np.outer(unit, unit)
     if not len(rows):
-        return step * unit, np.zeros(0)
+        return -dpotrs(_factor(scaled), direction, lower=1)[0] * unit, np.zeros(0)
     bounds = np.minimum(-(rows @ point), 0.0)
     tolerance = 1e-12 * (1 + np.abs(bounds))
+    normals = np.eye(len(unit))[-len(bounds) :] if lift is not None else rows * unit
+    factor = _factor(scaled, normals[bounds >= -tolerance])
+    step = -dpotrs(factor, direction, lower=1)[0]
     if lift is not None:
         scale = unit[-len(bounds) :]
         multipliers = np.zeros(len(bounds))
@@ -202,14 +204,20 @@ def _curvature_unit(hessian: Array) -> Array:
     return np.asarray(np.sqrt(np.maximum(curvature, _FLAT * largest if largest > 0 else 1.0)))
 
 
-def _factor(scaled: Array) -> Array:
-    """Return a lower Cholesky factor, of a positive definite neighbour where there is none."""
-    try:
-        factor = np.linalg.cholesky(scaled)
+def _factor(scaled: Array, normals: Array | None = None) -> Array:
+    """Return a lower Cholesky factor, of a positive definite neighbour where there is none.
+
+    Curvature along the normals of constraints that hold with equality does not
+    change the step on their face, so that is where it is added first.
+    """
+    extra = np.zeros_like(scaled) if normals is None else normals.T @ normals
+    for amount in (0.0,) if normals is None or not len(normals) else (0.0, 1.0, 1e2, 1e4):
+        try:
+            factor = np.linalg.cholesky(scaled + amount * extra if amount else scaled)
+        except np.linalg.LinAlgError:
+            continue
         if np.diag(factor).min(initial=1.0) > 1e-8:
             return np.asarray(factor, dtype=np.float64)
-    except np.linalg.LinAlgError:
-        pass
     values, vectors = np.linalg.eigh(scaled)
     largest = max(float(np.abs(values).max(initial=0.0)), 1.0)
     repaired = np.maximum(np.abs(values), 1e-10 * largest)
