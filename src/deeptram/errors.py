@@ -70,6 +70,10 @@ class StructureError(UnsupportedError):
     """A quantity was asked for that the pool has destroyed (e.g. coefficients)."""
 
 
+class MissingCoefficientsError(StructureError, AttributeError):
+    """An ensemble has no coefficients of its own; ``hasattr`` is false for them."""
+
+
 class FileFormatError(DeeptramError, ValueError):
     """A file is damaged, of another version, or not what its name says."""
 

@@ -135,7 +135,8 @@ def make_optimizer(parameters: Iterable[tuple[str, Tensor]], training: Training)
 
     Examples
     --------
-    >>> named = [("beta", nn.Parameter(torch.zeros(2))), ("shifts.0.net.weight", nn.Parameter(torch.zeros(2)))]
+    >>> names = ("beta", "shifts.0.net.weight")
+    >>> named = [(name, nn.Parameter(torch.zeros(2))) for name in names]
     >>> [g["weight_decay"] for g in make_optimizer(named, Training(weight_decay=0.1)).param_groups]
     [0.1, 0.0]
     """
@@ -166,8 +167,8 @@ def finish(setup: Setup, member: Member, record: Record, seconds: float) -> Deep
     epoch = record.best_epoch if restore or record.last_state is None else record.n_epochs
     if record.interrupted:
         warnings.warn(
-            f"training was interrupted after {record.n_epochs} of {setup.training.epochs} epochs; the state of "
-            f"epoch {epoch} is kept: fit again to train to the end.",
+            f"training was interrupted after {record.n_epochs} of {setup.training.epochs} epochs; the state "
+            f"of epoch {epoch} is kept: fit again to train to the end.",
             ConvergenceWarning,
             stacklevel=4,
         )

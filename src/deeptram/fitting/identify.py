@@ -52,15 +52,15 @@ def identify_shifts(model: DeepModel, setup: Setup, rows: Tensor) -> None:
             design = np.column_stack([np.ones(len(x)), scaled])
             root = np.ones((len(x), 1)) if weights is None else np.sqrt(weights)[:, None]
             slopes = np.linalg.lstsq(design * root, eta * root, rcond=None)[0][1:]
-            shift.slopes[torch.as_tensor(kept)] = torch.as_tensor(slopes / setup.scaling.x_sd[kept][:, None]).to(
-                shift.slopes.device
-            )
+            shift.slopes[torch.as_tensor(kept)] = torch.as_tensor(
+                slopes / setup.scaling.x_sd[kept][:, None]
+            ).to(shift.slopes.device)
             eta = eta - x @ as_float64(shift.slopes)
         if term.center:
             shift.mean.copy_(torch.as_tensor(np.average(eta, axis=0, weights=weights)))
 
 
-def _outputs(model: DeepModel, shift: ComplexShift, sources: list[Source], rows: Tensor) -> np.ndarray:  # type: ignore[type-arg]
+def _outputs(model: DeepModel, shift: ComplexShift, sources: list[Source], rows: Tensor) -> np.ndarray:
     with evaluating(model):
         pieces = [
             shift(*(source.gather(rows[start:stop]) for source in sources))

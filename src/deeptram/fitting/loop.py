@@ -143,7 +143,9 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
                     if records[m].best_epoch == epoch:
                         records[m].best_state = engine.state(position)
                 bar.update(
-                    epoch, float(np.mean(losses)), math.nan if validation is None else float(np.mean(validation))
+                    epoch,
+                    float(np.mean(losses)),
+                    math.nan if validation is None else float(np.mean(validation)),
                 )
                 going = [p for p, m in enumerate(active) if not _is_over(training, records[m], epoch)]
                 for position, m in enumerate(active):

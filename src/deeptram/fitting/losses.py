@@ -1,87 +1,27 @@
-r"""Training losses by row: the scores of ``deeptram.scores``, on working parameters.
+"""Training losses: the scores of ``deeptram.scores``, by row and on working parameters.
 
-Classes use the tensor-level scores themselves. The log-score of outcomes on the
-line is written on basis rows a(y) that are computed once, before training; its
-values are those of ``deeptram.scores.nll``. Densities and interval
-probabilities are computed from the increments of the baseline,
-
-.. math:: h'(y) = \sum_j b_j(y) (\theta_{j+1} - \theta_j), \qquad b_j \ge 0,
-
-on the log scale, so that nothing cancels in float32.
-
-All losses accept leading axes: parameters ``(M, b, ...)`` of M members give
-``(M, b)`` losses.
+Classes use the tensor-level scores themselves; for outcomes on the line see
+``deeptram.fitting.line_loss``. All losses accept leading axes: parameters
+``(M, b, ...)`` of M members give ``(M, b)`` losses.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
-from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.fitting.line_loss import LineLoss
+from deeptram.fitting.row_loss import RowLoss, Target
 from deeptram.latent import Latent
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import Working
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.parameters import RowParameters, build_predictive
-from deeptram.responses import Observations
 from deeptram.scores import core
-
-Array = NDArray[np.float64]
-
-KINDS = ("exact", "interval", "left", "right", "unknown")
-_NOISE = 1e-14
-
-
-@dataclass
-class Target:
-    """What the loss needs to know about some rows' outcomes.
-
-    Attributes
-    ----------
-    tensors : dict of Tensor
-        Each with one entry per row.
-    kinds : tuple of str
-        Which kinds of observation occur in the whole data set.
-    """
-
-    tensors: dict[str, Tensor]
-    kinds: tuple[str, ...] = field(default=())
-
-    def take(self, rows: Tensor) -> Target:
-        """Return some rows; ``rows`` may have leading axes (members)."""
-        return Target({name: take_rows(values, rows) for name, values in self.tensors.items()}, self.kinds)
-
-
-def take_rows(values: Tensor, rows: Tensor) -> Tensor:
-    """Return rows of a tensor for row numbers of any shape.
-
-    Examples
-    --------
-    >>> take_rows(torch.arange(6).reshape(3, 2), torch.tensor([[2], [0]])).shape
-    torch.Size([2, 1, 2])
-    """
-    picked = values.index_select(0, rows.reshape(-1))
-    return picked if rows.ndim == 1 else picked.reshape(*rows.shape, *values.shape[1:])
-
-
-class RowLoss(ABC):
-    """A loss of each row."""
-
-    @abstractmethod
-    def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
-        """Return outcomes in the form the loss needs, computed once."""
-
-    @abstractmethod
-    def rows(self, working: Working, target: Target) -> Tensor:
-        """Return one loss per row, shape (..., b)."""
 
 
 class ClassLoss(RowLoss):
@@ -102,18 +42,20 @@ class ClassLoss(RowLoss):
 
     def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
         if encoded.codes is None:
-            raise InvalidInputError("this loss needs class labels, got an outcome on the line; use loss='nll'")
+            raise InvalidInputError(
+                "this loss needs class labels, got an outcome on the line; use loss='nll'"
+            )
         return Target({"codes": torch.as_tensor(encoded.codes, device=device)})
 
     def rows(self, working: Working, target: Target) -> Tensor:
         return self._score(self._predictive(working, target.tensors["codes"]), target.tensors["codes"])
 
     def _predictive(self, working: Working, codes: Tensor) -> DiscretePredictive:
-        theta, gaps = working.theta, working.log_increments
         if self._nominal:
-            logits = torch.cat([torch.zeros_like(theta[..., :1]), theta], dim=-1)
+            logits = torch.cat([torch.zeros_like(working.gamma[..., :1]), working.gamma], dim=-1)
             log_pmf = torch.log_softmax(logits, dim=-1)
             return DiscretePredictive.from_log_pmf(_expand(log_pmf, codes), levels=self._levels)
+        theta, gaps = working.theta, working.log_increments
         if working.log_scale is not None:
             log_scale = working.log_scale.unsqueeze(-1)
             theta, gaps = theta * torch.exp(log_scale), gaps + log_scale
@@ -121,137 +63,40 @@ class ClassLoss(RowLoss):
         return DiscretePredictive.from_h(_expand(h, codes), gaps, levels=self._levels, latent=self._latent)
 
 
-class LineLoss(RowLoss):
-    """The log-score of exact, censored and truncated outcomes on the line.
+class OrderedLogitLoss(ClassLoss):
+    r"""The log-score of ordered classes with a logistic latent variable, at the observed class only.
 
-    Parameters
-    ----------
-    basis : Basis
-    latent : Latent
-    line : (float, float)
-        Location and scale of the working scale of a straight-line basis.
+    With cumulative-softplus cutpoints :math:`1 - e^{-(\theta_k - \theta_{k-1})} = \sigma(\gamma_k)`, so
+    for an inner class
+
+    .. math:: \log P(Y = k) = \log\sigma(\theta_k - s) + \log\sigma(s - \theta_{k-1}) + \log\sigma(\gamma_k),
+
+    the first term only for the first and the second only for the last class:
+    three log-sigmoids, no difference of distribution functions. Values are
+    those of ``deeptram.scores.nll``; models with a Scale term use that.
     """
 
-    def __init__(self, basis: Basis, latent: Latent, line: tuple[float, float] | None = None) -> None:
-        self._basis, self._latent = basis, latent
-        self._map = np.eye(basis.n_coef)
-        if line is not None:
-            location, scale = line
-            self._map = np.array([[1.0, -location / scale], [0.0, 1 / scale]])
-        self._has_offset = len(basis.monotone_differences) == 0
-        self._to_increments = np.linalg.pinv(basis.monotone_differences)
-
     def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
-        if encoded.observations is None:
-            raise InvalidInputError("this loss needs outcomes on the line, got classes; use another outcome")
-        seen = encoded.observations.within(self._basis.domain)
-        lower, upper = np.isfinite(seen.lower), np.isfinite(seen.upper)
-        code = np.select([seen.exact & upper, lower & upper, upper, lower], [0, 1, 2, 3], 4)
-        arrays = self._arrays(seen, code)
-        kinds = tuple(KINDS[c] for c in np.unique(code))
-        tensors = {name: torch.as_tensor(values).to(device, dtype) for name, values in arrays.items()}
-        if len(kinds) > 1:
-            tensors["kind"] = torch.as_tensor(code, device=device)
-        return Target(tensors, kinds)
-
-    def _arrays(self, seen: Observations, code: Array) -> dict[str, Array]:
-        basis, arrays = self._basis, {}
-        uses_upper, uses_lower, wide = code <= 2, (code == 1) | (code == 3), code <= 1
-        arrays.update(self._points("upper", seen.upper, uses_upper))
-        arrays.update(self._points("lower", seen.lower, uses_lower))
-        if wide.any():
-            exact, interval = code == 0, code == 1
-            width = np.zeros((len(code), basis.n_coef))
-            width[exact] = basis.derivative(seen.upper[exact])
-            width[interval] = basis.evaluate(seen.upper[interval]) - basis.evaluate(seen.lower[interval])
-            rows = width @ self._map @ self._to_increments
-            if self._has_offset:
-                known = np.zeros(len(code))
-                known[exact] = basis.offset_derivative(seen.upper[exact])
-                known[interval] = basis.offset(seen.upper[interval]) - basis.offset(seen.lower[interval])
-                rows = known[:, None]
-            rows[~wide] = 1.0
-            # b_j >= 0; what is left of it after cancellation is zero
-            rows = np.where(rows > _NOISE * rows.max(axis=1, keepdims=True), rows, 0.0)
-            with np.errstate(divide="ignore"):
-                arrays["log_width"] = np.log(rows)
-        if seen.entry is not None and np.isfinite(seen.entry).any():
-            truncated = np.isfinite(seen.entry)
-            arrays.update(self._points("entry", seen.entry, truncated))
-            arrays["truncated"] = truncated.astype(np.float64)
-        return arrays
-
-    def _points(self, name: str, y: Array, used: NDArray[np.bool_]) -> dict[str, Array]:
-        """Return basis rows (and offsets) at y, zero where not used; nothing if none is used."""
-        if not used.any():
-            return {}
-        rows = np.zeros((len(y), self._basis.n_coef))
-        rows[used] = self._basis.evaluate(y[used]) @ self._map
-        if not self._has_offset:
-            return {name: rows}
-        offset = np.zeros(len(y))
-        offset[used] = self._basis.offset(y[used])
-        return {name: rows, f"{name}_offset": offset}
+        target = super().target(encoded, dtype, device)
+        codes, last = target.tensors["codes"], len(self._levels) - 1
+        upper, lower = codes.clamp(max=last - 1), (codes - 1).clamp(min=0)
+        # columns: theta_k, theta_{k-1}, gamma_k, looked up in (theta, gamma)
+        target.tensors["place"] = torch.stack([upper, lower, last + upper], dim=1)
+        inner = (codes > 0) & (codes < last)
+        target.tensors["counts"] = torch.stack([codes < last, codes > 0, inner], dim=1).to(dtype)
+        return target
 
     def rows(self, working: Working, target: Target) -> Tensor:
-        points = {
-            name: self._z(name, working, target)
-            for name in ("upper", "lower", "entry")
-            if name in target.tensors
-        }
-        log_width = self._log_width(working, target)
-        value: Tensor | None = None
-        for kind in target.kinds:
-            if len(target.kinds) == 1:
-                value = self._kind(kind, points, log_width, working)
-                break
-            chosen = target.tensors["kind"] == KINDS.index(kind)
-            inner = {name: torch.where(chosen, z, torch.zeros_like(z)) for name, z in points.items()}
-            if kind == "interval" and log_width is not None:
-                # an interval of width one, harmless to every latent distribution, where there is none
-                inner["upper"] = torch.where(chosen, points["upper"], torch.ones_like(points["upper"]))
-                width = torch.where(chosen, log_width, torch.zeros_like(log_width))
-            else:
-                width = log_width
-            part = self._kind(kind, inner, width, working)
-            value = torch.where(chosen, part, torch.zeros_like(part) if value is None else value)
-        if value is None:
-            raise InvalidInputError("the loss needs at least one row, got none; pass data that is not empty")
-        if "entry" in points:
-            on = target.tensors["truncated"] > 0
-            z = torch.where(on, points["entry"], torch.zeros_like(points["entry"]))
-            tail = self._latent._log_sf(z)
-            value = value - torch.where(on, tail, torch.zeros_like(tail))
-        return -value
-
-    def _z(self, name: str, working: Working, target: Target) -> Tensor:
-        h = (target.tensors[name] * working.theta).sum(dim=-1)
-        offset = target.tensors.get(f"{name}_offset")
-        if offset is not None:
-            h = h + offset
         if working.log_scale is not None:
-            h = h * torch.exp(working.log_scale)
-        return h if working.shift is None else h - working.shift
-
-    def _log_width(self, working: Working, target: Target) -> Tensor | None:
-        """Return log h'(y), or log of the difference of h over an interval, shape (..., b)."""
-        rows = target.tensors.get("log_width")
-        if rows is None:
-            return None
-        log_width = rows[..., 0] if self._has_offset else torch.logsumexp(rows + working.log_increments, dim=-1)
-        return log_width if working.log_scale is None else log_width + working.log_scale
-
-    def _kind(self, kind: str, z: dict[str, Tensor], log_width: Tensor | None, working: Working) -> Tensor:
-        if kind == "exact" and log_width is not None:
-            return self._latent._log_pdf(z["upper"]) + log_width
-        if kind == "interval" and log_width is not None:
-            return self._latent._log_interval(z["lower"], z["upper"], log_width)
-        if kind == "left":
-            return self._latent._log_cdf(z["upper"])
-        if kind == "right":
-            return self._latent._log_sf(z["lower"])
-        size = working.theta[..., 0] if working.shift is None else working.shift
-        return torch.zeros_like(size)
+            return super().rows(working, target)
+        place, counts = target.tensors["place"], target.tensors["counts"]
+        table = torch.cat([working.theta, working.gamma], dim=-1)
+        picked = _expand(table, place[..., 0]).gather(-1, place)
+        sign = torch.tensor([1.0, -1.0, 1.0], dtype=picked.dtype, device=picked.device)
+        if working.shift is not None:
+            moved = torch.tensor([1.0, 1.0, 0.0], dtype=picked.dtype, device=picked.device)
+            picked = picked - working.shift.unsqueeze(-1) * moved
+        return -(logsigmoid(picked * sign) * counts).sum(dim=-1)
 
 
 class PredictiveLoss(RowLoss):
@@ -308,7 +153,9 @@ class PredictiveLoss(RowLoss):
         return score.reshape(y.shape)
 
 
-def make_loss(name: str, outcome: Outcome, latent: Latent, line: tuple[float, float] | None = None) -> RowLoss:
+def make_loss(
+    name: str, outcome: Outcome, latent: Latent, line: tuple[float, float] | None = None
+) -> RowLoss:
     """Return the training loss of that name, or say why it is not defined for the outcome.
 
     Parameters
@@ -334,7 +181,8 @@ def make_loss(name: str, outcome: Outcome, latent: Latent, line: tuple[float, fl
     if outcome.kind == "nominal" and name == "rps":
         raise UnsupportedError("loss='rps' needs ordered classes, got outcome='nominal'; use loss='brier'")
     if outcome.is_discrete:
-        return ClassLoss(name, outcome, latent)
+        fast = name == "nll" and latent.name == "logistic" and outcome.kind != "nominal"
+        return (OrderedLogitLoss if fast else ClassLoss)(name, outcome, latent)
     if name in ("rps", "brier"):
         raise UnsupportedError(f"loss={name!r} is for classes, got outcome={outcome.kind!r}; use loss='crps'")
     return PredictiveLoss(outcome, latent, line) if name == "crps" else LineLoss(outcome.basis, latent, line)

@@ -1,13 +1,38 @@
-"""A progress bar with losses, where somebody is watching."""
+"""A progress bar with losses, where somebody is watching; and a way to listen to the epochs."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
 from deeptram.fitting.training import Training
+
+Listener = Callable[[int, int], None]
+_LISTENER: ContextVar[Listener | None] = ContextVar("epoch_listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Call ``listener(epoch, epochs)`` after every epoch trained inside the block.
+
+    Examples
+    --------
+    >>> heard = []
+    >>> with listening(lambda epoch, epochs: heard.append((epoch, epochs))):
+    ...     EpochBar(Training(epochs=5, progress=False), "member").update(1, 0.5, 0.6)
+    >>> heard
+    [(1, 5)]
+    """
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
 
 
 class EpochBar:
@@ -41,7 +66,7 @@ class EpochBar:
                 TextColumn("{task.fields[losses]}"),
                 TimeRemainingColumn(),
                 console=Console(stderr=True),
-                transient=True,
+                transient=sys.stderr.isatty(),
             )
 
     def __enter__(self) -> EpochBar:
@@ -52,6 +77,9 @@ class EpochBar:
 
     def update(self, epoch: int, train_loss: float, validation_loss: float) -> None:
         """Show the losses after an epoch."""
+        listener = _LISTENER.get()
+        if listener is not None:
+            listener(epoch, self._epochs)
         if self._bar is not None:
             losses = f"train {train_loss:.4g}"
             losses += "" if math.isnan(validation_loss) else f"  validation {validation_loss:.4g}"

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from deeptram.errors import CollinearityWarning
 from deeptram.fitting.collinearity import aliased_columns
-from deeptram.fitting.problem import representative
 from deeptram.fitting.standardize import standardize
+from deeptram.fitting.starts import representative
 from deeptram.model.deep import DeepModel
 from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Encoded, Outcome

@@ -1,7 +1,8 @@
 """Gradient training of several members in one vectorised pass.
 
 The parameters of all members are stacked along a first axis, their networks
-run under ``torch.func.vmap``, and one fused optimiser step moves them all. Each
+run as batched matrix products or under ``torch.func.vmap``, and one fused
+optimiser step moves them all. Each
 member has its own rows, order, dropout masks, learning rate and best epoch, so
 it is the member that ``fit_deep`` gives with the same seed.
 """
@@ -17,14 +18,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from deeptram.errors import UnsupportedError
 from deeptram.fitting.gradient import finish, make_optimizer, non_finite_error
 from deeptram.fitting.loop import Diverged, Engine, NonFiniteStep, State, train
 from deeptram.fitting.seeds import generator, seeded
+from deeptram.fitting.stacked_forward import StackedForward
 from deeptram.fitting.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.inputs.batches import spans
-from deeptram.model.deep import Batch, DeepModel, Raw
+from deeptram.model.deep import Batch, Raw
 from deeptram.model.dropout import Call, RecordedCalls, ReplayedMasks, draw_mask, set_stream
 
 _SMALL_STEP = 5e8  # multiplications per step up to which one thread is faster than several
@@ -93,8 +96,16 @@ class StackedEngine(Engine):
     def __init__(self, setup: Setup, members: Sequence[Member]) -> None:
         self._setup = setup
         models = [member.model for member in members]
-        self._parameters, self._buffers = stack_module_state(models)  # type: ignore[arg-type]
-        self._skeleton: DeepModel = copy.deepcopy(models[0]).to("meta")
+        for layer in models[0].modules():
+            if isinstance(layer, _BatchNorm) and layer.track_running_stats:
+                raise _cannot(
+                    f"{type(layer).__name__}, whose running averages torch.func computes differently"
+                )
+        self._parameters, self._buffers = stack_module_state(models)
+        self._skeleton = copy.deepcopy(models[0])
+        first = {id(parameter): name for name, parameter in models[0].named_parameters()}
+        every = models[0].named_parameters(remove_duplicate=False)
+        self._ties = {name: first[id(value)] for name, value in every if first[id(value)] != name}
         self._masks = ReplayedMasks()
         set_stream(self._skeleton, self._masks)
         self._example = copy.deepcopy(models[0]).train()
@@ -103,6 +114,7 @@ class StackedEngine(Engine):
         own = [member.validation_rows for member in members]
         self._own_validation = torch.stack([r for r in own if r is not None]) if own[0] is not None else None
         self._calls: dict[int, list[Call]] = {}
+        self._forward = None if self._ties else StackedForward.of(models[0])
         self._run = vmap(self._member_raw, in_dims=(0, 0, 0, 0), randomness="error")
         self._optimizer = make_optimizer(self._parameters.items(), setup.training)
         self._factors: Tensor | None = None
@@ -110,11 +122,11 @@ class StackedEngine(Engine):
         self.work = float(weights * len(members) * setup.training.batch_size)
         self._skeleton.train()
 
-    def _member_raw(
-        self, parameters: State, buffers: State, batch: Batch, masks: list[Tensor]
-    ) -> Raw:
+    def _member_raw(self, parameters: State, buffers: State, batch: Batch, masks: list[Tensor]) -> Raw:
         self._masks.load(masks)
-        raw: Raw = functional_call(self._skeleton, (parameters, buffers), (batch,))
+        raw: Raw = functional_call(
+            self._skeleton, (parameters, buffers), (batch,), tie_weights=bool(self._ties)
+        )
         return raw
 
     def step(self, rows: Tensor) -> list[float]:
@@ -139,14 +151,14 @@ class StackedEngine(Engine):
         return values
 
     def _vectorised(self, batch: Batch, masks: list[Tensor]) -> Raw:
+        if self._forward is not None:
+            return self._forward(self._parameters, batch, masks)
         try:
             raw: Raw = self._run(self._parameters, self._buffers, batch, masks)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[0]
-            raise UnsupportedError(
-                f"these networks cannot be trained in one vectorised pass, got from torch: {reason}; "
-                "use strategy='parallel' or 'sequential'"
-            ) from error
+            own = "a layer that draws random numbers by itself" if "random operation" in reason else reason
+            raise _cannot(own) from error
         return raw
 
     def _augmented(self, batch: Batch) -> Batch:
@@ -237,7 +249,8 @@ class StackedEngine(Engine):
 
     def state(self, position: int) -> State:
         together = {**self._parameters, **self._buffers}
-        return {name: value[position].detach().clone() for name, value in together.items()}
+        state = {name: value[position].detach().clone() for name, value in together.items()}
+        return {**state, **{name: state[first] for name, first in self._ties.items()}}
 
     def keep(self, positions: Sequence[int]) -> None:
         index = torch.tensor(positions)
@@ -254,6 +267,13 @@ class StackedEngine(Engine):
         self._augments = [self._augments[p] for p in positions]
         if self._own_validation is not None:
             self._own_validation = self._own_validation[index]
+
+
+def _cannot(reason: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"these networks cannot be trained in one vectorised pass, got {reason}; "
+        "use strategy='parallel' or 'sequential'"
+    )
 
 
 def _along(values: Tensor, like: Tensor) -> Tensor:

@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeptram._validation import check_same_length
 from deeptram.errors import InvalidInputError
-from deeptram.fitting.losses import RowLoss, Target, make_loss, take_rows
+from deeptram.fitting.losses import make_loss
+from deeptram.fitting.row_loss import RowLoss, Target, take_rows
 from deeptram.fitting.scaling import Scaling
 from deeptram.fitting.seeds import MemberSeeds, generator, seeded
 from deeptram.fitting.training import Training, autocast_dtype, resolve_device
@@ -25,7 +27,7 @@ from deeptram.model.deep_rows import check_count
 from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import check_supported
-from deeptram.terms import CI, Spec
+from deeptram.terms import CI, CS, Spec
 
 Array = NDArray[np.float64]
 
@@ -48,6 +50,9 @@ class DeepTask:
         Case weights; rows of weight zero are not used.
     validation : (Matrices, Encoded, X) or None
         Rows on which the best epoch is chosen.
+    validation_rows : ndarray of int or None
+        The same for rows of X itself: they are left out of training. Members of
+        an ensemble then share them.
     training : Training
     """
 
@@ -62,6 +67,7 @@ class DeepTask:
     sample_weight: Array | None = None
     validation: tuple[Matrices, Encoded, Any] | None = None
     training: Training = field(default_factory=Training)
+    validation_rows: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +128,10 @@ class TrainingRows:
         batch: Batch = {name: take_rows(values, rows) for name, values in self.columns.items()}
         flat = rows.reshape(-1)
         batch["nets"] = [
-            tuple(s.gather(flat).reshape(*rows.shape, *s.shape) if rows.ndim > 1 else s.gather(flat) for s in several)
+            tuple(
+                s.gather(flat).reshape(*rows.shape, *s.shape) if rows.ndim > 1 else s.gather(flat)
+                for s in several
+            )
             for several in self.nets
         ]
         return batch
@@ -152,17 +161,23 @@ class Setup:
         self.device = resolve_device(self.training.device)
         self.dtype = self.training.torch_dtype
         self.autocast = autocast_dtype(self.training, self.device)
-        if self.training.patience is not None and task.validation is None and self.training.validation is None:
+        if (
+            self.training.patience is not None
+            and task.validation is None
+            and task.validation_rows is None
+            and self.training.validation is None
+        ):
             raise InvalidInputError(
                 f"patience={self.training.patience} needs validation data to watch, got none; pass "
                 "Training(validation=0.1) or fit(X, y, validation=(X_val, y_val))"
             )
+        check_same_length(X=task.matrices.x, y=task.encoded, sample_weight=task.sample_weight)
         weights = task.sample_weight
         used = np.arange(len(task.encoded)) if weights is None else np.flatnonzero(weights)
         self.used_rows = torch.from_numpy(used)
         if len(used) == 0:
             raise InvalidInputError("training needs at least one row, got 0 sample(s); pass data to fit on")
-        deep = [task.spec.intercept] if isinstance(task.spec.intercept, CI) else []
+        deep: list[CI | CS] = [task.spec.intercept] if isinstance(task.spec.intercept, CI) else []
         self.inputs = [NetworkInputs.fit(task.X, term.columns) for term in (*deep, *task.spec.shifts)]
         self.scaling = Scaling.fit(
             task.spec,
@@ -214,6 +229,9 @@ class Setup:
 
     def _split(self, seeds: MemberSeeds) -> tuple[Tensor, Tensor | None]:
         rows, share = self.used_rows, self.training.validation
+        if self.task.validation_rows is not None:
+            held = torch.isin(rows, torch.as_tensor(self.task.validation_rows))
+            return rows[~held], rows[held]
         if self.validation is not None or share is None:
             return rows, None
         n_validation = max(1, round(share * len(rows)))

@@ -176,8 +176,8 @@ def resolve_device(name: str) -> torch.device:
         ) from error
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UnsupportedError(
-            f"device={name!r} needs a GPU that torch can use, got {torch.cuda.device_count()} of them on this "
-            "machine; use device='auto' or 'cpu'"
+            f"device={name!r} needs a GPU that torch can use, got {torch.cuda.device_count()} of them on "
+            "this machine; use device='auto' or 'cpu'"
         )
     if device.type == "mps" and not torch.backends.mps.is_available():
         raise UnsupportedError(
@@ -214,7 +214,7 @@ def _check_number(value: Any, name: str, *, positive: bool) -> None:
 
 
 def _check_fraction(value: Any) -> None:
-    if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < value < 1):
+    if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < 1):
         raise InvalidInputError(
             f"validation must be a share strictly between 0 and 1, got {value!r}; "
             "pass data as fit(X, y, validation=(X_val, y_val))"

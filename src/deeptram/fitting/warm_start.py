@@ -44,7 +44,12 @@ class Start:
 
 
 def exact_start(
-    outcome: Outcome, latent: Latent, matrices: Matrices, encoded: Encoded, weights: Array | None, n_strata: int
+    outcome: Outcome,
+    latent: Latent,
+    matrices: Matrices,
+    encoded: Encoded,
+    weights: Array | None,
+    n_strata: int,
 ) -> Start | None:
     """Return the maximum-likelihood estimate of SI, LS and Scale; None where there is none.
 
@@ -70,7 +75,12 @@ def exact_start(
 
 
 def _try(
-    outcome: Outcome, latent: Latent, matrices: Matrices, encoded: Encoded, weights: Array | None, n_strata: int
+    outcome: Outcome,
+    latent: Latent,
+    matrices: Matrices,
+    encoded: Encoded,
+    weights: Array | None,
+    n_strata: int,
 ) -> Start | None:
     n_classes = 0 if outcome.levels is None else len(outcome.levels)
     try:
@@ -171,11 +181,9 @@ def free_numbers(basis: Basis, theta: Array) -> Array:
         return theta
     increments = theta @ differences.T
     raised = np.maximum(increments, SMALLEST_INCREMENT)
-    if len(differences) < basis.n_coef - 1 or basis.n_coef == 2 and differences[0, 0] == 0:
-        lifted = np.concatenate([theta[:, :1], raised], axis=1)
-    else:
-        lifted = np.cumsum(np.concatenate([theta[:, :1], raised], axis=1), axis=1)
-    return np.asarray(basis.gamma_from_theta(lifted))
+    lifted = np.concatenate([theta[:, :1], raised], axis=1)
+    is_slope = differences[0, 0] == 0  # the increment of a straight line is its slope itself
+    return np.asarray(basis.gamma_from_theta(lifted if is_slope else np.cumsum(lifted, axis=1)))
 
 
 def _set(parameter: torch.Tensor, values: Array) -> None:

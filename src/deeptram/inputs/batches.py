@@ -1,0 +1,268 @@
+"""Batches of network inputs: tensors indexed by row, or arrays read row by row.
+
+A *source* gives the rows of one input tensor. What fits in memory is one
+tensor that is indexed by row numbers (several times faster than collating
+single rows); memory maps, HDF5 and zarr arrays and files on disk are read batch
+by batch. Images are laid out with channels last, which convolutions on CPUs and
+GPUs prefer; their shape is ``(b, C, H, W)`` all the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deeptram.errors import InvalidInputError
+from deeptram.inputs.images import ImageSource
+
+MEMORY_LIMIT = 2 * 1024**3
+DEVICE_LIMIT = 1024**3
+_VALUES_PER_CHUNK = 2**19
+_MIN_CHUNK, _MAX_CHUNK = 64, 8192
+
+
+class Source(ABC):
+    """The rows of one input of a network.
+
+    Implementing one: set ``shape`` (of one row), implement ``__len__`` and
+    ``gather``, which takes a vector of row numbers.
+    """
+
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    @abstractmethod
+    def gather(self, rows: Tensor) -> Tensor:
+        """Return the given rows, shape ``(b, *shape)``, on the device of the model."""
+
+    def span(self, start: int, stop: int) -> Tensor:
+        """Return consecutive rows, shape ``(stop - start, *shape)``."""
+        return self.gather(torch.arange(start, min(stop, len(self))))
+
+
+class TableSource(Source):
+    """Rows of a matrix in memory.
+
+    Parameters
+    ----------
+    values : array, shape (n, p)
+    dtype, device
+        What the network computes with, and where.
+
+    Examples
+    --------
+    >>> source = TableSource(np.eye(3))
+    >>> source.gather(torch.tensor([2, 0]))
+    tensor([[0., 0., 1.],
+            [1., 0., 0.]])
+    """
+
+    def __init__(
+        self, values: Any, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> None:
+        self._values = torch.as_tensor(np.asarray(values, dtype=np.float64)).to(dtype).to(device)
+        self.shape = tuple(self._values.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        return self._values.index_select(0, rows.to(self._values.device))
+
+    def span(self, start: int, stop: int) -> Tensor:
+        return self._values[start:stop]
+
+
+class MemoryImages(Source):
+    """Images in memory, held as they came (bytes stay bytes) with channels last.
+
+    Parameters
+    ----------
+    images : ImageSource
+        An array that fits in memory; its pixels are checked once, here.
+    dtype, device
+        What the network computes with, and where.
+
+    Examples
+    --------
+    >>> pixels = np.full((4, 8, 8), 255, dtype=np.uint8)
+    >>> batch = MemoryImages(ImageSource(pixels)).gather(torch.tensor([3, 1]))
+    >>> batch.shape, batch.max().item()
+    (torch.Size([2, 1, 8, 8]), 1.0)
+    """
+
+    def __init__(
+        self, images: ImageSource, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> None:
+        self.shape = images.shape
+        self._dtype, self._device = dtype, torch.device(device)
+        entry = images.entry
+        if isinstance(entry, np.ndarray) and entry.dtype == np.uint8:
+            self._pixels = _as_tensor(_channels_last(entry, images.layout))
+        else:
+            self._pixels = images.batch().permute(0, 2, 3, 1).contiguous().to(dtype)
+        if self._pixels.numel() * self._pixels.element_size() <= DEVICE_LIMIT:
+            self._pixels = self._pixels.to(self._device)
+
+    def __len__(self) -> int:
+        return len(self._pixels)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        return self._convert(self._pixels.index_select(0, rows.to(self._pixels.device)))
+
+    def span(self, start: int, stop: int) -> Tensor:
+        return self._convert(self._pixels[start:stop])
+
+    def _convert(self, pixels: Tensor) -> Tensor:
+        batch = pixels.permute(0, 3, 1, 2).to(self._device)
+        return batch.to(self._dtype).div_(255) if batch.dtype == torch.uint8 else batch
+
+
+class LazyImages(Source):
+    """Images read batch by batch from whatever holds them.
+
+    Parameters
+    ----------
+    images : ImageSource
+        A memory map, an HDF5 or zarr array, files on disk.
+    dtype, device
+        What the network computes with, and where.
+
+    Examples
+    --------
+    >>> LazyImages(ImageSource(np.zeros((4, 8, 8)))).gather(torch.tensor([0])).shape
+    torch.Size([1, 1, 8, 8])
+    """
+
+    def __init__(
+        self, images: ImageSource, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> None:
+        self.shape = images.shape
+        self._images, self._dtype, self._device = images, dtype, torch.device(device)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        batch = self._images.batch(rows.cpu().numpy())
+        return batch.to(self._device, self._dtype).contiguous(memory_format=torch.channels_last)
+
+
+def image_batches(
+    images: ImageSource,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
+    memory_limit: int = MEMORY_LIMIT,
+) -> Source:
+    """Return a source of images: in memory where the entry is an array that fits, lazy otherwise.
+
+    Examples
+    --------
+    >>> type(image_batches(ImageSource(np.zeros((4, 8, 8))))).__name__
+    'MemoryImages'
+    """
+    entry = images.entry
+    if not isinstance(entry, np.ndarray) or is_memory_map(entry):
+        return LazyImages(images, dtype, device)
+    bytes_per_pixel = 1 if entry.dtype == np.uint8 else torch.finfo(dtype).bits // 8
+    kind = MemoryImages if entry.size * bytes_per_pixel <= memory_limit else LazyImages
+    return kind(images, dtype, device)
+
+
+def is_memory_map(array: np.ndarray[Any, Any]) -> bool:
+    """Return whether an array is, or is a view of, a file mapped into memory.
+
+    Examples
+    --------
+    >>> is_memory_map(np.zeros(3))
+    False
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return True
+        base = base.base
+    return False
+
+
+def shuffled_batches(rows: Tensor, batch_size: int, generators: Sequence[torch.Generator]) -> list[Tensor]:
+    """Return one epoch of batches, each member in an order of its own.
+
+    Parameters
+    ----------
+    rows : Tensor of int, shape (M, n)
+        The training rows of each member.
+    batch_size : int
+        Rows per batch; a last batch of a single row is joined to the one before
+        (normalisation layers cannot use it).
+    generators : sequence of M torch.Generator
+        Each member's own stream.
+
+    Returns
+    -------
+    list of Tensor, shapes (M, b)
+
+    Examples
+    --------
+    >>> rows = torch.arange(7).expand(1, 7)
+    >>> [b.shape[1] for b in shuffled_batches(rows, 3, [torch.Generator().manual_seed(0)])]
+    [3, 4]
+    """
+    n = rows.shape[1]
+    order = torch.stack([torch.randperm(n, generator=generator) for generator in generators])
+    shuffled = rows.gather(1, order)
+    sizes = [batch_size] * (n // batch_size) + ([n % batch_size] if n % batch_size else [])
+    if len(sizes) > 1 and sizes[-1] == 1:
+        sizes[-2:] = [sizes[-2] + 1]
+    return list(shuffled.split(sizes, dim=1))
+
+
+def spans(n: int, sources: Sequence[Source] = ()) -> Iterator[tuple[int, int]]:
+    """Yield consecutive pieces ``(start, stop)`` of n rows that are comfortable to compute at once.
+
+    Examples
+    --------
+    >>> list(spans(10_000))
+    [(0, 8192), (8192, 10000)]
+    """
+    values = max((int(np.prod(source.shape)) for source in sources), default=1)
+    size = max(_MIN_CHUNK, min(_MAX_CHUNK, _VALUES_PER_CHUNK // max(values, 1)))
+    for start in range(0, n, size):
+        yield start, min(start + size, n)
+
+
+def check_augmented(before: Tensor, after: Any) -> Tensor:
+    """Return an augmented batch if it is a tensor of the same shape.
+
+    Examples
+    --------
+    >>> check_augmented(torch.zeros(2, 1, 8, 8), torch.ones(2, 1, 8, 8)).shape
+    torch.Size([2, 1, 8, 8])
+    """
+    if isinstance(after, Tensor) and after.shape == before.shape:
+        return after.to(before.dtype)
+    got = f"shape {tuple(after.shape)}" if isinstance(after, Tensor) else type(after).__name__
+    raise InvalidInputError(
+        f"augment must return a tensor of the shape it was given, {tuple(before.shape)}, got {got}; "
+        "crop and resize to the size of the images"
+    )
+
+
+def _channels_last(pixels: np.ndarray[Any, Any], layout: str) -> np.ndarray[Any, Any]:
+    if layout == "grey":
+        return pixels[..., None]
+    return np.ascontiguousarray(np.moveaxis(pixels, 1, 3)) if layout == "channels_first" else pixels
+
+
+def _as_tensor(array: np.ndarray[Any, Any]) -> Tensor:
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)

@@ -1,0 +1,325 @@
+r"""The fitted model with networks, eq. (4): :math:`h(y \mid D) = a(y)'\vartheta(D) - x'\beta - \eta(B)`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from deeptram.bases import Bernstein
+from deeptram.errors import UnsupportedError
+from deeptram.inputs.batches import spans
+from deeptram.inputs.network_inputs import NetworkInputs
+from deeptram.latent import Latent
+from deeptram.model.deep_rows import check_count, evaluating, row_parameters_of
+from deeptram.model.design import Design, Matrices
+from deeptram.model.outcome import Outcome
+from deeptram.model.parts import (
+    ComplexIntercept,
+    ComplexShift,
+    SimpleIntercept,
+    Working,
+    as_float64,
+    build_network,
+    check_supported,
+    has_convolutions,
+    term_label,
+)
+from deeptram.predictive.parameters import RowParameters
+from deeptram.terms import CI, Spec
+
+Array = NDArray[np.float64]
+Batch = dict[str, Any]
+Raw = dict[str, Tensor]
+
+_SAFE_LOG = -15.0
+
+
+class DeepModel(nn.Module):
+    """A transformation model with networks: a torch module and how its numbers are read.
+
+    Parameters
+    ----------
+    spec : Spec
+        The terms.
+    outcome : Outcome
+        Kind of outcome and basis of h.
+    latent : Latent
+        F_Z.
+    design : Design
+        Encoding of the structured terms.
+    inputs : sequence of NetworkInputs
+        What each network sees: the complex intercept's first, then the complex
+        shifts' in their order.
+    dtype : torch.dtype
+        Of the trainable parameters. Everything that is read or predicted is
+        computed from them in float64.
+
+    Notes
+    -----
+    The networks are built here, from torch's global generator. A model is saved
+    as ``state_dict()`` plus ``to_dict()`` plus spec, outcome, latent and design.
+    """
+
+    x_mean: Tensor
+    x_sd: Tensor
+    x_kept: Tensor
+    z_sd: Tensor
+    line: Tensor
+
+    def __init__(
+        self,
+        spec: Spec,
+        outcome: Outcome,
+        latent: Latent,
+        design: Design,
+        inputs: Sequence[NetworkInputs],
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        check_supported(spec, outcome, design)
+        self.spec, self.outcome, self.latent, self.design = spec, outcome, latent, design
+        self.inputs = tuple(inputs)
+        self.dtype = dtype
+        self.autocast: torch.dtype | None = None
+        d, p = outcome.basis.n_coef, len(design.names)
+        self.is_nominal = outcome.kind == "nominal"
+        self.n_outputs = d if self.is_nominal else 1
+        remaining = list(self.inputs)
+        if isinstance(spec.intercept, CI):
+            net = build_network(spec.intercept, remaining.pop(0), d, dtype)
+            self.intercept: SimpleIntercept | ComplexIntercept = ComplexIntercept(net, d, dtype)
+        else:
+            self.intercept = SimpleIntercept(design.n_strata, d, dtype)
+        self.beta = nn.Parameter(torch.zeros((p, d) if self.is_nominal else (p,), dtype=dtype)) if p else None
+        q = 0 if design.scale is None else len(design.scale.names)
+        self.gamma = nn.Parameter(torch.zeros(q, dtype=dtype)) if q else None
+        self.shifts = nn.ModuleList(
+            ComplexShift(build_network(term, one, self.n_outputs, dtype), p, self.n_outputs)
+            for term, one in zip(spec.shifts, remaining, strict=True)
+        )
+        self.register_buffer("x_mean", torch.zeros(p, dtype=torch.float64))
+        self.register_buffer("x_sd", torch.ones(p, dtype=torch.float64))
+        self.register_buffer("x_kept", torch.ones(p, dtype=torch.bool))
+        self.register_buffer("z_sd", torch.ones(q, dtype=torch.float64))
+        self.register_buffer("line", torch.tensor([0.0, 1.0], dtype=torch.float64))
+
+    # -- training: batches in, working parameters out -----------------------------------------
+
+    def forward(self, batch: Batch) -> Raw:
+        """Return the free numbers of the baseline, the shift and the log scale of a batch.
+
+        Parameters
+        ----------
+        batch : dict
+            ``"nets"``: a tuple of tensors for each network; ``"x"``, ``"scale"``,
+            ``"strata"``: the structured columns on the working scale, where present.
+        """
+        nets = list(batch["nets"])
+        with self._precision():
+            if isinstance(self.intercept, ComplexIntercept):
+                gamma = self.intercept(*nets.pop(0))
+            else:
+                gamma = self.intercept(batch.get("strata"))
+            outputs = [shift(*inputs).to(self.dtype) for shift, inputs in zip(self.shifts, nets, strict=True)]
+        if not self.is_nominal:
+            outputs = [output.squeeze(-1) for output in outputs]
+        if self.beta is not None:
+            outputs.append(batch["x"] @ self.beta)
+        raw = {"gamma": gamma}
+        if outputs:
+            raw["shift"] = functools.reduce(torch.add, outputs)
+        if self.gamma is not None:
+            raw["log_scale"] = batch["scale"] @ self.gamma / 2
+        return raw
+
+    def working(self, raw: Raw) -> Working:
+        """Return what the losses need to know about the rows of a batch."""
+        gamma, shift = raw["gamma"], raw.get("shift")
+        if self.is_nominal:
+            return Working(gamma if shift is None else gamma + shift, self.outcome.basis)
+        return Working(gamma, self.outcome.basis, shift, raw.get("log_scale"))
+
+    def on_line(self, theta: Tensor) -> Tensor:
+        """Return coefficients of the basis itself from working ones (they differ for straight lines)."""
+        if not self.is_line:
+            return theta
+        location, scale = self.line.to(theta.dtype)
+        slope = theta[..., 1] / scale
+        return torch.stack([theta[..., 0] - location * slope, slope], dim=-1)
+
+    @property
+    def is_line(self) -> bool:
+        """Whether h is a straight line with a free slope."""
+        basis = self.outcome.basis
+        return basis.n_coef == 2 and not self.outcome.is_discrete and not isinstance(basis, Bernstein)
+
+    def network_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield the weights of the networks (the other parameters are structured)."""
+        for name, parameter in self.named_parameters():
+            if is_network_parameter(name):
+                yield name, parameter
+
+    def use_channels_last(self) -> None:
+        """Lay out the weights of convolutions as CPUs and GPUs prefer; values do not change."""
+        for module in self.children():
+            if has_convolutions(module):
+                module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    # -- reading -------------------------------------------------------------------------------
+
+    @property
+    def coef(self) -> Array:
+        """Coefficients of LS in the user's units, (p,) or nominal (p, K - 1); NaN where aliased."""
+        coefficients = self._slopes()
+        for shift in self._complex_shifts():
+            slopes = as_float64(shift.slopes)
+            coefficients = coefficients + (slopes if self.is_nominal else slopes[:, 0])
+        coefficients[~self.x_kept.cpu().numpy()] = np.nan
+        return coefficients
+
+    @property
+    def scale_coef(self) -> Array:
+        """Coefficients of Scale in the user's units, (q,)."""
+        return np.zeros(0) if self.gamma is None else as_float64(self.gamma) / as_float64(self.z_sd)
+
+    @property
+    def theta(self) -> Array:
+        """Baseline coefficients of SI in the user's units, (strata, d)."""
+        if isinstance(self.intercept, ComplexIntercept):
+            raise UnsupportedError(
+                "theta is one vector only in models with a simple intercept, got a complex intercept (CI); "
+                "use row_parameters, which has one for each row"
+            )
+        return self._theta_rows(self.intercept.gamma)[0]
+
+    def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
+        """Return the parameters of each row's distribution, as float64 arrays.
+
+        Parameters
+        ----------
+        X : DataFrame, 2-d array or dict
+            Any rows; only what the networks see is read.
+        matrices : Matrices
+            The same rows, encoded by ``design``.
+        """
+        return row_parameters_of([self], X, matrices)[0]
+
+    def contributions(self, X: Any, matrices: Matrices) -> dict[str, Array]:
+        """Return the parts of h of each row: columns of LS, complex shifts, log scale.
+
+        Parts are as they enter h, ``-x_j * beta_j`` and ``-eta``; for nominal
+        outcomes as they enter the logits, with a plus, (n, K - 1) each.
+        """
+        coefficients = np.nan_to_num(self.coef)
+        sign = 1.0 if self.is_nominal else -1.0
+        parts: dict[str, Array] = {}
+        for j, name in enumerate(self.design.names):
+            column = matrices.x[:, [j]] if self.is_nominal else matrices.x[:, j]
+            parts[name] = sign * column * coefficients[j]
+        outputs = self.shift_values(X, len(matrices.x))
+        for shift, term, values in zip(self._complex_shifts(), self.spec.shifts, outputs, strict=True):
+            rest = sign * (values - matrices.x @ as_float64(shift.slopes) - as_float64(shift.mean))
+            label, count = term_label(term), 2
+            while label in parts:
+                label, count = f"{term_label(term)} #{count}", count + 1
+            parts[label] = rest if self.is_nominal else rest[:, 0]
+        if matrices.scale is not None:
+            parts["log scale"] = matrices.scale @ self.scale_coef / 2
+        return parts
+
+    def shift_values(self, X: Any, n: int) -> list[Array]:
+        """Return each complex shift's network output, (n, 1) or (n, K - 1), nothing taken out."""
+        first = int(isinstance(self.intercept, ComplexIntercept))
+        values = []
+        for shift, inputs in zip(self._complex_shifts(), self.inputs[first:], strict=True):
+            sources = inputs.sources(X, self.dtype, self.device)
+            check_count(sources, n)
+            with evaluating(self):
+                pieces = [shift(*(s.span(a, b) for s in sources)) for a, b in spans(n, sources)]
+            values.append(as_float64(torch.cat(pieces)))
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what is needed besides the weights, as JSON-able values."""
+        return {
+            "inputs": [one.to_dict() for one in self.inputs],
+            "dtype": str(self.dtype).removeprefix("torch."),
+        }
+
+    @classmethod
+    def from_dict(
+        cls, state: Mapping[str, Any], spec: Spec, outcome: Outcome, latent: Latent, design: Design
+    ) -> DeepModel:
+        """Rebuild a model from :meth:`to_dict`; its weights are to be loaded by ``load_state_dict``."""
+        inputs = [NetworkInputs.from_dict(one) for one in state["inputs"]]
+        dtype = {"float32": torch.float32, "float64": torch.float64}[state["dtype"]]
+        with torch.random.fork_rng(devices=[]):
+            return cls(spec, outcome, latent, design, inputs, dtype).eval()
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    # -- helpers -------------------------------------------------------------------------------
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        """Let the networks compute in half precision where that was asked for; sums stay in full."""
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.autocast)
+
+    def _complex_shifts(self) -> list[ComplexShift]:
+        return [shift for shift in self.shifts if isinstance(shift, ComplexShift)]
+
+    def _slopes(self) -> Array:
+        """Return the trained slopes of LS in the user's units, zero where aliased."""
+        if self.beta is None:
+            return np.zeros((0, self.n_outputs) if self.is_nominal else 0)
+        sd, kept = as_float64(self.x_sd), self.x_kept.cpu().numpy()
+        factor = kept / sd
+        return np.asarray(as_float64(self.beta) * (factor[:, None] if self.is_nominal else factor))
+
+    def _moved_constant(self) -> Array:
+        """Return the constant that leaves the shift for the intercept, (1,) or (K - 1,)."""
+        constant = np.atleast_1d(as_float64(self.x_mean) @ self._slopes())
+        for shift in self._complex_shifts():
+            constant = constant - as_float64(shift.mean)
+        return -constant if self.is_nominal else constant
+
+    def _theta_rows(self, gamma: Tensor) -> tuple[Array, Array]:
+        """Return coefficients and log increments in the user's units from free numbers, in float64."""
+        gamma, constant = gamma.detach().to("cpu", torch.float64), self._moved_constant()
+        if self.is_nominal:
+            return gamma.numpy() + constant, np.empty((*gamma.shape[:-1], 0))
+        theta = self.on_line(self.outcome.basis.theta_from_gamma(gamma))
+        log_increments = self._log_increments(gamma)
+        if self.is_line:
+            moved = torch.tensor([float(constant[0]), 0.0], dtype=torch.float64)
+            return (theta + moved).numpy(), (log_increments - torch.log(self.line[1].cpu())).numpy()
+        return (theta + float(constant[0])).numpy(), log_increments.numpy()
+
+    def _log_increments(self, gamma: Tensor) -> Tensor:
+        increments = gamma[..., 1:]
+        if bool((increments > _SAFE_LOG).all()):  # no underflow: the plain logarithm is exact, and faster
+            return torch.log(torch.nn.functional.softplus(increments, threshold=40.0))
+        result: Tensor = self.outcome.basis.log_increments(gamma)
+        return result
+
+
+def is_network_parameter(name: str) -> bool:
+    """Return whether a parameter of ``DeepModel`` is a weight of a network, by its name.
+
+    Examples
+    --------
+    >>> is_network_parameter("shifts.0.net.0.weight"), is_network_parameter("intercept.constant")
+    (True, False)
+    """
+    return name.startswith(("intercept.net.", "shifts."))

@@ -1,0 +1,173 @@
+"""Dropout whose masks belong to one member, so that a seed means the same network everywhere.
+
+torch draws dropout masks from one global generator. Members that are trained
+side by side would then get other masks than the same members trained one after
+the other. Here every member draws its masks from a generator of its own, in the
+order of its layers; members trained in one vectorised pass have their masks
+drawn beforehand, each from its own generator, and replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Call = tuple[tuple[int, ...], float]
+
+
+class MaskStream(Protocol):
+    """Where a dropout layer gets its next mask from."""
+
+    def next(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        """Return a mask of the given shape: 0 with probability ``rate``, else 1 / (1 - rate)."""
+        ...
+
+
+class DrawnMasks:
+    """Masks drawn from a generator, one after the other.
+
+    Parameters
+    ----------
+    generator : torch.Generator
+
+    Examples
+    --------
+    >>> masks = DrawnMasks(torch.Generator().manual_seed(0))
+    >>> sorted(set(masks.next((100,), 0.5, torch.zeros(1)).tolist()))
+    [0.0, 2.0]
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self._generator = generator
+
+    def next(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        return draw_mask(shape, rate, self._generator, like)
+
+
+class ReplayedMasks:
+    """Masks that were drawn before the forward pass (members in one vectorised pass).
+
+    Examples
+    --------
+    >>> masks = ReplayedMasks()
+    >>> masks.load([torch.ones(2)])
+    >>> masks.next((2,), 0.5, torch.zeros(1))
+    tensor([1., 1.])
+    """
+
+    def __init__(self) -> None:
+        self._masks: list[Tensor] = []
+
+    def load(self, masks: Sequence[Tensor]) -> None:
+        """Set the masks of the next forward pass."""
+        self._masks = list(masks)
+
+    def next(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        return self._masks.pop(0)
+
+
+class RecordedCalls:
+    """Notes which masks a forward pass asks for, and gives masks of ones.
+
+    Examples
+    --------
+    >>> calls = RecordedCalls()
+    >>> _ = calls.next((2, 3), 0.5, torch.zeros(1))
+    >>> calls.calls
+    [((2, 3), 0.5)]
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+
+    def next(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        self.calls.append((shape, rate))
+        return torch.ones(shape, dtype=like.dtype, device=like.device)
+
+
+def draw_mask(shape: tuple[int, ...], rate: float, generator: torch.Generator, like: Tensor) -> Tensor:
+    """Return a mask, drawn where the generator lives and moved to where it is needed.
+
+    Examples
+    --------
+    >>> draw_mask((3,), 0.0, torch.Generator().manual_seed(0), torch.zeros(1))
+    tensor([1., 1., 1.])
+    """
+    mask = torch.empty(shape, dtype=like.dtype, device=generator.device)
+    return mask.bernoulli_(1 - rate, generator=generator).div_(1 - rate).to(like.device)
+
+
+class MemberDropout(nn.Module):
+    """Dropout with masks from the member's stream (or torch's generator while there is none).
+
+    Parameters
+    ----------
+    rate : float
+        Probability of a zero.
+    channelwise : bool
+        Whether whole channels ``(b, C, ...)`` are dropped together.
+
+    Examples
+    --------
+    >>> layer = MemberDropout(0.5).eval()
+    >>> layer(torch.ones(2))
+    tensor([1., 1.])
+    """
+
+    stream: MaskStream | None
+
+    def __init__(self, rate: float, channelwise: bool = False) -> None:
+        super().__init__()
+        self.rate, self.channelwise = rate, channelwise
+        self.stream = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x with entries dropped in training, and x itself in evaluation."""
+        if not self.training or self.rate == 0:
+            return x
+        if self.rate == 1:
+            return torch.zeros_like(x)
+        if self.stream is None:
+            return (functional.dropout2d if self.channelwise else functional.dropout)(x, self.rate)
+        shape = (*x.shape[:2], *(1,) * (x.ndim - 2)) if self.channelwise else tuple(x.shape)
+        return x * self.stream.next(shape, self.rate, x)
+
+    def extra_repr(self) -> str:
+        """Return the rate for ``repr``."""
+        return f"rate={self.rate}, channelwise={self.channelwise}"
+
+
+_CHANNELWISE = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+
+
+def with_member_dropout(module: nn.Module) -> nn.Module:
+    """Replace torch's dropout layers in a network by ours; returns the network.
+
+    Examples
+    --------
+    >>> with_member_dropout(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1)))[1]
+    MemberDropout(rate=0.1, channelwise=False)
+    """
+    if type(module) is nn.Dropout or isinstance(module, _CHANNELWISE):
+        return MemberDropout(module.p, isinstance(module, _CHANNELWISE))
+    for name, child in module.named_children():
+        replaced = with_member_dropout(child)
+        if replaced is not child:
+            setattr(module, name, replaced)
+    return module
+
+
+def set_stream(module: nn.Module, stream: MaskStream | None) -> None:
+    """Let every dropout layer of a model draw from one stream.
+
+    Examples
+    --------
+    >>> set_stream(MemberDropout(0.5), None)
+    """
+    for layer in module.modules():
+        if isinstance(layer, MemberDropout):
+            layer.stream = stream

@@ -1,0 +1,275 @@
+r"""The trainable parts of a deep transformation model.
+
+Parameters live on a *working scale* on which a step of an optimiser means about
+the same for all of them: columns of LS are centred and scaled, columns of Scale
+are scaled, and for straight-line bases the outcome is. The baseline is held as
+free numbers :math:`\gamma` from which increasing coefficients follow (see
+``deeptram.bases.increasing``). ``DeepModel`` translates back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from deeptram.bases import Basis
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.inputs.network_inputs import NetworkInputs
+from deeptram.model.design import Design
+from deeptram.model.dropout import with_member_dropout
+from deeptram.model.outcome import Outcome
+from deeptram.terms import CI, CS, Spec
+
+_CHECKED_ROWS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Working:
+    """Parameters of rows on the working scale; leading axes (members) are allowed.
+
+    Attributes
+    ----------
+    gamma : Tensor, shape (..., b, d) or (..., 1, d)
+        Free numbers of the baseline; for nominal outcomes the logits.
+    basis : Basis
+        How coefficients follow from them.
+    shift : Tensor or None, shape (..., b)
+        What is subtracted.
+    log_scale : Tensor or None, shape (..., b)
+        Log of the factor of h.
+
+    Examples
+    --------
+    >>> from deeptram.bases import Cutpoints
+    >>> Working(torch.zeros(1, 2), Cutpoints(3)).theta
+    tensor([[0.0000, 0.6931]])
+    """
+
+    gamma: Tensor
+    basis: Basis
+    shift: Tensor | None = None
+    log_scale: Tensor | None = None
+
+    @property
+    def theta(self) -> Tensor:
+        """Baseline coefficients, shape of gamma."""
+        theta: Tensor = self.basis.theta_from_gamma(self.gamma)
+        return theta
+
+    @property
+    def log_increments(self) -> Tensor:
+        """Logs of the increments of theta, shape (..., m); not re-derived from theta."""
+        log_increments: Tensor = self.basis.log_increments(self.gamma)
+        return log_increments
+
+
+class SimpleIntercept(nn.Module):
+    """SI: one vector of free numbers per stratum.
+
+    Parameters
+    ----------
+    n_strata, n_coef : int
+        Numbers of baselines and of coefficients of each.
+    dtype : torch.dtype
+
+    Examples
+    --------
+    >>> SimpleIntercept(1, 3)(None).shape
+    torch.Size([1, 3])
+    """
+
+    def __init__(self, n_strata: int, n_coef: int, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.zeros(n_strata, n_coef, dtype=dtype))
+
+    def forward(self, strata: Tensor | None) -> Tensor:
+        """Return the free numbers of each row's stratum, or one row for all."""
+        return self.gamma if strata is None else self.gamma[strata]
+
+
+class ComplexIntercept(nn.Module):
+    """CI: free numbers from a network, plus a constant vector that a warm start can set.
+
+    Parameters
+    ----------
+    net : Module
+        Maps inputs to ``(b, d)``.
+    n_coef : int
+    dtype : torch.dtype
+    """
+
+    def __init__(self, net: nn.Module, n_coef: int, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.net = net
+        self.constant = nn.Parameter(torch.zeros(n_coef, dtype=dtype))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the free numbers of each row, (b, d)."""
+        raw: Tensor = self.net(*inputs)
+        return raw.to(self.constant.dtype) + self.constant
+
+
+class ComplexShift(nn.Module):
+    r"""CS: a shift from a network, and what is taken out of it after training.
+
+    The reported shift is :math:`\eta(B) - x'c - m`. The slopes c (what the
+    columns of LS explain of :math:`\eta` on the training rows) are added to the
+    coefficients of LS and the mean m goes to the intercept, so the
+    distribution does not change.
+
+    Parameters
+    ----------
+    net : Module
+        Maps inputs to ``(b, 1)`` (nominal: ``(b, K - 1)``).
+    n_columns, n_outputs : int
+        Columns of LS; outputs of the network.
+    """
+
+    slopes: Tensor
+    mean: Tensor
+
+    def __init__(self, net: nn.Module, n_columns: int, n_outputs: int) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("slopes", torch.zeros(n_columns, n_outputs, dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(n_outputs, dtype=torch.float64))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Return the network's output, (b, 1) or (b, K - 1)."""
+        raw: Tensor = self.net(*inputs)
+        return raw
+
+
+def term_label(term: CI | CS) -> str:
+    """Return how a term is called in messages and tables.
+
+    Examples
+    --------
+    >>> term_label(CS(print, "mri", "age"))
+    "CS('mri', 'age')"
+    """
+    return f"{type(term).__name__}({', '.join(map(repr, term.columns))})"
+
+
+def build_network(term: CI | CS, inputs: NetworkInputs, out_features: int, dtype: torch.dtype) -> nn.Module:
+    """Return a fresh network of a term, checked on two rows of zeros.
+
+    Initial weights come from torch's global generator.
+
+    Parameters
+    ----------
+    term : CI or CS
+    inputs : NetworkInputs
+        What the network sees.
+    out_features : int
+        Number of values per row it has to return.
+    dtype : torch.dtype
+
+    Examples
+    --------
+    >>> from deeptram.networks import MLP
+    >>> inputs = NetworkInputs.fit({"a": [1.0, 2.0]}, ("a",))
+    >>> build_network(CS(MLP(hidden=()), "a"), inputs, 1, torch.float32)[0]
+    Linear(in_features=1, out_features=1, bias=False)
+    """
+    label, factory = term_label(term), _checked_factory(term)
+    network = factory(inputs.in_shape, out_features)
+    if not isinstance(network, nn.Module):
+        raise InvalidTypeError(
+            f"the factory of {label} must return a torch.nn.Module, got {type(network).__name__}; "
+            "let net(in_shape, out_features) build and return the network"
+        )
+    network = with_member_dropout(network).to(dtype)
+    zeros = [torch.zeros(_CHECKED_ROWS, *shape, dtype=dtype) for shape in inputs.shapes]
+    was_training = network.training
+    try:
+        with torch.no_grad():
+            output = network.eval()(*zeros)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        shapes = ", ".join(str(tuple(zero.shape)) for zero in zeros)
+        raise InvalidInputError(
+            f"the network of {label} must accept {len(zeros)} tensor(s) of shape {shapes}, got the error "
+            f"{error}; build it from in_shape, the first argument of the factory"
+        ) from error
+    network.train(was_training)
+    expected = (_CHECKED_ROWS, out_features)
+    if not isinstance(output, Tensor) or tuple(output.shape) != expected:
+        got = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        raise InvalidInputError(
+            f"the network of {label} must return {out_features} value(s) per row, shape {expected} for "
+            f"{_CHECKED_ROWS} rows, got {got}; use out_features, the second argument of the factory, as the "
+            "size of its last layer"
+        )
+    return network
+
+
+def _checked_factory(term: CI | CS) -> Callable[..., Any]:
+    factory, label = term.net, term_label(term)
+    if isinstance(factory, nn.Module):
+        raise InvalidTypeError(
+            f"{label} needs a factory net(in_shape, out_features), got the module {type(factory).__name__}; "
+            "pass a class, function or functools.partial, so that every member gets a fresh network"
+        )
+    if not callable(factory):
+        raise InvalidTypeError(
+            f"{label} needs a factory net(in_shape, out_features), got {type(factory).__name__}; "
+            "for example dt.networks.MLP(hidden=(64, 64))"
+        )
+    return factory
+
+
+def check_supported(spec: Spec, outcome: Outcome, design: Design) -> None:
+    """Raise for combinations of terms that have no meaning in a model trained by gradients.
+
+    Examples
+    --------
+    >>> from deeptram.model import OutcomeSettings
+    >>> check_supported(Spec.of(None), Outcome.fit(OutcomeSettings("binary"), [0, 1])[0], Design())
+    """
+    if spec.varying is not None:
+        raise UnsupportedError(
+            "Varying cannot be combined with networks, got both; use dt.CI(net, columns), which lets a "
+            "network change the whole of h"
+        )
+    if outcome.kind == "nominal" and (spec.scale is not None or design.n_strata > 1):
+        raise UnsupportedError(
+            "strata and Scale need an ordered outcome, got outcome='nominal'; use LS, CI and CS terms"
+        )
+    for term in spec.shifts:
+        if term.orthogonalize and spec.linear is None:
+            raise InvalidInputError(
+                f"orthogonalize=True in {term_label(term)} needs an LS term whose columns are taken out of "
+                "the network, got none; add dt.LS(...) or leave it out"
+            )
+        if term.center and spec.scale is not None:
+            raise UnsupportedError(
+                f"center=True in {term_label(term)} cannot be combined with Scale, which multiplies the "
+                "intercept that would take the mean; leave one of them out"
+            )
+
+
+def has_convolutions(module: nn.Module) -> bool:
+    """Return whether a network convolves images, so that channels-last memory pays.
+
+    Examples
+    --------
+    >>> has_convolutions(nn.Linear(2, 2))
+    False
+    """
+    return any(isinstance(layer, nn.Conv2d) for layer in module.modules())
+
+
+def as_float64(values: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Return a tensor as a float64 array.
+
+    Examples
+    --------
+    >>> as_float64(torch.ones(2))
+    array([1., 1.])
+    """
+    return values.detach().to("cpu", torch.float64).numpy()
