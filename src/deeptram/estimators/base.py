@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -15,13 +14,17 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, va
 
 from deeptram import latent as latents
 from deeptram._validation import check_choice, check_same_length, check_sample_weight
-from deeptram.errors import EmptyClassWarning, InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.estimators.class_counts import check_class_counts
 from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.inference import InferenceMixin
 from deeptram.estimators.prediction import PredictionMixin
+from deeptram.estimators.saving import SavingMixin
+from deeptram.fitting.diagnosis import Labels
 from deeptram.fitting.exact import fit_exact
 from deeptram.fitting.nominal import fit_nominal
 from deeptram.fitting.problem import StructuredData
+from deeptram.fitting.scale_centre import centre_scale, uncentre_scale
 from deeptram.fitting.scored import fit_scored
 from deeptram.inputs import read_table
 from deeptram.latent import Latent
@@ -34,7 +37,7 @@ Array = NDArray[np.float64]
 LOSSES = ("nll", "rps", "brier", "crps")
 
 
-class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
+class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
     """What ``Tram`` and its presets share: fitting, prediction and inference.
 
     Subclasses store their arguments in ``__init__``; what they do not expose
@@ -125,14 +128,14 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
         self.n_obs_ = len(matrices.x)
         if outcome.response is not None:
             self.classes_ = outcome.response.classes
-            self._warn_of_empty_classes(outcome, encoded, weights)
+            check_class_counts(outcome, encoded, weights, design, matrices, stacklevel=4)
         return X, matrices, encoded, weights
 
     def _fit_structured(self, matrices: Matrices, encoded: Encoded, weights: Array | None) -> None:
-        names = self.design_.names
         if self.outcome_.kind == "nominal":
             self._fit_nominal(matrices, encoded, weights)
             return
+        scale, centre = centre_scale(matrices.scale, weights, self.outcome_.basis)
         data = StructuredData(
             latent=self.latent_,
             basis=self.outcome_.basis,
@@ -144,13 +147,23 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
             strata=matrices.strata,
             n_strata=self.design_.n_strata,
             varying=matrices.varying,
-            scale=matrices.scale,
+            scale=scale,
         )
-        levels = () if self.design_.strata is None else self.design_.strata.levels
-        fit = fit_exact(data, names, strata=levels)
+        fit = fit_exact(data, labels=self._labels())
         self.fit_ = fit if self.loss == "nll" else fit_scored(fit, self.outcome_, self.loss)
-        self._store(self.fit_.theta, self.fit_.beta, self.fit_.gamma)
-        self.vcov_ = self._label_covariance(self.fit_.vcov)
+        theta, vcov = uncentre_scale(self.fit_, centre)
+        self._store(theta, self.fit_.beta, self.fit_.gamma)
+        self.vcov_ = self._label_covariance(vcov)
+
+    def _labels(self) -> Labels:
+        """Return the names that messages use."""
+        design = self.design_
+        return Labels(
+            linear=design.names,
+            varying=() if design.varying is None else design.varying.names,
+            scale=() if design.scale is None else design.scale.names,
+            strata=() if design.strata is None else [repr(level) for level in design.strata.levels],
+        )
 
     def _fit_nominal(self, matrices: Matrices, encoded: Encoded, weights: Array | None) -> None:
         if self.loss != "nll":
@@ -188,29 +201,8 @@ class BaseTram(InferenceMixin, PredictionMixin, BaseEstimator):
         self.loglik_ = fit.loglik
         self.n_iter_, self.converged_, self.certificate_ = fit.n_iter, fit.converged, fit.certificate
         self.n_parameters_ = fit.n_parameters
-        self.model_ = StructuredModel(
-            self.outcome_, self.latent_, self.design_, theta, np.nan_to_num(beta, nan=0.0), gamma
-        )
-
-    def _warn_of_empty_classes(self, outcome: Outcome, encoded: Encoded, weights: Array | None) -> None:
-        if outcome.levels is None or encoded.codes is None:
-            return
-        counts = np.bincount(encoded.codes, weights=weights, minlength=len(outcome.levels))
-        if (counts > 0).sum() == 1:
-            raise InvalidInputError(
-                "y must contain at least two classes, got only one class of positive weight, "
-                f"{outcome.levels[int(counts.argmax())]!r}; a model of class probabilities needs another one."
-            )
-        if (counts == 0).any():
-            empty = ", ".join(
-                repr(level) for level, count in zip(outcome.levels, counts, strict=True) if not count
-            )
-            warnings.warn(
-                f"no observation of level {empty}; it gets probability zero: leave it out of `levels` if it "
-                "cannot occur.",
-                EmptyClassWarning,
-                stacklevel=3,
-            )
+        shift, stretch = np.nan_to_num(beta, nan=0.0), np.nan_to_num(gamma, nan=0.0)
+        self.model_ = StructuredModel(self.outcome_, self.latent_, self.design_, theta, shift, stretch)
 
     # -- scikit-learn ------------------------------------------------------------------------
 

@@ -17,12 +17,31 @@ from deeptram.errors import (
 )
 from deeptram.fitting.newton import NewtonResult
 from deeptram.fitting.problem import Problem
-from deeptram.fitting.separation import recession_direction
+from deeptram.fitting.separation import RecessionCone
 
 Array = NDArray[np.float64]
 
 LITTLE_INFORMATION = 1e-4
 _GROWTH = 1e-7
+_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names for messages; positions stand in for those that are missing.
+
+    Attributes
+    ----------
+    linear, varying, scale : sequence of str
+        Columns of the three terms.
+    strata : sequence of str
+        Levels of the stratifying column.
+    """
+
+    linear: Sequence[str] = ()
+    varying: Sequence[str] = ()
+    scale: Sequence[str] = ()
+    strata: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -39,17 +58,22 @@ class Diagnosis:
         Whether the likelihood itself grows without bound (some outcomes are fitted without error).
     perfect : bool
         Whether all outcomes are fitted without error.
+    weak, weak_scale : tuple of int
+        Columns of the linear shift and of the scale term about which a
+        non-convex likelihood says next to nothing where the fit ended.
     """
 
     infinite: Array
     baselines: tuple[int, ...] = ()
     unbounded: bool = False
     perfect: bool = False
+    weak: tuple[int, ...] = ()
+    weak_scale: tuple[int, ...] = ()
 
     @property
     def is_regular(self) -> bool:
         """Whether the maximum is attained at finite parameters."""
-        return not (self.unbounded or self.baselines or self.infinite.any())
+        return not (self.unbounded or self.baselines or self.weak or self.weak_scale or self.infinite.any())
 
 
 def has_lost_information(start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION) -> bool:
@@ -72,13 +96,27 @@ def has_lost_information(start_hessian: Array, hessian: Array, least: float = LI
     >>> has_lost_information(1e6 * np.eye(2), 1e5 * np.eye(2))
     False
     """
+    return bool(weak_shares(start_hessian, hessian, least).any())
+
+
+def weak_shares(start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION) -> Array:
+    """Return each parameter's largest share in a direction that lost its information; zeros if none did.
+
+    Parameters
+    ----------
+    start_hessian, hessian, least
+        As in ``has_lost_information``.
+    """
     both = start_hessian + hessian
     unit = np.sqrt(np.maximum(np.abs(np.diag(both)), 1e-300))
     values, vectors = np.linalg.eigh(both / np.outer(unit, unit))
     known = values > 1e-10
     whitened = vectors[:, known] / np.sqrt(values[known]) / unit[:, None]
-    ratios = np.linalg.eigvalsh(whitened.T @ hessian @ whitened)
-    return bool(ratios.min(initial=1.0) < least)
+    ratios, directions = np.linalg.eigh(whitened.T @ hessian @ whitened)
+    found = np.abs(unit[:, None] * (whitened @ directions[:, ratios < least]))
+    if not found.size:
+        return np.zeros(len(both))
+    return np.asarray((found / found.max(axis=0)).max(axis=1))
 
 
 def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
@@ -97,17 +135,31 @@ def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Di
     if result.converged and not has_lost_information(start_hessian, result.hessian):
         return none
     growing, exact, slopes, constraints = problem.recession_rows(result.parameters)
-    direction = recession_direction(growing, exact, constraints, slopes)
+    cone = RecessionCone(growing, exact, constraints, slopes)
+    direction = cone.growth_direction()
     if direction is None:
-        return none
+        return none if result.certificate.convex else _weak(problem, result, start_hessian)
     unbounded = not result.converged and bool((slopes @ direction).max(initial=0.0) > _GROWTH)
     kept = np.flatnonzero(~problem.aliased)
     n_theta = len(direction) - len(kept) - int((~problem.aliased_scale).sum())
     signs = np.zeros(len(problem.aliased))
-    signs[kept] = np.sign(direction[n_theta : n_theta + len(kept)])
-    moving = () if signs.any() else problem.moving_strata(direction[:n_theta])
+    places = n_theta + np.arange(len(kept))
+    signs[kept] = cone.signs(places, result.parameters[places])
+    moving = problem.undetermined_strata()
     perfect = unbounded and not len(growing) and bool(np.abs(exact @ result.parameters).max() < 0.01)
     return Diagnosis(signs, moving, unbounded, perfect)
+
+
+def _weak(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
+    """Mark the coefficients a non-convex likelihood has become flat in (there, no linear program tells)."""
+    strong = weak_shares(start_hessian, result.hessian) > _SHARE
+    kept, stretch = np.flatnonzero(~problem.aliased), np.flatnonzero(~problem.aliased_scale)
+    n_theta = len(result.parameters) - len(kept) - len(stretch)
+    return Diagnosis(
+        np.zeros(len(problem.aliased)),
+        weak=tuple(int(j) for j in kept[strong[n_theta : n_theta + len(kept)]]),
+        weak_scale=tuple(int(j) for j in stretch[strong[n_theta + len(kept) :]]),
+    )
 
 
 def is_perfect_fit(problem: Problem, parameters: Array) -> bool:
@@ -121,43 +173,64 @@ def is_perfect_fit(problem: Problem, parameters: Array) -> bool:
         Where to look from (only its scale coefficients matter).
     """
     growing, exact, slopes, constraints = problem.recession_rows(parameters)
-    direction = recession_direction(growing, exact, constraints, slopes) if len(slopes) else None
+    if not len(slopes):
+        return False
+    direction = RecessionCone(growing, exact, constraints, slopes).growth_direction()
     return direction is not None and bool((slopes @ direction).max() > _GROWTH)
 
 
 def explain(
-    problem: Problem, result: NewtonResult, diagnosis: Diagnosis, labels: Sequence[str], strata: Sequence[str]
+    problem: Problem,
+    result: NewtonResult,
+    diagnosis: Diagnosis,
+    labels: Labels,
 ) -> None:
     """Warn about columns left out, maxima at infinity, and fits that stopped early."""
     level = 5  # the caller of the estimator's fit
-    if problem.aliased.any():
-        warnings.warn(left_out(_named(labels, problem.aliased)), CollinearityWarning, stacklevel=level)
-    for term, aliased in (("Varying", problem.aliased_varying), ("Scale", problem.aliased_scale)):
+    for term, names, aliased in (
+        ("", labels.linear, problem.aliased),
+        (" of Varying", labels.varying, problem.aliased_varying),
+        (" of Scale", labels.scale, problem.aliased_scale),
+    ):
         if aliased.any():
-            columns = ", ".join(f"number {j + 1}" for j in np.flatnonzero(aliased))
-            warnings.warn(left_out(f"{columns} of {term}"), CollinearityWarning, stacklevel=level)
+            columns = ", ".join(_name(names, int(j)) for j in np.flatnonzero(aliased))
+            warnings.warn(left_out(columns + term), CollinearityWarning, stacklevel=level)
     if diagnosis.unbounded:
-        n, p = problem.data.x.shape
+        warnings.warn(_unbounded(problem, diagnosis), UnboundedLikelihoodWarning, stacklevel=level)
+    if diagnosis.infinite.any() and not diagnosis.unbounded:
+        names = [_name(labels.linear, j) for j in range(len(diagnosis.infinite))]
+        warnings.warn(separated(names, diagnosis.infinite), SeparationWarning, stacklevel=level)
+    if diagnosis.baselines and not diagnosis.unbounded:
+        named = ", ".join(_name(labels.strata, s, "number ") for s in diagnosis.baselines)
         warnings.warn(
-            f"the likelihood has no maximum: the model fits some outcomes without error ({n} rows, {p} "
-            "columns), so the density there grows without bound; medians are right, but spread, coefficients "
-            "and standard errors mean nothing: use fewer columns or more data.",
-            UnboundedLikelihoodWarning,
-            stacklevel=level,
-        )
-    elif diagnosis.infinite.any():
-        warnings.warn(separated(labels, diagnosis.infinite), SeparationWarning, stacklevel=level)
-    elif diagnosis.baselines:
-        named = ", ".join(repr(strata[s]) for s in diagnosis.baselines) if len(strata) > 1 else ""
-        where = f"the baseline of stratum {named}" if named else "the baseline"
-        warnings.warn(
-            f"{where} runs to infinity, because its outcomes are all censored on the same side or of one "
-            "kind; predictions there are limits (probabilities 0 and 1): merge strata or add data.",
+            f"the baseline of stratum {named} runs to infinity, because its outcomes are all censored on the "
+            "same side or compatible with one value; predictions there are limits (probabilities 0 and 1): "
+            "merge strata or add data.",
             SeparationWarning,
             stacklevel=level,
         )
-    elif not result.converged:
+    if diagnosis.weak or diagnosis.weak_scale:
+        weak = [_name(labels.linear, j) for j in diagnosis.weak]
+        weak += [f"scale({_name(labels.scale, j)})" for j in diagnosis.weak_scale]
+        warnings.warn(
+            f"the likelihood is flat in the coefficients {', '.join(weak)}: they run to infinity or are not "
+            "determined by the data; do not interpret them: drop or merge these columns, or add data.",
+            SeparationWarning,
+            stacklevel=level,
+        )
+    if not result.converged and diagnosis.is_regular:
         warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=level)
+
+
+def _unbounded(problem: Problem, diagnosis: Diagnosis) -> str:
+    n, p = problem.data.x.shape
+    all_of_them = "medians are right, but spread, coefficients and standard errors mean nothing"
+    some = "distributions shrink to a point there, the rest of the model is valid"
+    return (
+        f"the likelihood has no maximum: the model fits some outcomes without error ({n} rows, {p} columns), "
+        f"so the density there grows without bound; {all_of_them if diagnosis.perfect else some}: "
+        "use fewer columns or more data."
+    )
 
 
 def stopped_early(result: NewtonResult) -> str:
@@ -201,5 +274,5 @@ def separated(labels: Sequence[str], signs: Array) -> str:
     )
 
 
-def _named(labels: Sequence[str], mask: NDArray[np.bool_]) -> str:
-    return ", ".join(label for label, chosen in zip(labels, mask, strict=True) if chosen)
+def _name(names: Sequence[str], position: int, otherwise: str = "column ") -> str:
+    return names[position] if position < len(names) else f"{otherwise}{position}"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deeptram.fitting.diagnosis import diagnose, explain, is_perfect_fit
+from deeptram.fitting.diagnosis import Labels, diagnose, explain, is_perfect_fit
 from deeptram.fitting.newton import Certificate, NewtonResult, minimize
 from deeptram.fitting.problem import Problem, StructuredData
 from deeptram.fitting.threads import one_thread
@@ -69,7 +69,7 @@ def fit_exact(
     names: Sequence[str] = (),
     *,
     start: Array | None = None,
-    strata: Sequence[object] = (),
+    labels: Labels | None = None,
 ) -> ExactFit:
     r"""Return the maximum-likelihood estimate of a structured transformation model.
 
@@ -84,8 +84,8 @@ def fit_exact(
         Column names for messages.
     start : ndarray, optional
         Scaled parameters to start from (a neighbouring solution).
-    strata : sequence
-        Names of the strata for messages.
+    labels : Labels, optional
+        Names of all columns and strata for messages (instead of ``names``).
     """
     with one_thread(len(data.x) < _WORTH_THREADS):
         problem = Problem(data)
@@ -101,8 +101,7 @@ def fit_exact(
         if start is not None:
             curvature = problem.objective.evaluate(torch.from_numpy(problem.start))[2].numpy()
         diagnosis = diagnose(problem, result, curvature)
-    labels = list(names) if names else [f"column {j}" for j in range(data.x.shape[1])]
-    explain(problem, result, diagnosis, labels, [str(level) for level in strata])
+    explain(problem, result, diagnosis, Labels(linear=list(names)) if labels is None else labels)
     solution = result.parameters * (_POINT_MASS if diagnosis.perfect else 1.0)
     full = problem.back @ solution
     blocks, d, p = data.n_blocks, data.basis.n_coef, data.x.shape[1]
@@ -121,7 +120,7 @@ def fit_exact(
         theta=theta,
         beta=beta,
         gamma=gamma,
-        vcov=np.full_like(vcov, np.nan) if diagnosis.unbounded else vcov,
+        vcov=np.full_like(vcov, np.nan) if diagnosis.perfect else vcov,
         loglik=np.inf if diagnosis.unbounded else -result.value,
         n_iter=result.n_iter,
         converged=result.converged and diagnosis.is_regular,

@@ -15,7 +15,7 @@ from deeptram.fitting.collinearity import aliased_columns
 from deeptram.fitting.diagnosis import has_lost_information, left_out, separated, stopped_early
 from deeptram.fitting.multinomial import MultinomialLikelihood
 from deeptram.fitting.newton import Certificate, NewtonResult, minimize
-from deeptram.fitting.separation import recession_direction
+from deeptram.fitting.separation import RecessionCone
 from deeptram.fitting.standardize import standardize
 
 Array = NDArray[np.float64]
@@ -87,7 +87,7 @@ def fit_nominal(
     kept = np.flatnonzero(~aliased)
     if aliased.any():
         columns = ", ".join(np.array(names)[aliased])
-        warnings.warn(left_out(columns), CollinearityWarning, stacklevel=4)
+        warnings.warn(left_out(columns), CollinearityWarning, stacklevel=5)
     objective = MultinomialLikelihood(
         position[codes],
         len(present),
@@ -112,9 +112,9 @@ def fit_nominal(
     signs[np.ix_(kept, present[1:])] = infinite
     if signs.any():
         labels = [f"{level}:{name}" for level in levels for name in names]
-        warnings.warn(separated(labels, signs.T.ravel()), SeparationWarning, stacklevel=4)
+        warnings.warn(separated(labels, signs.T.ravel()), SeparationWarning, stacklevel=5)
     elif not result.converged:
-        warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=4)
+        warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=5)
     return NominalFit(
         theta=theta_all[None, 1:],
         beta=beta_all[:, 1:],
@@ -161,5 +161,8 @@ def _separated(objective: MultinomialLikelihood, result: NewtonResult, free: int
         return none
     growing = objective.recession_rows().numpy()
     nothing = np.zeros((0, growing.shape[1]))
-    direction = recession_direction(growing, nothing, nothing)
-    return none if direction is None else np.sign(direction.reshape(free, size)[:, 1:].T)
+    cone = RecessionCone(growing, nothing, nothing)
+    if cone.growth_direction() is None:
+        return none
+    slopes = np.arange(free * size).reshape(free, size)[:, 1:].ravel()
+    return cone.signs(slopes, result.parameters[slopes]).reshape(free, size - 1).T

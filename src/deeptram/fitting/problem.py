@@ -221,14 +221,22 @@ class Problem:
         growing, exact, slopes = self.objective.recession_rows(torch.from_numpy(parameters))
         return growing.numpy(), exact.numpy(), slopes.numpy(), constraints
 
-    def moving_strata(self, direction: Array) -> tuple[int, ...]:
-        """Return the strata whose baseline moves along a direction of the scaled baseline parameters."""
-        strata = range(self.data.n_strata)
-        if self.cells is not None:
-            columns = [row[row >= 0] for row in self.cells.columns]
-            return tuple(s for s in strata if direction[columns[s]].any())
-        blocks = direction.reshape(-1, self.data.basis.n_coef)
-        return tuple(s for s in strata if blocks[s].any())
+    def undetermined_strata(self) -> tuple[int, ...]:
+        """Return the strata whose outcomes one value explains; their baseline has no finite optimum."""
+        data = self.data
+        if data.strata is None or self.cells is not None:
+            return ()
+        if data.observations is None:
+            lower = upper = np.asarray(data.codes, dtype=np.float64)
+        else:
+            lower, upper = data.observations.lower, data.observations.upper
+        highest, lowest = np.full(data.n_strata, -np.inf), np.full(data.n_strata, np.inf)
+        np.maximum.at(highest, data.strata, lower)
+        np.minimum.at(lowest, data.strata, upper)
+        exact = np.zeros(data.n_strata, dtype=bool)
+        exact[data.strata[lower == upper]] = True
+        alike = (highest < lowest) | (exact & (highest == lowest))
+        return tuple(int(s) for s in np.flatnonzero(alike))
 
 
 def _aliased(

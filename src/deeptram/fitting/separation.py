@@ -14,10 +14,8 @@ _WORKING_ROWS = 1000
 _MAX_ROUNDS = 50
 
 
-def recession_direction(
-    increasing: Array, fixed: Array, constraints: Array, slopes: Array | None = None
-) -> Array | None:
-    r"""Return a direction d along which no contribution to the likelihood falls, if there is one.
+class RecessionCone:
+    r"""The directions along which no contribution to a log-concave likelihood falls.
 
     A log-concave likelihood has its maximum at infinity exactly when some
     d :math:`\ne 0` has :math:`R d \ge 0` for the rows R whose contribution
@@ -25,8 +23,9 @@ def recession_direction(
     :math:`C d \ge 0` for the constraints, with :math:`R d \ne 0` somewhere
     (complete or quasi-complete separation; Konis 2007) or :math:`S d \ne 0` for
     the slopes S of exact observations (a perfect fit: the likelihood is
-    unbounded). Solved as a linear program, so the answer is not a matter of
-    tolerance on the fit; large problems by adding violated rows to a small one.
+    unbounded). Such directions are found by linear programs, so the answer is
+    not a matter of tolerance on the fit; large problems by adding violated
+    rows to a small one.
 
     Parameters
     ----------
@@ -39,64 +38,97 @@ def recession_direction(
     slopes : ndarray, optional, shape (e, k)
         S: rows of the slope of h at exact observations (non-negative where C d >= 0).
 
-    Returns
-    -------
-    ndarray or None
-        The direction with largest total growth in the unit box.
-
     Examples
     --------
     >>> rows = np.array([[1.0, -2.0], [1.0, -1.0], [-1.0, 3.0]])  # (theta, -x), sign by class
-    >>> recession_direction(-rows, np.zeros((0, 2)), np.zeros((0, 2))) is None
+    >>> none = np.zeros((0, 2))
+    >>> RecessionCone(-rows, none, none).growth_direction() is None
     False
     """
-    k = increasing.shape[1]
-    rows = _unit_rows(increasing)
-    gains = rows if slopes is None else np.vstack([rows, _unit_rows(slopes)])
-    if len(gains) == 0:
+
+    def __init__(
+        self, increasing: Array, fixed: Array, constraints: Array, slopes: Array | None = None
+    ) -> None:
+        self.n_parameters = increasing.shape[1]
+        self._rows = _unit_rows(increasing)
+        self._gains = self._rows if slopes is None else np.vstack([self._rows, _unit_rows(slopes)])
+        equal: Array = fixed
+        if len(fixed) > self.n_parameters:
+            equal = np.asarray(np.linalg.qr(fixed, mode="r"))
+        self._equal = equal / max(float(np.abs(equal).max(initial=0.0)), 1e-300)
+        self._constraints = constraints
+
+    def growth_direction(self) -> Array | None:
+        """Return the direction of largest total growth in the unit box, or ``None`` if nothing grows."""
+        if len(self._gains) == 0:
+            return None
+        answer = self._extreme(self._gains.sum(axis=0))
+        if answer is None or float((self._gains @ answer).max()) <= _TOLERANCE:
+            return None
+        return answer
+
+    def signs(self, places: NDArray[np.int64], preferred: Array) -> Array:
+        """Return the sign with which each parameter runs to infinity, 0 where it does not.
+
+        Parameters
+        ----------
+        places : ndarray of int
+            The parameters to look at.
+        preferred : ndarray
+            Decides where the cone leaves both signs open.
+        """
+        signs = np.zeros(len(places))
+        for i, place in enumerate(places):
+            axis = np.zeros(self.n_parameters)
+            axis[place] = 1.0
+            ends = [self._extreme(sign * axis) for sign in (1.0, -1.0)]
+            reach = [0.0 if end is None else float(abs(end[place])) for end in ends]
+            upward, downward = (r > _TOLERANCE for r in reach)
+            if upward and downward:
+                signs[i] = 1.0 if preferred[i] >= 0 else -1.0
+            else:
+                signs[i] = float(upward) - float(downward)
+        return signs
+
+    def _extreme(self, objective: Array) -> Array | None:
+        """Maximise a linear function over the cone in the unit box, by the rows that turn out to matter."""
+        rows = self._rows
+        chosen = np.arange(0, len(rows), max(len(rows) // _WORKING_ROWS, 1))
+        objective = objective / max(float(np.abs(objective).max()), 1e-300)
+        for _ in range(_MAX_ROUNDS):
+            inequalities = np.vstack([rows[chosen], self._constraints])
+            answer = linprog(
+                -objective,
+                A_ub=-inequalities if len(inequalities) else None,
+                b_ub=np.zeros(len(inequalities)) if len(inequalities) else None,
+                A_eq=self._equal if len(self._equal) else None,
+                b_eq=np.zeros(len(self._equal)) if len(self._equal) else None,
+                bounds=(-1.0, 1.0),
+                method="highs",
+            )
+            if answer.status != 0:
+                return None
+            growth = rows @ answer.x
+            new = np.setdiff1d(np.flatnonzero(growth < -_TOLERANCE), chosen)
+            if not len(new):
+                return self._checked(answer.x)
+            chosen = np.concatenate([chosen, new[np.argsort(growth[new])[:_WORKING_ROWS]]])
         return None
-    equal: Array = np.asarray(np.linalg.qr(fixed, mode="r")) if len(fixed) > k else fixed
-    if len(equal):
-        equal = equal / max(float(np.abs(equal).max()), 1e-300)
-    answer = _largest_growth(gains.sum(axis=0), rows, constraints, equal)
-    if answer is None:
-        return None
-    growth = float((gains @ answer).max())
-    violation = max(-float((rows @ answer).min(initial=0.0)), float(np.abs(equal @ answer).max(initial=0.0)))
-    if growth <= _TOLERANCE or violation > _VIOLATION * max(growth, 1e-2):
-        return None
-    return np.where(np.abs(answer) > _TOLERANCE, answer, 0.0)
+
+    def _checked(self, direction: Array) -> Array | None:
+        """Return the direction if it truly lies in the cone, its rounding errors set to zero."""
+        size = float(np.abs(direction).max(initial=0.0))
+        violation = max(
+            -float((self._rows @ direction).min(initial=0.0)),
+            float(np.abs(self._equal @ direction).max(initial=0.0)),
+        )
+        if violation > _VIOLATION * max(size, 1e-2):
+            return None
+        return np.asarray(np.where(np.abs(direction) > _TOLERANCE, direction, 0.0))
 
 
 def _unit_rows(rows: Array) -> Array:
-    """Return the distinct rows, each divided by its largest entry."""
+    """Return the rows, each divided by its largest entry; of few rows the distinct ones only."""
     size = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
-    return np.asarray(np.unique(np.round(rows / np.where(size > 0, size, 1.0), 12), axis=0))
-
-
-def _largest_growth(objective: Array, rows: Array, constraints: Array, equal: Array) -> Array | None:
-    """Maximise total growth in the unit box subject to the rows that turn out to matter."""
-    k = len(objective)
-    chosen = np.arange(0, len(rows), max(len(rows) // _WORKING_ROWS, 1))
-    objective = objective / max(float(np.abs(objective).max()), 1e-300)
-    for _ in range(_MAX_ROUNDS):
-        inequalities = np.vstack([rows[chosen], constraints])
-        answer = linprog(
-            -objective,
-            A_ub=-inequalities if len(inequalities) else None,
-            b_ub=np.zeros(len(inequalities)) if len(inequalities) else None,
-            A_eq=equal if len(equal) else None,
-            b_eq=np.zeros(len(equal)) if len(equal) else None,
-            bounds=[(-1.0, 1.0)] * k,
-            method="highs",
-        )
-        if answer.status != 0:
-            return None
-        growth = rows @ answer.x
-        violated = np.flatnonzero(growth < -_TOLERANCE)
-        new = np.setdiff1d(violated, chosen)
-        if not len(new):
-            return np.asarray(answer.x)
-        worst = new[np.argsort(growth[new])[:_WORKING_ROWS]]
-        chosen = np.concatenate([chosen, worst])
-    return None
+    scaled = rows / np.where(size > 0, size, 1.0)
+    return scaled if len(rows) > 10 * _WORKING_ROWS else np.unique(np.round(scaled, 12), axis=0)

@@ -168,13 +168,12 @@ def _make_basis(settings: OutcomeSettings, observations: Observations) -> Basis:
     name = check_choice(settings.basis or "bernstein", BASES, "basis")
     if name == "log-linear" or settings.log_first:
         _check_positive(observations)
-    if name == "log-linear" and settings.fixed_slope is not None:
-        return LogLinear(settings.fixed_slope)
-    _check_two_values(observations)
+    fixed = name == "log-linear" and settings.fixed_slope is not None
+    _check_several_values(observations, fixed)
     if name == "linear":
         return Linear()
     if name == "log-linear":
-        return LogLinear()
+        return LogLinear(settings.fixed_slope)
     order = check_integer(settings.order, "order", 1)
     support = _default_support(settings, observations) if settings.support is None else settings.support
     return Bernstein(order, support, settings.log_first)
@@ -189,17 +188,26 @@ def _check_positive(observations: Observations) -> None:
         )
 
 
-def _check_two_values(observations: Observations) -> None:
-    """Refuse outcomes that are all known and all the same: every distribution shrinks onto them."""
-    lower = observations.lower
-    if bool(observations.exact.all()) and bool((lower == lower[0]).all()):
-        raise _one_value(f"only the value {lower[0]:g} in {len(lower)} sample(s)")
+def _check_several_values(observations: Observations, fixed_slope: bool) -> None:
+    """Refuse outcomes that one value explains: every flexible distribution shrinks onto it."""
+    lower, upper, exact = observations.lower, observations.upper, observations.exact
+    n = len(lower)
+    if np.isposinf(upper).all():
+        raise _one_value(f"{n} right-censored sample(s) and no event")
+    if np.isneginf(lower).all():
+        raise _one_value(f"{n} left-censored sample(s) and none that was seen")
+    if fixed_slope:
+        return
+    value = lower[exact].max() if exact.any() else upper.min()
+    if ((lower < value) & (value <= upper) | (exact & (lower == value))).all():
+        compatible = "only the value" if exact.all() else "outcomes all compatible with the value"
+        raise _one_value(f"{compatible} {value:g} in {n} sample(s)")
 
 
 def _one_value(got: str) -> InvalidInputError:
     return InvalidInputError(
         f"the outcome must take at least two different values to fit a distribution, got {got}; "
-        "check y, or pass support=(lower, upper)"
+        "check y, or add rows that were observed"
     )
 
 
@@ -211,6 +219,9 @@ def _default_support(settings: OutcomeSettings, observations: Observations) -> t
     values = values[np.isfinite(values)]
     if settings.log_first:
         values = values[values > 0]
-    if len(values) == 0 or values.min() == values.max():
-        raise _one_value(f"only the value {values[0]:g}" if len(values) else "no finite value")
+    if values.min() == values.max():
+        raise InvalidInputError(
+            f"the support of the outcome needs two different observed values, got only {values[0]:g}; "
+            "pass support=(lower, upper)"
+        )
     return float(values.min()), float(values.max())
