@@ -1,0 +1,180 @@
+"""Finished members on disk, so that a killed fit goes on where it was.
+
+A checkpoint is a folder with ``checkpoint.json`` (root seed, and hashes of the
+model, the training settings and the data) and one folder per finished member.
+Each is written under another name and renamed; a member counts when its DONE
+marker is there and carries the hash of its configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deeptram.ensemble.members import MemberFit
+from deeptram.errors import FileFormatError, InvalidInputError
+from deeptram.estimators.base import BaseTram
+from deeptram.estimators.fingerprint import fingerprint
+from deeptram.estimators.persistence import parameters_to_record
+from deeptram.fitting.seeds import root_seed
+from deeptram.fitting.training import Training
+from deeptram.model.persistence import plain, read_folder, write_folder
+
+SCHEMA = 1
+INDEX, DONE = "checkpoint.json", "DONE"
+# Settings that change how training runs or looks, not what it computes.
+_IRRELEVANT = ("progress", "device")
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Hashes of everything a member depends on besides its seed.
+
+    Attributes
+    ----------
+    model, training, data, validation : str
+    """
+
+    model: str
+    training: str
+    data: str
+    validation: str
+
+    @classmethod
+    def of(cls, model: BaseTram, X: Any, y: Any, sample_weight: Any, validation: Any) -> Configuration:
+        """Return the configuration of an ensemble's members.
+
+        Parameters
+        ----------
+        model : BaseTram
+            Unfitted.
+        X, y, sample_weight, validation
+            As given to ``fit``.
+        """
+        record = parameters_to_record(model)
+        record["parameters"].pop("random_state")
+        record["parameters"].pop("training")
+        training = Training() if model.training is None else model.training
+        settings = {key: value for key, value in training.to_dict().items() if key not in _IRRELEVANT}
+        settings["augment"] = None if training.augment is None else repr(training.augment)
+        held = validation if isinstance(validation, (float, int)) else None
+        data = validation if isinstance(validation, (tuple, list)) else ()
+        return cls(
+            _hash(record),
+            _hash(plain(settings)),
+            fingerprint(X, y, sample_weight),
+            _hash(held) + (fingerprint(*data) if data else ""),
+        )
+
+    def member_hash(self, seed: int) -> str:
+        """Return the hash of one member's configuration."""
+        return _hash([self.model, self.training, self.data, self.validation, seed])
+
+
+class Checkpoint:
+    """A folder of finished members of one configuration.
+
+    Parameters
+    ----------
+    folder : path
+        Created if it is not there.
+    configuration : Configuration
+        A folder of another configuration is refused.
+    random_state : int or None
+        With None, the root seed of an existing folder is taken over.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], configuration: Configuration, random_state: Any
+    ) -> None:
+        self.folder, self.configuration = Path(folder), configuration
+        self.root = self._open(random_state)
+
+    def _open(self, random_state: Any) -> int:
+        index = self.folder / INDEX
+        parts = dict(vars(self.configuration))
+        if not index.is_file():
+            self._check_new()
+            root = root_seed(random_state)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write(index, json.dumps({"schema": SCHEMA, "root_seed": root, "configuration": parts}, indent=1))
+            return root
+        try:
+            found = json.loads(index.read_text(encoding="utf-8"))
+            stored, before, schema = int(found["root_seed"]), dict(found["configuration"]), found["schema"]
+        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+            raise FileFormatError(
+                f"{INDEX} in {str(self.folder)!r} must be as it was written, got one that cannot be read; "
+                "delete the folder to train again"
+            ) from error
+        root = stored if random_state is None else root_seed(random_state)
+        changed = [name for name, value in parts.items() if before.get(name) != value]
+        changed += ["random_state"] * (root != stored) + ["schema"] * (schema != SCHEMA)
+        if changed:
+            raise InvalidInputError(
+                f"checkpoint {str(self.folder)!r} must hold members of this configuration, got another "
+                f"{' and '.join(changed)}; use another folder, or delete it to train again"
+            )
+        return root
+
+    def _check_new(self) -> None:
+        if self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
+            raise InvalidInputError(
+                f"checkpoint must be a new or empty folder, or one made by an earlier fit, got "
+                f"{str(self.folder)!r}; choose another folder"
+            )
+
+    def load(self, seeds: Mapping[int, int]) -> dict[int, MemberFit]:
+        """Return the finished members among the given numbers; unfinished or damaged ones are removed."""
+        found = {}
+        for number, seed in seeds.items():
+            member = self._load(number, seed)
+            if member is not None:
+                found[number] = member
+        return found
+
+    def _load(self, number: int, seed: int) -> MemberFit | None:
+        folder = self._member_folder(number)
+        if not folder.exists():
+            return None
+        try:
+            done = (folder / DONE).read_text(encoding="utf-8").strip()
+            content, tensors = read_folder(folder)
+            if done == content["configuration"] == self.configuration.member_hash(seed):
+                return MemberFit.from_record(content["member"], tensors)
+        except (OSError, FileFormatError, KeyError, TypeError, ValueError):
+            pass
+        shutil.rmtree(folder)
+        return None
+
+    def save(self, number: int, member: MemberFit) -> None:
+        """Write a finished member: complete, or not at all."""
+        record, tensors = member.to_record()
+        code = self.configuration.member_hash(member.seed)
+        content = {"kind": "member", "configuration": code, "member": record}
+        folder = write_folder(self._member_folder(number), content, tensors, overwrite=True)
+        _write(folder / DONE, code + "\n")
+
+    def _member_folder(self, number: int) -> Path:
+        return self.folder / f"member-{number:04d}"
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a small file under another name and rename it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,155 @@
+r"""Coefficients of a transformation ensemble and three kinds of intervals for them.
+
+The ensemble's coefficients are the weighted means :math:`\bar\beta = \sum_m w_m \beta_m` (Prop. 2). Three
+sources of variation can be asked for:
+
+* ``"bootstrap"``: the members are resampled (as in Appendix B of the paper): how much would :math:`\bar\beta`
+  change with other initial weights? Percentile intervals;
+* ``"asymptotic"``: the same question with the normal distribution,
+  :math:`\bar\beta \pm z \sqrt{B \sum_m w_m^2}` with the variance B between members;
+* ``"total"``: how far may :math:`\bar\beta` be from the truth? All members saw the same data, so averaging
+  does not reduce the sampling error: :math:`\mathrm{se}^2 = \sum_m w_m V_m + B` with the variance
+  :math:`V_m` within a member, from the observed information of its linear shift given its networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations_with_replacement
+from math import comb, lgamma
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import stats
+
+from deeptram.errors import UnsupportedError
+
+Array = NDArray[np.float64]
+
+METHODS = ("bootstrap", "asymptotic", "total")
+SIGN = "F_Z(h(y) - x'beta): a positive coefficient means a larger outcome"
+_MOST_SAMPLES = 10_000
+
+
+def between_variance(values: Array, weights: Array) -> Array:
+    r"""Return the variance between members, :math:`\sum_m w_m (v_m - \bar v)^2 / (1 - \sum_m w_m^2)`.
+
+    With equal weights this is the usual variance with M - 1 in the denominator;
+    it is NaN where a single member has all the weight, and infinite where some
+    but not all members are.
+
+    Parameters
+    ----------
+    values : array, shape (M, ...)
+    weights : array, shape (M,)
+
+    Examples
+    --------
+    >>> between_variance(np.array([1.0, 2.0, 6.0]), np.full(3, 1 / 3))
+    array(7.)
+    """
+    spread = 1.0 - float(weights @ weights)
+    if spread <= 1e-12:
+        return np.full(values.shape[1:], np.nan)
+    used = weights > 0
+    shares = weights[used].reshape(-1, *(1,) * (values.ndim - 1))
+    with np.errstate(invalid="ignore"):
+        mean = (shares * values[used]).sum(axis=0)
+        variance = (shares * (values[used] - mean) ** 2).sum(axis=0) / spread
+    agree = (values[used] == values[used][0]).all(axis=0)  # also on an infinite value
+    return np.where(agree, 0.0, np.where(np.isfinite(values[used]).all(axis=0), variance, np.inf))
+
+
+def coefficient_table(
+    coefficients: Array, weights: Array, within: Sequence[Array | None], level: float, method: str
+) -> pd.DataFrame:
+    """Return estimates, standard errors and intervals of the pooled coefficients.
+
+    Parameters
+    ----------
+    coefficients : array, shape (M, p)
+        Of each member.
+    weights : array, shape (M,)
+    within : sequence of M arrays of shape (p,), or None
+        Variances within the members (``"total"`` only).
+    level : float
+    method : {"bootstrap", "asymptotic", "total"}
+
+    Returns
+    -------
+    DataFrame
+        Columns ``coef, se, lower, upper, exp_coef, exp_lower, exp_upper``.
+    """
+    estimate = weights @ coefficients
+    between = between_variance(coefficients, weights)
+    if method == "bootstrap":
+        se = np.sqrt(between * float(weights @ weights))
+        lower, upper = resampled_quantiles(coefficients, weights, level)
+    else:
+        if method == "total":
+            inside = weights @ np.stack([_known(variance) for variance in within])
+            variance = inside + np.nan_to_num(between)  # one member has no variance between
+        else:
+            variance = between * float(weights @ weights)
+        se = np.sqrt(variance)
+        half = stats.norm.ppf((1 + level) / 2) * se
+        lower, upper = estimate - half, estimate + half
+    table = pd.DataFrame({"coef": estimate, "se": se, "lower": lower, "upper": upper})
+    return table.assign(
+        **{f"exp_{name}": np.exp(table[name].to_numpy()) for name in ("coef", "lower", "upper")}
+    )
+
+
+def _known(variance: Array | None) -> Array:
+    if variance is None:
+        raise UnsupportedError(
+            "method='total' needs the observed information of members trained with loss='nll', got members "
+            "without it; train them with loss='nll', or use method='bootstrap'"
+        )
+    return variance
+
+
+def resampled_quantiles(values: Array, weights: Array, level: float) -> tuple[Array, Array]:
+    """Return percentile limits of the mean of M members drawn with probabilities ``weights``.
+
+    All samples are enumerated where they are at most 10,000 (up to 8 members);
+    else 10,000 are drawn, with a fixed seed.
+
+    Parameters
+    ----------
+    values : array, shape (M, p)
+    weights : array, shape (M,)
+    level : float
+
+    Examples
+    --------
+    >>> resampled_quantiles(np.array([[0.0], [1.0]]), np.array([0.5, 0.5]), 0.9)
+    (array([0.]), array([1.]))
+    """
+    used = np.flatnonzero(weights > 0)
+    size = len(used)
+    if comb(2 * size - 1, size) <= _MOST_SAMPLES:
+        counts = np.array(
+            [np.bincount(draw, minlength=size) for draw in combinations_with_replacement(range(size), size)]
+        )
+        log_factorials = np.array([lgamma(count + 1) for count in range(size + 1)])
+        logs = lgamma(size + 1) - log_factorials[counts].sum(axis=1) + counts @ np.log(weights[used])
+        probabilities = np.exp(logs)
+    else:
+        share = weights[used] / weights[used].sum()
+        counts = np.random.default_rng(0).multinomial(size, share, size=_MOST_SAMPLES)
+        probabilities = np.full(_MOST_SAMPLES, 1 / _MOST_SAMPLES)
+    means = counts @ values[used] / size
+    return (
+        _weighted_quantile(means, probabilities, (1 - level) / 2),
+        _weighted_quantile(means, probabilities, (1 + level) / 2),
+    )
+
+
+def _weighted_quantile(values: Array, probabilities: Array, q: float) -> Array:
+    """Return the smallest value whose cumulative probability reaches q, per column."""
+    order = np.argsort(values, axis=0, kind="stable")
+    cumulative = np.cumsum(probabilities[order], axis=0)
+    position = (cumulative < q * cumulative[-1] - 1e-12).sum(axis=0)
+    return np.asarray(np.take_along_axis(values, order, axis=0)[position, np.arange(values.shape[1])])

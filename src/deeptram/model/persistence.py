@@ -1,0 +1,294 @@
+"""The file format of saved models: a folder with a JSON file and a file of tensors.
+
+``deeptram.json`` holds everything that is not an array, ``tensors.safetensors``
+the arrays; neither can hold code. The JSON file records the size, the SHA-256
+and the shapes of the tensor file, and a SHA-256 of itself. A folder is written
+under another name and renamed when it is complete. On reading, everything is
+checked before an array is allocated; a folder of another schema, damaged or
+changed, is refused.
+
+The digests protect against damage and careless editing. They are no signature:
+somebody who can rewrite the folder can rewrite the digests, too, and gets other
+numbers loaded, but nothing executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from deeptram.errors import FileFormatError, InvalidInputError
+
+SCHEMA = 1
+JSON_NAME, TENSOR_NAME = "deeptram.json", "tensors.safetensors"
+LARGEST_JSON = 64 * 1024**2
+_CHUNK = 4 * 1024**2
+
+Tensors = dict[str, NDArray[Any]]
+_DTYPES = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+
+
+def write_folder(
+    path: str | os.PathLike[str],
+    content: Mapping[str, Any],
+    tensors: Mapping[str, NDArray[Any]],
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write JSON-able content and arrays as a folder, completely or not at all.
+
+    Parameters
+    ----------
+    path : path
+        The folder to create.
+    content : dict
+        JSON-able values; see :func:`plain`.
+    tensors : dict of arrays
+    overwrite : bool
+        Replace a folder that holds a saved model. Any other folder or file is
+        never touched.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_folder(Path(folder) / "m", {"kind": "note"}, {"x": np.arange(3.0)})
+    ...     read_folder(path)[1]["x"]
+    array([0., 1., 2.])
+    """
+    path = Path(path)
+    _check_target(path, overwrite)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    temporary.mkdir()
+    try:
+        arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+        file = temporary / TENSOR_NAME
+        save_file(arrays, file)
+        record = {
+            "schema": SCHEMA,
+            **content,
+            "tensors": {
+                "bytes": file.stat().st_size,
+                "sha256": _sha256(file),
+                "shapes": {name: list(value.shape) for name, value in arrays.items()},
+            },
+        }
+        record["sha256"] = _digest(record)
+        text = json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False)
+        (temporary / JSON_NAME).write_text(text, encoding="utf-8")
+        for written in (file, temporary / JSON_NAME, temporary):
+            _flush(written)
+        _put_in_place(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return path
+
+
+def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the checked JSON part of a saved folder; no array is read.
+
+    Parameters
+    ----------
+    path : path
+        The folder.
+    """
+    path = Path(path)
+    file = path / JSON_NAME
+    if not file.is_file():
+        raise FileFormatError(
+            f"a saved model is a folder with {JSON_NAME} and {TENSOR_NAME}, got {str(path)!r} without them; "
+            "pass the path that was given to save"
+        )
+    if file.stat().st_size > LARGEST_JSON:
+        raise _damaged(path, f"{JSON_NAME} has {file.stat().st_size} bytes, more than any model needs")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise _damaged(path, f"{JSON_NAME} cannot be read") from error
+    if not isinstance(content, dict) or "schema" not in content:
+        raise _damaged(path, f"{JSON_NAME} is not that of a saved model")
+    if content["schema"] != SCHEMA:
+        raise FileFormatError(
+            f"this deeptram reads models of schema {SCHEMA}, got schema {content['schema']!r} in "
+            f"{str(path)!r}; load it with the version that wrote it, or fit the model again"
+        )
+    if content.get("sha256") != _digest(content):
+        raise _damaged(path, f"{JSON_NAME} was changed after it was written")
+    return content
+
+
+def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
+    """Return content and arrays of a saved folder, after all checks.
+
+    Parameters
+    ----------
+    path : path
+        The folder.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder is of another schema, incomplete, damaged or changed.
+    """
+    path = Path(path)
+    content = read_content(path)
+    recorded = content.get("tensors")
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("shapes"), dict):
+        raise _damaged(path, f"{JSON_NAME} does not say which tensors belong to it")
+    file = path / TENSOR_NAME
+    if not file.is_file():
+        raise _damaged(path, f"{TENSOR_NAME} is missing")
+    if file.stat().st_size != recorded.get("bytes"):
+        raise _damaged(path, f"{TENSOR_NAME} has {file.stat().st_size} bytes, not {recorded.get('bytes')}")
+    if _sha256(file) != recorded.get("sha256"):
+        raise _damaged(path, f"the content of {TENSOR_NAME} was changed")
+    try:
+        with safe_open(file, framework="numpy") as source:
+            _check_shapes(path, source, recorded["shapes"])
+            tensors = {name: source.get_tensor(name) for name in recorded["shapes"]}
+    except SafetensorError as error:
+        raise _damaged(path, f"{TENSOR_NAME} cannot be read") from error
+    return content, tensors
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON-able values from which :func:`unplain` gets it back; tuples stay tuples.
+
+    Examples
+    --------
+    >>> plain({"support": (0.0, np.inf), "n": np.int64(3)})
+    {'support': {'tuple': [0.0, {'float': 'inf'}]}, 'n': 3}
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, tuple):
+        return {"tuple": [plain(entry) for entry in value]}
+    if isinstance(value, (list, np.ndarray)):
+        return [plain(entry) for entry in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return (
+            {"dict": {key: plain(entry) for key, entry in value.items()}}
+            if len(value) == 1
+            else {key: plain(entry) for key, entry in value.items()}
+        )
+    raise InvalidInputError(
+        f"only numbers, strings, booleans and lists of them can be saved, got {type(value).__name__}; "
+        "convert it before fitting"
+    )
+
+
+def unplain(value: Any) -> Any:
+    """Return what :func:`plain` was given.
+
+    Examples
+    --------
+    >>> unplain({"tuple": [0.0, {"float": "inf"}]})
+    (0.0, inf)
+    """
+    if isinstance(value, list):
+        return [unplain(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"float"} and value["float"] in ("inf", "-inf", "nan"):
+        return float(value["float"])
+    if set(value) == {"tuple"} and isinstance(value["tuple"], list):
+        return tuple(unplain(entry) for entry in value["tuple"])
+    if set(value) == {"dict"} and isinstance(value["dict"], dict):
+        return {key: unplain(entry) for key, entry in value["dict"].items()}
+    return {key: unplain(entry) for key, entry in value.items()}
+
+
+def _check_target(path: Path, overwrite: bool) -> None:
+    if not path.exists():
+        return
+    if not overwrite:
+        raise InvalidInputError(
+            f"a model is saved to a path that does not exist yet, got {str(path)!r}, which does; "
+            "pass overwrite=True to replace it, or another path"
+        )
+    replaceable = path.is_dir() and ((path / JSON_NAME).is_file() or not any(path.iterdir()))
+    if not replaceable:
+        raise InvalidInputError(
+            f"overwrite=True replaces saved models only, got {str(path)!r}, which is none; "
+            "choose another path"
+        )
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    """Rename a complete folder to its final name, moving an older one out of the way."""
+    if not path.exists():
+        temporary.rename(path)
+        return
+    old = temporary.with_suffix(".old")
+    path.rename(old)
+    temporary.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_shapes(path: Path, source: Any, shapes: Mapping[str, Any]) -> None:
+    if set(source.keys()) != set(shapes):
+        raise _damaged(path, f"{TENSOR_NAME} holds other tensors than {JSON_NAME} says")
+    for name, shape in shapes.items():
+        part = source.get_slice(name)
+        if list(part.get_shape()) != shape:
+            raise _damaged(path, f"tensor {name!r} has shape {list(part.get_shape())}, not {shape}")
+        if part.get_dtype() not in _DTYPES:
+            raise _damaged(path, f"tensor {name!r} has the unknown type {part.get_dtype()!r}")
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a record without its own digest, independent of the order of keys."""
+    rest = {key: value for key, value in record.items() if key != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _sha256(file: Path) -> str:
+    digest = hashlib.sha256()
+    with file.open("rb") as source:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _flush(path: Path) -> None:
+    """Make sure that a file or folder is on the disk (where the system can do so for folders)."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _damaged(path: Path, reason: str) -> FileFormatError:
+    return FileFormatError(
+        f"a saved model must be as it was written, got {str(path)!r} in which {reason}; "
+        "copy the folder again or fit the model again"
+    )
