@@ -50,22 +50,27 @@ class RecessionCone:
         self, increasing: Array, fixed: Array, constraints: Array, slopes: Array | None = None
     ) -> None:
         self.n_parameters = increasing.shape[1]
-        self._rows = _unit_rows(increasing)
-        self._gains = self._rows if slopes is None else np.vstack([self._rows, _unit_rows(slopes)])
-        equal: Array = fixed
+        largest = np.abs(increasing).max(axis=0, initial=0.0)
+        largest = np.maximum(largest, np.abs(fixed).max(axis=0, initial=0.0))
+        self._unit = np.where(largest > 0, largest, 1.0)
+        self._rows = _unit_rows(increasing / self._unit)
+        self._gains = self._rows
+        if slopes is not None:
+            self._gains = np.vstack([self._rows, _unit_rows(slopes / self._unit)])
+        equal: Array = fixed / self._unit
         if len(fixed) > self.n_parameters:
-            equal = np.asarray(np.linalg.qr(fixed, mode="r"))
+            equal = np.asarray(np.linalg.qr(equal, mode="r"))
         self._equal = equal / max(float(np.abs(equal).max(initial=0.0)), 1e-300)
-        self._constraints = constraints
+        self._constraints = constraints / self._unit
 
     def growth_direction(self) -> Array | None:
-        """Return the direction of largest total growth in the unit box, or ``None`` if nothing grows."""
+        """Return the direction of largest total growth (in a box), or ``None`` if nothing grows."""
         if len(self._gains) == 0:
             return None
         answer = self._extreme(self._gains.sum(axis=0))
         if answer is None or float((self._gains @ answer).max()) <= _TOLERANCE:
             return None
-        return answer
+        return answer / self._unit
 
     def signs(self, places: NDArray[np.int64], preferred: Array) -> Array:
         """Return the sign with which each parameter runs to infinity, 0 where it does not.
@@ -91,7 +96,7 @@ class RecessionCone:
         return signs
 
     def _extreme(self, objective: Array) -> Array | None:
-        """Maximise a linear function over the cone in the unit box, by the rows that turn out to matter."""
+        """Maximise a linear function over the cone in a box, by the rows that turn out to matter."""
         rows = self._rows
         chosen = np.arange(0, len(rows), max(len(rows) // _WORKING_ROWS, 1))
         objective = objective / max(float(np.abs(objective).max()), 1e-300)
