@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from deeptram import calibration, latent, networks, scores, weights
+from deeptram import calibration, datasets, errors, latent, metrics, networks, plots, scores, weights
 from deeptram._version import __version__
+from deeptram.ensemble import Ensemble, load
 from deeptram.estimators import (
     BoxCox,
     Colr,
@@ -18,6 +19,7 @@ from deeptram.estimators import (
     compare,
     proportionality_test,
 )
+from deeptram.evaluation import evaluate
 from deeptram.fitting.training import Training
 from deeptram.pooling import QuasiArithmetic, guarantees, pool, structure_check
 from deeptram.predictive import Predictive
@@ -34,6 +36,7 @@ __all__ = [
     "Colr",
     "Cotram",
     "Coxph",
+    "Ensemble",
     "Lehmann",
     "Lm",
     "Logit",
@@ -50,9 +53,15 @@ __all__ = [
     "__version__",
     "calibration",
     "compare",
+    "datasets",
+    "errors",
+    "evaluate",
     "guarantees",
     "latent",
+    "load",
+    "metrics",
     "networks",
+    "plots",
     "pool",
     "proportionality_test",
     "scores",
