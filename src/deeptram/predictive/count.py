@@ -101,7 +101,7 @@ class CountPredictive(Predictive):
                 low, high = torch.where(reached, low, high), torch.where(reached, high, 4 * high)
             while bool((high - low > 1).any()):
                 middle = torch.floor((low + high) / 2)
-                there = self._reached(middle.clamp(min=0), q)
+                there = self._reached(middle.clamp(min=0), q) & (middle >= 0)
                 low, high = torch.where(there, low, middle), torch.where(there, middle, high)
             return torch.where(high > _LARGEST, torch.full_like(high, torch.inf), high)
 
@@ -120,13 +120,9 @@ class CountPredictive(Predictive):
         The terms between the outermost quantiles (tail probability 1e-13) are
         added one by one; beyond them a term is 0 or 1 to that accuracy.
         """
-        first, last = self._range(_TINY)
-        if bool((last - first > _LONGEST_SUM).any()):
-            rows = as_numpy((last - first > _LONGEST_SUM)[:, 0])
-            raise UnsupportedError(
-                f"this sum over counts has more than {_LONGEST_SUM} terms in {first_rows(rows)}; "
-                "use quantiles, or a continuous distribution"
-            )
+        first = self.quantile_t(torch.tensor([_TINY], dtype=self.dtype))
+        self._refuse_endless(first)
+        last = self.quantile_t(torch.tensor([1 - _TINY], dtype=self.dtype))
         left, right = (cut - last).clamp(min=0)[:, 0], (first - cut).clamp(min=0)[:, 0]
         steps = torch.arange(_BLOCK, dtype=self.dtype)
         for start in range(0, int((last - first).max()) + 1, _BLOCK):
@@ -260,6 +256,21 @@ class CountPredictive(Predictive):
     def _reached(self, k: Tensor, q: Tensor) -> Tensor:
         # Either tail may decide: F >= q and 1 - F <= 1 - q differ by rounding only.
         return (torch.exp(self.log_cdf_t(k)) >= q) | (torch.exp(self.log_sf_t(k)) <= 1 - q)
+
+    def _refuse_endless(self, first: Tensor) -> None:
+        """Refuse sums of more terms than can be added one by one."""
+        endless = torch.exp(self.log_sf_t(first + _LONGEST_SUM)) > 2 * _TINY
+        if bool(endless.any()):
+            raise UnsupportedError(
+                f"this sum over counts has more than {_LONGEST_SUM} terms in "
+                f"{first_rows(as_numpy(endless[:, 0]))}; use quantiles, or a continuous distribution"
+            )
+
+    def _smallest(self, k: Tensor, q: Tensor) -> Tensor:
+        """Correct quantiles that are right to rounding by looking at their neighbours."""
+        lower = (k - 1).clamp(min=0)
+        k = torch.where((k >= 1) & self._reached(lower, q), lower, k)
+        return torch.where(self._reached(k, q), k, k + 1)
 
     def _range(self, tail: float) -> tuple[Tensor, Tensor]:
         levels = torch.tensor([tail, 1 - tail], dtype=self.dtype)

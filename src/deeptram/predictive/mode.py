@@ -43,8 +43,10 @@ def _mode(pred: LinePredictive) -> Tensor:
     if knots is not None:
         points = torch.cat([points, knots.expand(len(pred), -1)], dim=1).sort(dim=1).values
     height, best = pred.log_pdf_t(points).max(dim=1, keepdim=True)
-    a = points.gather(1, (best - 1).clamp(min=0))
-    b = points.gather(1, (best + 1).clamp(max=points.shape[1] - 1))
+    top = points.gather(1, best)
+    # The nearest points that differ (quantiles of a step function repeat), or the best one at an end.
+    a = torch.where(points < top, points, points[:, :1]).amax(dim=1, keepdim=True)
+    b = torch.where(points > top, points, points[:, -1:]).amin(dim=1, keepdim=True)
     c, d = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
     at_c, at_d = pred.log_pdf_t(c), pred.log_pdf_t(d)
     for _ in range(_GOLDEN_STEPS):
@@ -55,7 +57,7 @@ def _mode(pred: LinePredictive) -> Tensor:
         at_new = pred.log_pdf_t(new)
         c, d = torch.where(left, new, kept), torch.where(left, kept, new)
         at_c, at_d = torch.where(left, at_new, at_kept), torch.where(left, at_kept, at_new)
-    found = torch.where(torch.maximum(at_c, at_d) >= height, (a + b) / 2, points.gather(1, best))
+    found = torch.where(torch.maximum(at_c, at_d) >= height, (a + b) / 2, top)
     for end in pred.support_t():
         # Closer to a finite end than every grid point the density may still grow.
         near = torch.where(torch.isfinite(end), end + 1e-6 * (found - end), found)

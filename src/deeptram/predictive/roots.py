@@ -21,7 +21,7 @@ def solve_increasing(
 
     A Newton step is taken where it stays in the bracket and halves the
     residual, a bisection step elsewhere. The point with the smallest residual
-    is returned.
+    is returned; at a jump, the point just after it.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ def solve_increasing(
         if bool(done.all()):
             break
         x, last = torch.where(done, x, new), torch.where(done, last, size)
-    # Where every residual was infinite (a jump, or a root beyond the bracket) the bracket has shrunk to it.
-    return torch.where(torch.isinf(smallest), x, best)
+    # At a jump, or a root beyond the bracket, no residual is small: the bracket has shrunk to the place.
+    return torch.where((best >= lo) & (best <= hi), best, hi)
 
 
 def coordinate(u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -31,7 +31,7 @@ def row_index(rows: Any, n: int) -> Tensor:
     index = as_index(rows)
     if isinstance(index, list) and not index:
         index = slice(0)
-    return torch.as_tensor(np.atleast_1d(np.arange(n)[index]))
+    return torch.as_tensor(np.ascontiguousarray(np.atleast_1d(np.arange(n)[index])))
 
 
 def row_values(y: Any, n: int, dtype: torch.dtype, name: str = "y") -> Tensor:

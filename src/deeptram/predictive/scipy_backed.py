@@ -148,8 +148,9 @@ class ScipyCount(_Rows, CountPredictive):
         return self._ask(self._methods.log_density, k)
 
     def quantile_t(self, q: Tensor) -> Tensor:
-        # SciPy's answer for q = 0 is one below the support.
-        return super().quantile_t(q).clamp(min=0)
+        # SciPy's answer for q = 0 is one below the support, and off by one where q = F(k) was rounded.
+        q = torch.atleast_2d(q).expand(len(self), -1)
+        return self._smallest(super().quantile_t(q).clamp(min=0), q)
 
 
 def _methods(frozen: Any) -> _Methods:

@@ -117,12 +117,16 @@ class TorchLine(LinePredictive):
         return self._map.pick(low.detach()).unsqueeze(1), self._map.pick(high.detach()).unsqueeze(1)
 
     def quantile_t(self, q: Tensor) -> Tensor:
+        q = torch.atleast_2d(q).to(self.dtype).expand(len(self), -1)
+        target = self._own_latent._icdf(q)
         try:
-            return self._map.evaluate(
-                lambda v: self.distribution.icdf(v.T).T, torch.atleast_2d(q).to(self.dtype)
-            )
+            with torch.no_grad():
+                y = self._map.evaluate(lambda v: self.distribution.icdf(v.T).T, q)
+                # torch's own inverse loses digits in the tails.
+                y = self._polish(y, target)
         except NotImplementedError:
-            return super().quantile_t(q.to(self.dtype))
+            return super().quantile_t(q)
+        return self._with_gradient(y, target)
 
     def mean_t(self) -> Tensor:
         try:
@@ -164,24 +168,16 @@ class TorchCount(CountPredictive):
         return self._map.evaluate(lambda v: self._log_prob(v.T).T, k)
 
     def log_cdf_t(self, k: Tensor) -> Tensor:
-        if isinstance(self.distribution, td.Poisson):
-            return self._map.evaluate(lambda v: torch.log(self._poisson(v.T, torch.special.gammaincc)).T, k)
         return self._look_up(k, 0)
 
     def log_sf_t(self, k: Tensor) -> Tensor:
-        if isinstance(self.distribution, td.Poisson):
-            return self._map.evaluate(lambda v: torch.log(self._poisson(v.T, torch.special.gammainc)).T, k)
         return self._look_up(k, 1)
 
     def mean_t(self) -> Tensor:
         return self._map.pick(self.distribution.mean.expand(self._map.n))
 
-    def _poisson(self, k: Tensor, function: Any) -> Tensor:
-        rate = self.distribution.rate.to(k.dtype)
-        k, rate = torch.broadcast_tensors(k, rate)
-        value: Tensor = function(torch.where(torch.isinf(k), torch.ones_like(k), k) + 1, rate)
-        at_infinity = torch.full_like(value, float(function is torch.special.gammaincc))
-        return torch.where(torch.isinf(k), at_infinity, value)
+    def _refuse_endless(self, first: Tensor) -> None:
+        """Do nothing: the tails of torch's count distributions are light, and the tables limit their size."""
 
     def _log_prob(self, k: Tensor) -> Tensor:
         inside = self.distribution.support.check(k) & torch.isfinite(k)
@@ -201,7 +197,7 @@ class TorchCount(CountPredictive):
         """Return log F and log(1 - F) at 0, 1, ..., beyond twice the largest count asked for."""
         if self._table is not None and self._table[0].shape[1] > 2 * largest:
             return self._table
-        size = 2 * largest + 64
+        size = max(2 * largest + 64, 2 * int(self.distribution.mean.detach().max()))
         while True:
             if size * self._map.n > _LARGEST_TABLE:
                 raise UnsupportedError(

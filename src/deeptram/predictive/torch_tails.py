@@ -77,10 +77,11 @@ def log_density(distribution: Any, y: Tensor) -> Tensor:
     low, high = bounds(distribution, y)
     outside = ~distribution.support.check(y) | torch.isinf(y)
     safe = _inside(y, outside, low, high)
-    if isinstance(distribution, td.TransformedDistribution):
-        base, _, x = _base_value(distribution, safe)
-        outside = outside | torch.isneginf(log_density(base, x))
-    value = distribution.log_prob(safe)
+    if _rule(distribution) is _transformed:
+        base, _, x, log_slope = _base_value(distribution, safe)
+        value = (logsigmoid(x) + logsigmoid(-x) if base is None else log_density(base, x)) + log_slope
+    else:
+        value = distribution.log_prob(safe)
     return torch.where(outside, torch.full_like(value, -torch.inf), value)
 
 
@@ -145,7 +146,7 @@ def _mixture(d: Any, y: Tensor) -> Tails:
 
 
 def _transformed(d: Any, y: Tensor) -> Tails:
-    base, sign, x = _base_value(d, y)
+    base, sign, x, _ = _base_value(d, y)
     if base is None:
         log_cdf, log_sf = logsigmoid(x), logsigmoid(-x)
     else:
@@ -154,8 +155,8 @@ def _transformed(d: Any, y: Tensor) -> Tails:
     return torch.where(up, log_cdf, log_sf), torch.where(up, log_sf, log_cdf)
 
 
-def _base_value(d: Any, y: Tensor) -> tuple[Any, Any, Tensor]:
-    """Return the base distribution, the direction, and the base value of y.
+def _base_value(d: Any, y: Tensor) -> tuple[Any, Any, Tensor, Tensor]:
+    """Return the base distribution, the direction, the base value x of y, and log |dx/dy|.
 
     The logistic distribution is written in torch as a uniform variable behind
     an inverse sigmoid; there 1 - u is lost for large y. It is returned as the
@@ -168,11 +169,12 @@ def _base_value(d: Any, y: Tensor) -> tuple[Any, Any, Tensor]:
         and bool((base.low == 0).all() and (base.high == 1).all())
     )
     sign: Any = 1
-    x = y
+    x, log_slope = y, torch.zeros_like(y)
     for step in reversed(transforms[1:] if logistic else transforms):
-        x = step.inv(x)
+        image, x = x, step.inv(x)
         sign = sign * step.sign
-    return (None if logistic else base), sign, x
+        log_slope = log_slope - step.log_abs_det_jacobian(x, image)
+    return (None if logistic else base), sign, x, log_slope
 
 
 RULES: dict[type, Callable[[Any, Tensor], Tails]] = {

@@ -134,6 +134,10 @@ class TransformationPredictive(TrafoPredictive):
         stop = torch.where(closed, upper, self._inner_point(upper))
         gap = self._baseline(stop) - self._baseline(start)
         gap = torch.where(closed, gap, torch.ones_like(gap))
+        if bool((gap.detach() < 0).any()):  # a flat stretch may come out as minus a few rounding errors
+            size = self._size(self.basis.evaluate(start)) + self._size(self.basis.evaluate(stop))
+            noise = 8 * torch.finfo(self.dtype).eps * size
+            gap = torch.where((gap < 0) & (gap >= -noise), torch.zeros_like(gap), gap)
         log_gap = torch.log(gap) if self.log_scale is None else torch.log(gap) + self.log_scale[:, None]
         return log_gap.expand(len(self), -1)
 
@@ -251,8 +255,11 @@ class TransformationPredictive(TrafoPredictive):
         slope = self._dot(rows) + self.basis.offset_derivative(y)
         if not bool((slope.detach() <= _SUSPICIOUS).any()):
             return slope, torch.zeros_like(slope)
-        size = _dot(rows.detach().abs(), self.theta.detach().abs())
-        return slope, 8 * torch.finfo(self.dtype).eps * size
+        return slope, 8 * torch.finfo(self.dtype).eps * self._size(rows)
+
+    def _size(self, rows: Tensor) -> Tensor:
+        """Return the size of the terms in a product with theta, of which rounding errors are a fraction."""
+        return _dot(rows.detach().abs(), self.theta.detach().abs())
 
 
 def _dot(rows: Tensor, theta: Tensor) -> Tensor:

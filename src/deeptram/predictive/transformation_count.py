@@ -78,10 +78,7 @@ class TransformationCount(CountPredictive):
         with torch.no_grad():
             q = torch.atleast_2d(q).to(self.dtype).expand(len(self), -1)
             k = torch.ceil(self.line.quantile_t(q) - self.offset).clamp(min=0)
-            # The continuous quantile is exact to rounding: look at the neighbours.
-            lower = (k - 1).clamp(min=0)
-            k = torch.where((k >= 1) & self._reached(lower, q), lower, k)
-            return torch.where(self._reached(k, q), k, k + 1)
+            return self._smallest(k, q)
 
     def tail_sums_t(self, cut: Tensor, power: int) -> tuple[Tensor, Tensor]:
         r"""Return the sums of the base class; long ones by the Euler-Maclaurin formula.
