@@ -61,6 +61,9 @@ class Diagnosis:
     weak, weak_scale : tuple of int
         Columns of the linear shift and of the scale term about which a
         non-convex likelihood says next to nothing where the fit ended.
+    displacement : ndarray or None
+        The step from where the fit ended to where separated outcomes are all
+        but certain; predictions are made from there.
     """
 
     infinite: Array
@@ -69,6 +72,7 @@ class Diagnosis:
     perfect: bool = False
     weak: tuple[int, ...] = ()
     weak_scale: tuple[int, ...] = ()
+    displacement: Array | None = None
 
     @property
     def is_regular(self) -> bool:
@@ -144,10 +148,11 @@ def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Di
     n_theta = len(direction) - len(kept) - int((~problem.aliased_scale).sum())
     signs = np.zeros(len(problem.aliased))
     places = n_theta + np.arange(len(kept))
-    signs[kept] = cone.signs(places, result.parameters[places])
+    signs[kept], displacement = cone.infinite_part(places, result.parameters[places])
     moving = problem.undetermined_strata()
     perfect = unbounded and not len(growing) and bool(np.abs(exact @ result.parameters).max() < 0.01)
-    return Diagnosis(signs, moving, unbounded, perfect)
+    separates = bool(signs.any() or moving) and not unbounded
+    return Diagnosis(signs, moving, unbounded, perfect, displacement=displacement if separates else None)
 
 
 def _weak(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagnosis:

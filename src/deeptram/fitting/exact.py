@@ -47,7 +47,8 @@ class ExactFit:
     problem : Problem
         The scaled problem, for profiles and score tests.
     solution : ndarray
-        The optimum in scaled parameters.
+        Where the fit ended, in scaled parameters (``theta`` and ``beta`` go on
+        from there towards a maximum at infinity).
     """
 
     theta: Array
@@ -102,8 +103,10 @@ def fit_exact(
             curvature = problem.objective.evaluate(torch.from_numpy(problem.start))[2].numpy()
         diagnosis = diagnose(problem, result, curvature)
     explain(problem, result, diagnosis, Labels(linear=list(names)) if labels is None else labels)
-    solution = result.parameters * (_POINT_MASS if diagnosis.perfect else 1.0)
-    full = problem.back @ solution
+    limit = result.parameters * (_POINT_MASS if diagnosis.perfect else 1.0)
+    if diagnosis.displacement is not None:
+        limit = limit + diagnosis.displacement
+    full = problem.back @ limit
     blocks, d, p = data.n_blocks, data.basis.n_coef, data.x.shape[1]
     theta = full[: blocks * d].reshape(blocks, d)
     if data.varying is None:
@@ -128,7 +131,7 @@ def fit_exact(
         infinite=diagnosis.infinite,
         n_parameters=len(result.parameters),
         problem=problem,
-        solution=solution,
+        solution=result.parameters,
     )
 
 

@@ -101,8 +101,8 @@ def fit_nominal(
     block = np.eye(size)
     block[0, 1:] = -mean[kept] / sd[kept]
     block[1:, 1:] = np.diag(1 / sd[kept])
-    plain = block @ result.parameters.reshape(free, size).T
-    infinite = _separated(objective, result, free, size)
+    infinite, displacement = _separated(objective, result, free, size)
+    plain = block @ (result.parameters + displacement).reshape(free, size).T
     theta_all = np.full(n_classes, -np.inf)
     theta_all[present] = np.concatenate([[0.0], plain[0]])
     beta_all = np.full((x.shape[1], n_classes), np.nan)
@@ -153,9 +153,11 @@ def _covariance(
     return full
 
 
-def _separated(objective: MultinomialLikelihood, result: NewtonResult, free: int, size: int) -> Array:
-    """Return the signs of infinite slopes, shape (p, classes - 1)."""
-    none = np.zeros((size - 1, free))
+def _separated(
+    objective: MultinomialLikelihood, result: NewtonResult, free: int, size: int
+) -> tuple[Array, Array]:
+    """Return the signs of infinite slopes, shape (p, classes - 1), and the step towards them."""
+    none = np.zeros((size - 1, free)), np.zeros(free * size)
     lost = size > 1 and has_lost_information(result.start_hessian, result.hessian)
     if size == 1 or (result.converged and not lost):
         return none
@@ -165,4 +167,5 @@ def _separated(objective: MultinomialLikelihood, result: NewtonResult, free: int
     if cone.growth_direction() is None:
         return none
     slopes = np.arange(free * size).reshape(free, size)[:, 1:].ravel()
-    return cone.signs(slopes, result.parameters[slopes]).reshape(free, size - 1).T
+    signs, displacement = cone.infinite_part(slopes, result.parameters[slopes])
+    return signs.reshape(free, size - 1).T, displacement

@@ -32,7 +32,7 @@ def profile_interval(fit: ExactFit, column: int, level: float) -> tuple[float, f
     if problem.aliased[column]:
         return float("nan"), float("nan")
     d = problem.data.n_blocks * problem.data.basis.n_coef
-    estimate = float(fit.beta[column])
+    estimate = float(problem.back[d + column] @ fit.solution)
     place = len(fit.solution) - int((~problem.aliased_scale).sum()) - int((~problem.aliased[column:]).sum())
     keep = np.delete(np.arange(len(fit.solution)), place)
     constraints = None if problem.constraints is None else problem.constraints[:, keep]

@@ -12,6 +12,7 @@ _TOLERANCE = 1e-7
 _VIOLATION = 1e-8
 _WORKING_ROWS = 1000
 _MAX_ROUNDS = 50
+_FAR = 1e3
 
 
 class RecessionCone:
@@ -72,8 +73,8 @@ class RecessionCone:
             return None
         return answer / self._unit
 
-    def signs(self, places: NDArray[np.int64], preferred: Array) -> Array:
-        """Return the sign with which each parameter runs to infinity, 0 where it does not.
+    def infinite_part(self, places: NDArray[np.int64], preferred: Array) -> tuple[Array, Array]:
+        """Return the signs with which parameters run to infinity (0: they do not), and a way there.
 
         Parameters
         ----------
@@ -81,19 +82,43 @@ class RecessionCone:
             The parameters to look at.
         preferred : ndarray
             Decides where the cone leaves both signs open.
+
+        Returns
+        -------
+        signs : ndarray
+            One per place.
+        displacement : ndarray, shape (k,)
+            A step so long that what separates is all but certain, along which
+            everything else stays where it is.
         """
-        signs = np.zeros(len(places))
+        signs, total = np.zeros(len(places)), self._extreme(self._gains.sum(axis=0))
+        direction = np.zeros(self.n_parameters) if total is None else total
         for i, place in enumerate(places):
             axis = np.zeros(self.n_parameters)
             axis[place] = 1.0
-            ends = [self._extreme(sign * axis) for sign in (1.0, -1.0)]
-            reach = [0.0 if end is None else float(abs(end[place])) for end in ends]
-            upward, downward = (r > _TOLERANCE for r in reach)
-            if upward and downward:
-                signs[i] = 1.0 if preferred[i] >= 0 else -1.0
-            else:
-                signs[i] = float(upward) - float(downward)
-        return signs
+            ends = {sign: self._extreme(sign * axis) for sign in (1.0, -1.0)}
+            found = {s: end for s, end in ends.items() if end is not None and abs(end[place]) > _TOLERANCE}
+            if found:
+                wanted = 1.0 if preferred[i] >= 0 else -1.0
+                signs[i] = wanted if wanted in found else next(iter(found))
+                direction = direction + found[signs[i]]
+        return signs, self._displacement(direction)
+
+    def _displacement(self, direction: Array) -> Array:
+        """Return a long step along a direction, with what it leaves alone left alone to full precision."""
+        growth = self._rows @ direction
+        grows = growth > _TOLERANCE * max(float(np.abs(direction).max(initial=0.0)), 1e-300)
+        if not grows.any():
+            return np.zeros(self.n_parameters)
+        still = np.vstack([self._rows[~grows], self._equal])
+        if len(still) > self.n_parameters:
+            still = np.asarray(np.linalg.qr(still, mode="r"))
+        if len(still):
+            _, sizes, right = np.linalg.svd(still)
+            fixed = right[: int((sizes > 1e-9 * max(float(sizes[0]), 1e-300)).sum())]
+            direction = direction - fixed.T @ (fixed @ direction)
+        typical = float(np.median((self._rows @ direction)[grows]))
+        return np.asarray(_FAR * direction / typical / self._unit)
 
     def _extreme(self, objective: Array) -> Array | None:
         """Maximise a linear function over the cone in a box, by the rows that turn out to matter."""
