@@ -133,14 +133,16 @@ def test_arguments_keep_their_names_and_order(name: str) -> None:
 @pytest.mark.parametrize(
     ("owner", "methods"),
     [
-        ("Polr", TRAM_METHODS),
-        ("Ensemble", ENSEMBLE_METHODS),
-        ("Predictive", PREDICTIVE_METHODS),
-        ("plots", PLOTS),
+        (dt.Polr(), TRAM_METHODS),
+        (dt.Tram(outcome="ordinal"), TRAM_METHODS),
+        (dt.Ensemble, ENSEMBLE_METHODS),
+        (dt.Predictive, PREDICTIVE_METHODS),
+        (dt.plots, PLOTS),
     ],
+    ids=["Polr", "Tram", "Ensemble", "Predictive", "plots"],
 )
-def test_methods_exist(owner: str, methods: list[str]) -> None:
-    missing = [m for m in methods if not callable(getattr(look_up(owner), m, None))]
+def test_methods_exist(owner: Any, methods: list[str]) -> None:
+    missing = [m for m in methods if not callable(getattr(owner, m, None))]
     assert missing == []
 
 
