@@ -1,0 +1,193 @@
+r"""Minimise a smooth function on the simplex :math:`\{w \ge 0, \sum_m w_m = 1\}`, with a certificate.
+
+Each step minimises the second-order model over the whole simplex (a small quadratic programme, solved
+exactly by an active set) and then searches along the way there. Vertices and faces are reached in finitely
+many steps; on the right face it is Newton's method.
+
+**Certificate.** For convex f and gradient g at w, every v on the simplex has
+:math:`f(v) \ge f(w) + g'(v - w) \ge f(w) - (g'w - \min_m g_m)`: the Frank-Wolfe gap in brackets bounds how
+far w is from the global optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Vector: TypeAlias = npt.NDArray[np.float64]
+Matrix: TypeAlias = npt.NDArray[np.float64]
+Oracle: TypeAlias = Callable[[Vector], tuple[float, Vector, Matrix]]
+
+_RIDGE = 1e-13
+_SUFFICIENT = 1e-4
+_SHORTEST = 1e-10
+
+
+@dataclass(frozen=True)
+class SimplexSolution:
+    """Where the search ended: ``gap`` is the Frank-Wolfe gap there (a bound only if f is convex)."""
+
+    weights: Vector
+    value: float
+    gap: float
+    n_iter: int
+    converged: bool
+
+
+def minimize(
+    oracle: Oracle, start: Vector, *, tol: float = 1e-10, max_iter: int = 100, convex: bool = True
+) -> SimplexSolution:
+    """Minimise a function on the simplex from ``start``.
+
+    Parameters
+    ----------
+    oracle : callable
+        Returns value, gradient (M,) and Hessian (M, M) at w.
+    start : array, shape (M,)
+    tol : float
+        Stop when the Frank-Wolfe gap is at most ``tol * max(1, |value|)``.
+    max_iter : int
+    convex : bool
+        False replaces negative eigenvalues of the Hessian by their size, and finds a stationary point.
+
+    Examples
+    --------
+    >>> target = np.array([0.7, 0.6, -0.5])
+    >>> def distance(w):
+    ...     return ((w - target) ** 2).sum(), 2 * (w - target), 2 * np.eye(3)
+    >>> solution = minimize(distance, np.ones(3) / 3)
+    >>> solution.weights, bool(solution.gap < 1e-12)
+    (array([0.55, 0.45, 0.  ]), True)
+    """
+    w = np.asarray(start, dtype=np.float64)
+    value, gradient, hessian = oracle(w)
+    if not np.isfinite(value):
+        w = np.full(len(w), 1.0 / len(w))
+        value, gradient, hessian = oracle(w)
+    steps = 0
+    while steps < max_iter and np.isfinite(value):
+        if _gap(w, gradient) <= tol * max(1.0, abs(value)):
+            break
+        model = hessian if convex else _positive(hessian)
+        candidate = _second_order_step(w, gradient, model)
+        found = _search(oracle, w, value, gradient, candidate)
+        if found is None:
+            vertex = np.zeros_like(w)
+            vertex[np.argmin(gradient)] = 1.0
+            found = _search(oracle, w, value, gradient, vertex)
+        if found is None:
+            break
+        steps += 1
+        w, value, gradient, hessian = found
+    gap = _gap(w, gradient)
+    return SimplexSolution(w, value, gap, steps, np.isfinite(value) and gap <= tol * max(1.0, abs(value)))
+
+
+def _gap(w: Vector, gradient: Vector) -> float:
+    held = w > 0
+    if not np.isfinite(gradient).all():
+        return float("inf")
+    return float(max(0.0, gradient[held] @ w[held] - gradient.min()))
+
+
+def _second_order_step(w: Vector, gradient: Vector, hessian: Matrix) -> Vector:
+    """Return the minimiser over the simplex of g'(v - w) + (v - w)'H(v - w)/2."""
+    if not (np.isfinite(hessian).all() and np.isfinite(gradient).all()):
+        vertex = np.zeros_like(w)
+        vertex[np.argmin(np.nan_to_num(gradient, nan=np.inf))] = 1.0
+        return vertex
+    size = max(float(np.trace(hessian)), float(np.abs(gradient).max()))
+    ridge = _RIDGE * size if size > 0 else 1.0
+    return quadratic_programme(hessian + ridge * np.eye(len(w)), gradient - hessian @ w - ridge * w, w)
+
+
+def quadratic_programme(hessian: Matrix, linear: Vector, start: Vector) -> Vector:
+    """Return the minimiser of v'Hv/2 + c'v over the simplex, H positive definite, by a primal active set.
+
+    Examples
+    --------
+    >>> quadratic_programme(np.eye(2), np.array([0.0, -3.0]), np.array([0.5, 0.5]))
+    array([0., 1.])
+    """
+    v = np.array(start, dtype=np.float64)
+    free = v > 0
+    for _ in range(50 * len(v) + 50):
+        target, level = _on_face(hessian, linear, free)
+        blocked = free & (target < 0)
+        if blocked.any():
+            step = v[blocked] / (v[blocked] - target[blocked])
+            v = v + float(step.min()) * (target - v)
+            leaving = np.flatnonzero(blocked)[np.argmin(step)]
+            v[leaving] = 0.0
+            free[leaving] = False
+            continue
+        v = target
+        multipliers = hessian @ v + linear - level
+        multipliers[free] = 0.0
+        scale = np.abs(linear).max() + np.abs(hessian).max()
+        entering = int(np.argmin(multipliers))
+        if multipliers[entering] >= -1e-14 * scale:
+            break
+        free[entering] = True
+    v = np.maximum(v, 0.0)
+    return np.asarray(v / v.sum())
+
+
+def _on_face(hessian: Matrix, linear: Vector, free: npt.NDArray[np.bool_]) -> tuple[Vector, float]:
+    """Solve the programme with the weights of ``free`` members unrestricted but for their sum."""
+    index = np.flatnonzero(free)
+    size = len(index)
+    system = np.ones((size + 1, size + 1))
+    system[:size, :size] = hessian[np.ix_(index, index)]
+    system[size, size] = 0.0
+    right = np.append(-linear[index], 1.0)
+    try:
+        solution = np.linalg.solve(system, right)
+    except np.linalg.LinAlgError:
+        solution = np.linalg.lstsq(system, right, rcond=None)[0]
+    target = np.zeros(len(linear))
+    target[index] = solution[:size]
+    return target, float(-solution[size])
+
+
+def _search(
+    oracle: Oracle, w: Vector, value: float, gradient: Vector, candidate: Vector
+) -> tuple[Vector, float, Vector, Matrix] | None:
+    """Go towards the candidate as far as the value falls enough; None if it does not."""
+    direction = candidate - w
+    moved = direction != 0
+    slope = float(gradient[moved] @ direction[moved]) if np.isfinite(gradient).all() else -np.inf
+    if not slope < 0:
+        return None
+    length = 1.0
+    while length >= _SHORTEST:
+        new = candidate if length == 1.0 else w + length * direction
+        new_value, new_gradient, new_hessian = oracle(new)
+        if np.isfinite(new_value) and (
+            not np.isfinite(value)
+            or new_value <= value + _SUFFICIENT * length * slope
+            or _noise(value, new_value, slope * length)
+        ):
+            return new, new_value, new_gradient, new_hessian
+        length *= 0.5
+    return None
+
+
+def _noise(value: float, new_value: float, change: float) -> bool:
+    """Whether the expected change is below rounding of the value, and the new value no worse than that."""
+    resolution = 4 * np.finfo(np.float64).eps * max(1.0, abs(value))
+    return bool(-change < resolution * 1e3 and new_value <= value + resolution)
+
+
+def _positive(hessian: Matrix) -> Matrix:
+    """Replace negative eigenvalues by their size."""
+    if not np.isfinite(hessian).all():
+        return hessian
+    values, vectors = np.linalg.eigh(hessian)
+    size = np.abs(values)
+    matrix: Matrix = (vectors * np.maximum(size, 1e-12 * size.max(initial=0.0))) @ vectors.T
+    return matrix
