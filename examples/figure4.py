@@ -1,0 +1,85 @@
+"""Fig. 4 of the paper: what a pool does to the structure of its members, and how far the members disagree.
+
+Five members are fitted to five fresh samples of Y = 3 expit(3 x) + noise. A: the linear pool against the mean
+of the members on the probit scale, on which each member is additive. B: the conditional median of the
+transformation ensemble with its epistemic uncertainty. C: its conditional distributions at x = 0 and x = 2.
+
+    python examples/figure4.py --out figures
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import numpy as np
+import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+import deeptram as dt
+
+N_MEMBERS = 5
+N_ROWS = 150
+NOISE = 0.6
+RANGE = (-1.0, 2.5)
+SHOWN = (0.0, 2.0)
+FORMULA = f"bs(x, df=5, lower_bound={RANGE[0]}, upper_bound={RANGE[1]})"
+
+
+def sample(rng: np.random.Generator, noise: float = NOISE) -> tuple[pd.DataFrame, np.ndarray]:
+    """Draw x and Y = 3 expit(3 x) + N(0, noise^2)."""
+    x = rng.uniform(*RANGE, N_ROWS)
+    return pd.DataFrame({"x": x}), 3 / (1 + np.exp(-3 * x)) + rng.normal(0, noise, N_ROWS)
+
+
+def fit_members(random_state: int = 1, noise: float = NOISE) -> list[dt.BoxCox]:
+    """Fit one transformation model, additive on the probit scale, to each of five fresh samples."""
+    rng = np.random.default_rng(random_state)
+    return [dt.BoxCox([dt.LS(FORMULA)]).fit(*sample(rng, noise)) for _ in range(N_MEMBERS)]
+
+
+def predict(models: list[dt.BoxCox], x: np.ndarray) -> list[dt.Predictive]:
+    """Return each member's predictive distributions at x."""
+    return [model.predict_distribution(pd.DataFrame({"x": x})) for model in models]
+
+
+def draw(random_state: int = 1) -> Figure:
+    """Return the figure with its three panels."""
+    models = fit_members(random_state)
+    seen, y = sample(np.random.default_rng([random_state, 1]))
+    with dt.plots.paper_style():
+        figure, (a, b, c) = plt.subplots(1, 3, figsize=(9.6, 3.1), layout="constrained")
+
+    at_data = predict(models, seen["x"].to_numpy())
+    dt.structure_check(at_data, y=y, method="linear").plot(a)
+
+    x = np.linspace(*RANGE, 101)
+    b.plot(seen["x"], y, "o", color="#BBBBBB", markersize=2.2, label="data", zorder=0)
+    dt.plots.epistemic(predict(models, x), scale="quantile", x=x).plot(b)
+
+    names = [f"x = {value:g}" for value in SHOWN]
+    dt.plots.epistemic(predict(models, np.array(SHOWN)), scale="cdf", names=names).plot(c)
+    for ax, letter, corner in ((a, "A", "upper left"), (b, "B", "lower right"), (c, "C", "lower right")):
+        ax.set_title(letter, loc="left", fontweight="bold")
+        ax.legend(loc=corner, fontsize=8, frameon=False)  # inside: these corners are empty
+    return figure
+
+
+def main() -> None:
+    """Draw the figure into a folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("figures"))
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    target = out / "figure4.png"
+    draw().savefig(target, dpi=200)
+    print(f"figure: {target}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,3 @@
+"""The command line: ``deeptram --help``."""
+
+from __future__ import annotations

@@ -1,0 +1,252 @@
+"""``deeptram pool``: pool, weigh and evaluate predictions made by any software."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import typer
+
+from deeptram._validation import check_choice
+from deeptram.cli.pool_summary import PoolReport, show_report
+from deeptram.cli.predictions import Predictions, as_table, read_predictions, read_truth
+from deeptram.cli.progress import working
+from deeptram.cli.tables import output_folder, write_csv, write_text
+from deeptram.errors import DeeptramWarning, InvalidInputError
+from deeptram.evaluation import evaluate
+from deeptram.plots import calibration, performance
+from deeptram.plots import weights as weights_plot
+from deeptram.plots.style import AVERAGE
+from deeptram.pooling import METHODS, Guarantees, guarantees
+from deeptram.pooling import pool as pool_members
+from deeptram.predictive.base import Predictive
+from deeptram.weights import TunedWeights, tune_weights
+
+SCHEMES = ("equal", "tuned")
+COMPARED = ("linear", "log-linear", "transformation")
+Paths = list[Path]
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The pools that are compared, each with its own weights."""
+
+    pools: dict[str, Predictive]
+    weights: dict[str, npt.NDArray[np.float64]]
+    tuned: dict[str, TunedWeights]
+
+
+def pool(
+    members: Annotated[
+        Paths, typer.Option(help="Tables of predictions, one per member, one column per level.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for pooled.csv, weights.json, metrics.csv and figures.")],
+    truth: Annotated[Path | None, typer.Option(help="Table with the outcomes of the same rows.")] = None,
+    form: Annotated[str, typer.Option("--input", help="What the tables hold: proba or cdf.")] = "proba",
+    method: Annotated[str, typer.Option(help=f"The pool: {', '.join(METHODS)}.")] = "transformation",
+    weights: Annotated[
+        str, typer.Option(help="equal, or tuned on --tune-members and --tune-truth.")
+    ] = "equal",
+    tune_members: Annotated[
+        Paths | None, typer.Option(help="The members' predictions for data set aside for tuning, same order.")
+    ] = None,
+    tune_truth: Annotated[Path | None, typer.Option(help="The outcomes of the data for tuning.")] = None,
+    score: Annotated[str, typer.Option(help="What tuning minimises: nll, rps, brier or quadratic.")] = "nll",
+    latent: Annotated[
+        str, typer.Option(help="Scale of the transformation pool: logistic, normal, cloglog or loglog.")
+    ] = "logistic",
+    tolerance: Annotated[
+        float,
+        typer.Option(help="Accept rows that sum to one within this, and rescale them (for rounded files)."),
+    ] = 0.0,
+    n_boot: Annotated[int, typer.Option(help="Bootstrap samples for the intervals; 0 for none.")] = 1000,
+    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
+    figures: Annotated[bool, typer.Option(help="Draw figures when --truth is given.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+) -> None:
+    """Pool the predictions of several models, made by any software.
+
+    Tables are CSV or Parquet (by their suffix), one row per observation and one column per level, in the
+    order of the levels; a column named id aligns the rows. With --truth, members and pools are scored side by
+    side.
+    """
+    check_choice(method, METHODS, "--method")
+    check_choice(weights, SCHEMES, "--weights")
+    _check_tuning(weights, members, tune_members, tune_truth)
+    folder = output_folder(out)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with working("reading", quiet):
+            read = read_predictions(members, form, tolerance)
+            y = None if truth is None else read_truth(truth, read, members[0])
+            tuning = None
+            if tune_members and tune_truth is not None:
+                tuning = read_tuning(tune_members, tune_truth, form, tolerance, read, members[0])
+        with working("pooling", quiet):
+            pooled = _pool_all(read, method, latent, tuning, score)
+        write_csv(as_table(pooled.pools[method], read, form), folder / "pooled.csv")
+        own_data = tuning is not None and _same_data(read, tuning.predictions)
+        write_text(_weights_json(pooled, method, weights, score, members, own_data), folder / "weights.json")
+        table, held = None, None
+        if y is not None:
+            with working("evaluating", quiet):
+                table, held = _evaluate(read, pooled, method, y, n_boot, level, seed)
+            write_csv(table, folder / "metrics.csv")
+            write_csv(held.frame(), folder / "guarantees.csv")
+            if figures:
+                _draw(folder, read, pooled, y, table)
+    if quiet:
+        return
+    notes = [f"{warning.message}" for warning in caught if issubclass(warning.category, DeeptramWarning)]
+    if own_data:
+        notes.insert(0, "the weights were tuned on the data they are evaluated on: the scores are too good")
+    show_report(
+        PoolReport(
+            names=read.names,
+            n_rows=read.n_rows,
+            n_levels=len(read.levels),
+            info=pooled.pools[method].pool_info,
+            tuned=pooled.tuned.get(method),
+            n_tuning=0 if tuning is None else tuning.predictions.n_rows,
+            score=score,
+            table=table,
+            level=level,
+            guarantees=held,
+            notes=list(dict.fromkeys(notes)),
+            folder=folder,
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Predictions and outcomes set aside for tuning."""
+
+    predictions: Predictions
+    y: npt.NDArray[Any]
+
+
+def read_tuning(
+    members: Sequence[Path], truth: Path, form: str, tolerance: float, read: Predictions, source: Path
+) -> Tuning:
+    """Read the data for tuning and check that they are of the same outcome."""
+    predictions = read_predictions(members, form, tolerance)
+    if predictions.levels != read.levels:
+        raise InvalidInputError(
+            f"{members[0]} must have the columns of {source} ({', '.join(read.levels)}), got "
+            f"{', '.join(predictions.levels)}; rename or reorder them"
+        )
+    return Tuning(predictions, read_truth(truth, predictions, members[0]))
+
+
+def _check_tuning(
+    weights: str, members: Sequence[Path], tune_members: Sequence[Path] | None, tune_truth: Path | None
+) -> None:
+    given = [bool(tune_members), tune_truth is not None]
+    if weights == "tuned" and not all(given):
+        raise InvalidInputError(
+            "--weights tuned needs data of its own, expected --tune-members and --tune-truth, got "
+            f"{'neither' if not any(given) else 'only one of them'}; pass predictions and outcomes set aside"
+        )
+    if weights == "equal" and any(given):
+        raise InvalidInputError(
+            "--tune-members and --tune-truth need --weights tuned, got --weights equal; add --weights tuned"
+        )
+    if tune_members and len(tune_members) != len(members):
+        raise InvalidInputError(
+            "--tune-members must have one file per member in the order of --members, got "
+            f"{len(tune_members)} for {len(members)} members; pass the predictions of each"
+        )
+
+
+def _pool_all(read: Predictions, method: str, latent: str, tuning: Tuning | None, score: str) -> Pooled:
+    """Make the pool asked for and those it is compared with, each with its own weights."""
+    pools: dict[str, Predictive] = {}
+    chosen: dict[str, npt.NDArray[np.float64]] = {}
+    tuned: dict[str, TunedWeights] = {}
+    for name in dict.fromkeys((*COMPARED, method)):
+        scale = latent if name == "transformation" else None
+        chosen[name] = np.full(len(read.members), 1 / len(read.members))
+        if tuning is not None:
+            given = tuning.predictions.members
+            tuned[name] = tune_weights(given, tuning.y, method=name, score=score, latent=scale)
+            chosen[name] = tuned[name].weights
+        pools[name] = pool_members(read.members, method=name, weights=chosen[name], latent=scale)
+    return Pooled(pools, chosen, tuned)
+
+
+def _evaluate(
+    read: Predictions, pooled: Pooled, method: str, y: Any, n_boot: int, level: float, seed: int
+) -> tuple[pd.DataFrame, Guarantees]:
+    names = display_names(read.names, pooled.pools)
+    predictions: dict[str, Any] = dict(zip(names, read.members, strict=True))
+    predictions[AVERAGE] = read.members
+    predictions.update(pooled.pools)
+    table = evaluate(predictions, y, n_boot=n_boot, level=level, random_state=seed)
+    return table, guarantees(read.members, pooled.pools[method], y)
+
+
+def display_names(names: Sequence[str], pools: Mapping[str, Any]) -> list[str]:
+    """Return the members' names, changed where one is also the name of a pool.
+
+    Examples
+    --------
+    >>> display_names(["net", "linear"], {"linear": None})
+    ['net', 'member linear']
+    """
+    taken = {AVERAGE, *pools}
+    return [f"member {name}" if name in taken else name for name in names]
+
+
+def _draw(folder: Path, read: Predictions, pooled: Pooled, y: Any, table: pd.DataFrame) -> None:
+    calibration(y, pooled.pools).save(folder / "calibration.png")
+    single = display_names(read.names, pooled.pools)
+    performance(table, members=single, reference=AVERAGE).save(folder / "performance.png")
+    if pooled.tuned:
+        weights_plot(pooled.weights, members=read.names).save(folder / "weights.png")
+
+
+def _same_data(read: Predictions, tuning: Predictions) -> bool:
+    """Whether the tuning data are the evaluation data, whatever the files are called."""
+    if tuning.n_rows != read.n_rows:
+        return False
+    pairs = zip(read.members, tuning.members, strict=True)
+    return all(np.array_equal(one.cdf(), other.cdf()) for one, other in pairs)
+
+
+def _weights_json(
+    pooled: Pooled, method: str, scheme: str, score: str, members: Sequence[Path], own_data: bool
+) -> str:
+    info = pooled.pools[method].pool_info
+    content: dict[str, Any] = {
+        "method": method,
+        "latent": info.latent,
+        "scheme": scheme,
+        "members": [str(path) for path in members],
+        "weights": pooled.weights[method].tolist(),
+        "weights_by_method": {name: values.tolist() for name, values in pooled.weights.items()},
+    }
+    if method in pooled.tuned:
+        result = pooled.tuned[method]
+        content["tuning"] = {
+            "score": score,
+            "value": _finite(result.value),
+            "gap": _finite(result.gap),
+            "n_iter": result.n_iter,
+            "converged": result.converged,
+            "same_data_as_evaluation": own_data,
+        }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _finite(value: float) -> float | None:
+    """JSON has neither NaN nor infinity."""
+    return float(value) if np.isfinite(value) else None

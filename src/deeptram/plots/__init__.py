@@ -1,0 +1,33 @@
+"""Figures of results: every function returns a ``Display`` with ``frame()`` and ``plot()``."""
+
+from __future__ import annotations
+
+from deeptram.plots.calibration import calibration
+from deeptram.plots.coefficients import coefficients
+from deeptram.plots.curves import cdf, density, trafo
+from deeptram.plots.display import Display
+from deeptram.plots.epistemic import epistemic
+from deeptram.plots.history import history
+from deeptram.plots.performance import performance
+from deeptram.plots.pit import pit
+from deeptram.plots.reliability import reliability
+from deeptram.plots.structure import structure
+from deeptram.plots.style import paper_style
+from deeptram.plots.weights import weights
+
+__all__ = [
+    "Display",
+    "calibration",
+    "cdf",
+    "coefficients",
+    "density",
+    "epistemic",
+    "history",
+    "paper_style",
+    "performance",
+    "pit",
+    "reliability",
+    "structure",
+    "trafo",
+    "weights",
+]

@@ -1,0 +1,81 @@
+"""``Display``: what every plot function returns, a tidy table that can draw itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from deeptram.plots.style import paper_style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, eq=False)
+class Display(ABC):
+    """A figure as data first: ``frame()`` is the table, ``plot()`` draws it.
+
+    Implementing a display: inherit as a frozen dataclass, add fields for what
+    the table does not say, and implement ``_draw`` on one matplotlib ``Axes``.
+    Override ``size`` if the figure grows with the table.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Everything the figure shows.
+
+    Examples
+    --------
+    >>> from deeptram.plots import weights
+    >>> weights([0.2, 0.8]).frame()
+          name  member  weight
+    0  weights       1     0.2
+    1  weights       2     0.8
+    """
+
+    table: pd.DataFrame
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches of a figure of its own."""
+        return 5.2, 3.4
+
+    def frame(self) -> pd.DataFrame:
+        """Return a copy of the tidy table behind the figure."""
+        return self.table.copy()
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw on ``ax``, or on a new figure, and return the ``Axes``.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw. A new figure uses matplotlib's "constrained" layout,
+            which makes room for the legend beside the data; so should yours.
+        """
+        with paper_style():
+            if ax is None:
+                from matplotlib import pyplot as plt
+
+                ax = plt.subplots(figsize=self.size, layout="constrained")[1]
+            self._draw(ax)
+        return ax
+
+    def save(self, path: str | Path, dpi: float = 200) -> Path:
+        """Draw into a file (its suffix is the format) without opening a window, and return its path."""
+        from matplotlib.figure import Figure
+
+        target = Path(path)
+        with paper_style():
+            figure = Figure(figsize=self.size, layout="constrained")
+            self._draw(figure.subplots())
+            figure.savefig(target, dpi=dpi)
+        return target
+
+    @abstractmethod
+    def _draw(self, ax: Axes) -> None:
+        """Draw the table on ``ax``."""

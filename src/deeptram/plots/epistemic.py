@@ -1,0 +1,202 @@
+"""Epistemic uncertainty: how far the members disagree (Fig. 4B and C)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from deeptram.errors import InvalidInputError
+from deeptram.latent import Latent
+from deeptram.plots.bands import epistemic_tables
+from deeptram.plots.display import Display
+from deeptram.plots.style import MEMBER_COLOR, TRAFO_LABELS, colors, legend_beside
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROW_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+NEEDED = ("row", "at", "estimate", "lower", "upper")
+
+
+def epistemic(
+    members: Any,
+    *,
+    scale: str = "cdf",
+    at: Any = None,
+    rows: Any = None,
+    weights: npt.ArrayLike | None = None,
+    width: float = 2.0,
+    latent: str | Latent | None = None,
+    x: Any = None,
+    x_label: str = "x",
+    names: Sequence[str] | None = None,
+) -> EpistemicDisplay:
+    r"""Show the transformation ensemble with bands of epistemic uncertainty.
+
+    =============  =======================================================================
+    ``"trafo"``    :math:`\bar h(y) \pm 2\,\mathrm{sd}(h_m(y))`
+    ``"cdf"``      :math:`F_Z(\bar h(y) \pm 2\,\mathrm{sd}(h_m(y)))` (Fig. 4C)
+    ``"quantile"`` :math:`\bar q(\alpha) \pm 2\,\mathrm{sd}(q_m(\alpha))` over x (Fig. 4B)
+    =============  =======================================================================
+
+    Parameters
+    ----------
+    members : sequence of M Predictive; or DataFrame
+        The members; or bands already computed by ``Ensemble.epistemic``, with columns
+        ``row, at, estimate, lower, upper``.
+    scale : {"trafo", "cdf", "quantile"}
+    at : array-like, optional
+        Values of y ("trafo", "cdf"; default: where the probability is) or
+        probabilities ("quantile"; default the median).
+    rows : optional
+        Which rows; the first five by default, all for "quantile".
+    weights : array-like, shape (M,), optional
+    width : float
+        Half-width of the band in standard deviations.
+    latent : str or Latent, optional
+        F_Z; the members' own, else logistic.
+    x : array-like, shape (n,), optional
+        Position of each row on the x-axis, for "quantile".
+    x_label : str
+        What x is.
+    names : sequence of str, optional
+        What the rows shown are called in the legend.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``row, at, estimate, sd, lower, upper`` (and ``x``);
+        ``members`` holds the members' own values.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> from deeptram.predictive import Predictive
+    >>> pair = [Predictive.from_scipy(scipy.stats.norm([m], 1.0)) for m in (0.0, 2.0)]
+    >>> epistemic(pair, scale="quantile", latent="normal").frame().round(3)
+       row   at  estimate     sd  lower  upper    x
+    0    0  0.5       1.0  1.414 -1.828  3.828  0.0
+    """
+    if isinstance(members, pd.DataFrame):
+        missing = [column for column in NEEDED if column not in members]
+        if missing:
+            raise InvalidInputError(
+                f"bands must have the columns {', '.join(NEEDED)}, got none named {', '.join(missing)}; "
+                "pass the members themselves, or a table with these columns"
+            )
+        table, each, label = members.copy(), None, "" if latent is None else str(latent)
+    else:
+        table, each, label = epistemic_tables(
+            members, scale=scale, at=at, rows=rows, weights=weights, width=width, latent=latent
+        )
+    if scale == "quantile":
+        table["x"] = _positions(x, table["row"])
+        if each is not None:
+            each["x"] = _positions(x, each["row"])
+    if names is not None:
+        shown = list(table["row"].unique())
+        if len(names) != len(shown):
+            raise InvalidInputError(
+                f"names must name every row shown, got {len(names)} for {len(shown)} rows; pass one name each"
+            )
+        table["name"] = table["row"].map(dict(zip(shown, names, strict=True)))
+    return EpistemicDisplay(table, scale, each, label, x_label)
+
+
+@dataclass(frozen=True, eq=False)
+class EpistemicDisplay(Display):
+    """The pool as a line, the band around it, and the members dashed.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``row, at, estimate, sd, lower, upper``, for quantiles also ``x``.
+    scale : str
+    members : DataFrame, optional
+        Columns ``row, at, member, value``.
+    latent : str
+        Name of F_Z.
+    x_label : str
+    """
+
+    scale: str = "cdf"
+    members: pd.DataFrame | None = None
+    latent: str = ""
+    x_label: str = "x"
+
+    def _draw(self, ax: Axes) -> None:
+        over = "x" if self.scale == "quantile" else "at"
+        line = "at" if self.scale == "quantile" else "row"
+        groups = list(self.table.groupby(line, sort=False))
+        levels = None if self.table[over].dtype.kind in "iuf" else list(self.table[over].unique())
+        several = len(groups) > 1
+        shades = ROW_COLORS if several else (colors(["transformation"])["transformation"],)
+        draw = self._draw_lines if levels is None else self._draw_levels
+        for k, (key, part) in enumerate(groups):
+            name = f"{key:g}-quantile" if self.scale == "quantile" else f"row {key}"
+            name = str(part["name"].iloc[0]) if "name" in part and self.scale != "quantile" else name
+            each = None if self.members is None else self.members[self.members[line] == key]
+            look: dict[str, Any] = {
+                "color": shades[k % len(shades)],
+                "label": name if several else "transformation pool",
+                "members": "members" if k == 0 else None,
+                "offset": 0.3 * (k / max(len(groups) - 1, 1) - 0.5) if several else 0.0,
+            }
+            draw(ax, part, each, over, look)
+        if levels is not None:
+            ax.set_xticks(range(len(levels)), [str(level) for level in levels])
+        self._draw_labels(ax, list(self.table[line].unique()))
+        legend_beside(ax)
+
+    def _draw_lines(
+        self, ax: Axes, part: pd.DataFrame, each: pd.DataFrame | None, over: str, look: dict[str, Any]
+    ) -> None:
+        part, label = part.sort_values(over), look["members"]
+        for _, curve in [] if each is None else each.sort_values(over).groupby("member", sort=False):
+            ax.plot(
+                curve[over], curve["value"], "--", color=MEMBER_COLOR, linewidth=0.8, label=label, zorder=2
+            )
+            label = None
+        ax.fill_between(
+            part[over], part["lower"], part["upper"], color=look["color"], alpha=0.25, linewidth=0
+        )
+        ax.plot(part[over], part["estimate"], color=look["color"], label=look["label"], zorder=3)
+
+    def _draw_levels(
+        self, ax: Axes, part: pd.DataFrame, each: pd.DataFrame | None, over: str, look: dict[str, Any]
+    ) -> None:
+        levels = list(part[over])
+        place = np.arange(len(levels)) + look["offset"]
+        if each is not None:
+            dots: dict[str, Any] = {"color": MEMBER_COLOR, "markersize": 2.8, "zorder": 2}
+            beside = each[over].map(levels.index) + look["offset"] + 0.06
+            ax.plot(beside, each["value"], "o", label=look["members"], **dots)
+        ax.vlines(place, part["lower"], part["upper"], color=look["color"], linewidth=4, alpha=0.35)
+        ax.plot(place, part["estimate"], "o", color=look["color"], label=look["label"], zorder=3)
+
+    def _draw_labels(self, ax: Axes, keys: list[Any]) -> None:
+        if self.scale == "quantile":
+            one = "median of Y" if keys[0] == 0.5 else f"{keys[0]:g}-quantile of Y"
+            ax.set(xlabel=self.x_label, ylabel=one if len(keys) == 1 else "quantile of Y")
+            return
+        trafo = TRAFO_LABELS.get(self.latent, "h(y)")
+        ax.set(xlabel="y", ylabel="P(Y ≤ y)" if self.scale == "cdf" else trafo)
+        if self.scale == "cdf":
+            ax.set_ylim(-0.02, 1.02)
+
+
+def _positions(x: Any, rows: pd.Series) -> npt.NDArray[np.float64]:
+    if x is None:
+        return np.asarray(rows, dtype=np.float64)
+    values = np.asarray(x, dtype=np.float64)
+    if values.ndim != 1 or len(values) <= int(rows.max()):
+        raise InvalidInputError(
+            f"x must have one number for each row, got shape {values.shape} for rows up to "
+            f"{int(rows.max())}; pass the covariate of all rows"
+        )
+    return np.asarray(values[rows.to_numpy()])

@@ -1,0 +1,197 @@
+"""Performance of models and pools, one panel per metric (Figs. 5 and 7 of the paper)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from deeptram._validation import did_you_mean
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from deeptram.plots.display import Display
+from deeptram.plots.panels import n_columns, panels
+from deeptram.plots.style import (
+    AVERAGE,
+    IDEAL,
+    MEMBER_COLOR,
+    REFERENCE_COLOR,
+    colors,
+    markers,
+    metric_hint,
+    metric_label,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLUMNS = ("name", "metric", "estimate", "lower", "upper")
+DIFFERENCES = ("difference", "difference_lower", "difference_upper")
+MEMBERS_ROW = AVERAGE
+
+
+def performance(
+    table: pd.DataFrame,
+    *,
+    members: pd.DataFrame | Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
+    reference: str | None = None,
+    difference: bool = False,
+) -> PerformanceDisplay:
+    """Show metrics of several predictions with their intervals.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From ``deeptram.evaluate``: columns ``name, metric, estimate, lower, upper``.
+    members : list of names in ``table``, or a table of the same form, optional
+        Single members: drawn as grey dots on the line "average" (or on a line of their own).
+    metrics : list of str, optional
+        Which metrics, in this order; all by default.
+    reference : str, optional
+        A name whose estimate is drawn as a line.
+    difference : bool
+        Show the differences to the reference that ``evaluate(..., reference=...)`` computed.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``name, metric, estimate, lower, upper, kind``; kind is "model" or
+        "member".
+
+    Examples
+    --------
+    >>> values = {"estimate": [0.5, 0.4], "lower": [0.4, 0.3], "upper": [0.6, 0.5]}
+    >>> table = pd.DataFrame({"name": ["a", "b"], "metric": "nll", **values})
+    >>> performance(table, reference="a").frame()[["name", "metric", "estimate", "kind"]]
+      name metric  estimate   kind
+    0    a    nll       0.5  model
+    1    b    nll       0.4  model
+    """
+    shown = _columns(table, difference)
+    if members is not None and not isinstance(members, pd.DataFrame):
+        _known(members, shown["name"].unique(), "members")
+        single = shown[shown["name"].isin(list(members))]
+        shown = shown[~shown["name"].isin(list(members))]
+    else:
+        single = shown.iloc[:0] if members is None else _columns(members, difference)
+    if metrics is not None:
+        _known(metrics, shown["metric"].unique(), "metrics")
+        shown = pd.concat([shown[shown["metric"] == metric] for metric in metrics])
+        single = single[single["metric"].isin(list(metrics))]
+    if reference is not None:
+        _known([reference], shown["name"].unique(), "reference")
+    combined = pd.concat([shown.assign(kind="model"), single.assign(kind="member")], ignore_index=True)
+    return PerformanceDisplay(combined, reference, difference)
+
+
+@dataclass(frozen=True, eq=False)
+class PerformanceDisplay(Display):
+    """Estimates with intervals: a line for each name, a panel for each metric.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``name, metric, estimate, lower, upper, kind``.
+    reference : str, optional
+        The name whose estimate is drawn as a line.
+    difference : bool
+        Whether estimates are differences, so that the line is at zero.
+    """
+
+    reference: str | None = None
+    difference: bool = False
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: room for every line and panel."""
+        n = len(self._metrics)
+        columns = n_columns(n)
+        longest = max(len(name) for name in self._lines)
+        return 0.6 + 0.065 * longest + 2.15 * columns, -(-n // columns) * (0.9 + 0.26 * len(self._lines))
+
+    @property
+    def _metrics(self) -> list[str]:
+        return list(self.table.loc[self.table["kind"] == "model", "metric"].unique())
+
+    @property
+    def _lines(self) -> list[str]:
+        names = list(self.table.loc[self.table["kind"] == "model", "name"].unique())
+        has_members = bool((self.table["kind"] == "member").any())
+        return ["members", *names] if has_members and MEMBERS_ROW not in names else names
+
+    def _draw(self, ax: Axes) -> None:
+        lines, metrics = self._lines, self._metrics
+        columns = n_columns(len(metrics))
+        for k, (metric, panel) in enumerate(zip(metrics, panels(ax, len(metrics)), strict=True)):
+            self._draw_panel(panel, metric)
+            panel.set_yticks(range(len(lines)), lines if k % columns == 0 else [""] * len(lines))
+            panel.set_ylim(len(lines) - 0.5, -0.5)
+            panel.tick_params(axis="y", length=0)
+            panel.spines["left"].set_visible(False)
+            panel.set_title(metric_label(metric), loc="left")
+            panel.set_xlabel("difference" if self.difference else metric_hint(metric), fontsize=7.5)
+            panel.locator_params(axis="x", nbins=4)
+
+    def _draw_panel(self, ax: Axes, metric: str) -> None:
+        part = self.table[self.table["metric"] == metric]
+        models, members = part[part["kind"] == "model"], part[part["kind"] == "member"]
+        names = [name for name in self._lines if name != "members"]
+        color, marker = colors(names), markers(names)
+        for place in range(len(self._lines)):
+            ax.axhline(place, color="#EBEBEB", linewidth=0.7, zorder=0)
+        self._draw_reference(ax, metric, models)
+        if len(members):
+            line = MEMBERS_ROW if MEMBERS_ROW in self._lines else "members"
+            finite = members[np.isfinite(members["estimate"])]
+            height = np.full(len(finite), self._lines.index(line) - 0.22 * (line == MEMBERS_ROW))
+            ax.plot(finite["estimate"], height, "o", color=MEMBER_COLOR, markersize=3.2, alpha=0.8, zorder=2)
+        for row in models.itertuples(index=False):
+            place = self._lines.index(row.name)
+            if not np.isfinite(row.estimate):
+                ax.annotate(
+                    "∞" if row.estimate > 0 else "undefined",
+                    (1.0, place),
+                    xycoords=("axes fraction", "data"),
+                    ha="right",
+                    va="center",
+                    color=color[row.name],
+                )
+                continue
+            ends = [end if np.isfinite(end) else row.estimate for end in (row.lower, row.upper)]
+            ax.plot(ends, [place, place], color=color[row.name], linewidth=1.5, zorder=3)
+            ax.plot(row.estimate, place, marker[row.name], color=color[row.name], markersize=5, zorder=4)
+
+    def _draw_reference(self, ax: Axes, metric: str, models: pd.DataFrame) -> None:
+        at = 0.0 if self.difference else IDEAL.get(metric)
+        if at is None and self.reference is not None:
+            at = float(models.loc[models["name"] == self.reference, "estimate"].iloc[0])
+        if at is not None and np.isfinite(at):
+            ax.axvline(at, color=REFERENCE_COLOR, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+
+
+def _columns(table: Any, difference: bool) -> pd.DataFrame:
+    if not isinstance(table, pd.DataFrame):
+        raise InvalidTypeError(
+            f"table must be a DataFrame made by deeptram.evaluate, got {type(table).__name__}; evaluate first"
+        )
+    needed = (*COLUMNS[:2], *(DIFFERENCES if difference else COLUMNS[2:]))
+    missing = [column for column in needed if column not in table]
+    if missing:
+        remedy = "pass reference= to evaluate" if difference else "make it with deeptram.evaluate"
+        raise InvalidInputError(
+            f"table must have the columns {', '.join(needed)}, got none named {', '.join(missing)}; {remedy}"
+        )
+    if not len(table):
+        raise InvalidInputError("table must have at least one row, got none; evaluate a prediction")
+    return table[list(needed)].set_axis(list(COLUMNS), axis=1)
+
+
+def _known(chosen: Sequence[str], names: Sequence[str], what: str) -> None:
+    for name in chosen:
+        if name not in list(names):
+            raise UnknownNameError(
+                f"{what} must be among {', '.join(map(repr, names))}, got {name!r}{did_you_mean(name, names)}"
+            )

@@ -1,0 +1,111 @@
+"""Weights of the members under one or several pools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from deeptram._validation import check_weights
+from deeptram.errors import InvalidInputError
+from deeptram.plots.display import Display
+from deeptram.plots.style import REFERENCE_COLOR, colors, legend_beside
+from deeptram.predictive.base import Predictive
+from deeptram.weights import TunedWeights
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def weights(values: Any, *, members: Sequence[Any] | None = None) -> WeightsDisplay:
+    """Show the weight of each member, side by side for several pools.
+
+    Parameters
+    ----------
+    values : weights, or dict of name -> weights
+        Weights are an array of M numbers that sum to one, a result of
+        ``tune_weights``, or a pooled ``Predictive``.
+    members : sequence of M names, optional
+        Default 1, ..., M.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``name, member, weight``.
+
+    Examples
+    --------
+    >>> weights({"linear": [0.5, 0.5], "transformation": [1.0, 0.0]}).frame()["weight"].tolist()
+    [0.5, 0.5, 1.0, 0.0]
+    """
+    named = values if isinstance(values, Mapping) else {"weights": values}
+    arrays = {str(name): _array(value) for name, value in named.items()}
+    counts = {len(array) for array in arrays.values()}
+    if len(counts) != 1:
+        raise InvalidInputError(
+            f"weights must be for the same members, got {', '.join(map(str, sorted(counts))) or 'none'} "
+            "members; draw them separately"
+        )
+    n_members = counts.pop()
+    labels = list(range(1, n_members + 1)) if members is None else list(members)
+    if len(labels) != n_members:
+        raise InvalidInputError(
+            f"members must name every member, got {len(labels)} names for {n_members} weights; "
+            "pass one name each"
+        )
+    tables = [
+        pd.DataFrame({"name": name, "member": labels, "weight": array}) for name, array in arrays.items()
+    ]
+    return WeightsDisplay(pd.concat(tables, ignore_index=True))
+
+
+@dataclass(frozen=True, eq=False)
+class WeightsDisplay(Display):
+    """Bars of weights; the dashed line is an equal weight."""
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: room for every member's bars."""
+        names, members = self.table["name"].nunique(), self.table["member"].nunique()
+        return min(10.0, 1.6 + members * (0.25 + 0.18 * names) + 1.2 * (names > 1)), 2.8
+
+    def _draw(self, ax: Axes) -> None:
+        names, members = list(self.table["name"].unique()), list(self.table["member"].unique())
+        color = colors(names) if len(names) > 1 else {names[0]: "#5B7FA3"}
+        width = 0.75 / len(names)
+        for position, name in enumerate(names):
+            part = self.table.loc[self.table["name"] == name, "weight"].to_numpy()
+            place = np.arange(len(part)) + width * (position - (len(names) - 1) / 2)
+            ax.bar(place, part, width=0.9 * width, color=color[name], label=name if len(names) > 1 else None)
+        ax.axhline(
+            1 / len(members),
+            color=REFERENCE_COLOR,
+            linewidth=0.8,
+            linestyle=(0, (4, 3)),
+            label="equal weight",
+        )
+        long = max(len(str(member)) for member in members) > 6
+        ax.set_xticks(range(len(members)), [str(member) for member in members], rotation=30 if long else 0)
+        if long:
+            for tick in ax.get_xticklabels():
+                tick.set_horizontalalignment("right")
+        ax.tick_params(axis="x", length=0)
+        ax.set(xlabel="" if long else "member", ylabel="weight")
+        ax.set_ylim(0, max(1.05 * float(self.table["weight"].max()), 1.2 / len(members)))
+        legend_beside(ax)
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, TunedWeights):
+        return np.asarray(value.weights)
+    if isinstance(value, Predictive):
+        if value.pool_info is None:
+            raise InvalidInputError(
+                f"expected a pooled distribution, which has weights, got a {type(value).__name__}; pool first"
+            )
+        return np.asarray(value.pool_info.weights)
+    array = np.asarray(value, dtype=np.float64)
+    return check_weights(array, len(array)) if array.ndim == 1 else check_weights(array, array.size)

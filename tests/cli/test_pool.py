@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import deeptram as dt
+from deeptram.evaluation import evaluate
+
+
+def predictives(tables, part="test"):
+    return [dt.Predictive.from_proba(table) for table in tables.members[part]]
+
+
+def read(path):
+    return pd.read_csv(path, float_precision="round_trip")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".csv.gz"])
+@pytest.mark.parametrize("method", ["linear", "log-linear", "log-linear-density", "transformation"])
+def test_pooled_probabilities(tables, run, tmp_path, method, suffix):
+    result = run(
+        "pool", "--members", *tables.write(suffix=suffix), "--method", method, "--out", tmp_path / "o"
+    )
+    assert result.exit_code == 0, result.output
+    pooled = read(tmp_path / "o" / "pooled.csv")
+    assert list(pooled.columns) == ["low", "mid", "high"]
+    expected = dt.pool(predictives(tables), method=method)
+    np.testing.assert_allclose(pooled, expected.pmf(), rtol=1e-12)
+    assert not (tmp_path / "o" / "metrics.csv").exists()
+
+
+def test_cdfs_in_cdfs_out(tables, run, tmp_path):
+    paths = tables.write(form="cdf")
+    assert run("pool", "--members", *paths, "--input", "cdf", "--out", tmp_path / "o").exit_code == 0
+    pooled = read(tmp_path / "o" / "pooled.csv")
+    np.testing.assert_allclose(pooled, dt.pool(predictives(tables)).cdf(), rtol=1e-12)
+    assert (pooled["high"] == 1).all()
+
+
+def test_the_pool_can_be_pooled_again(tables, run, tmp_path):
+    paths = tables.write()
+    run("pool", "--members", *paths, "--out", tmp_path / "o")
+    again = run("pool", "--members", tmp_path / "o" / "pooled.csv", paths[0], "--out", tmp_path / "p")
+    assert again.exit_code == 0, again.output
+
+
+def test_latent_scale(tables, run, tmp_path):
+    run("pool", "--members", *tables.write(), "--latent", "probit", "--out", tmp_path / "o")
+    expected = dt.pool(predictives(tables), latent="normal")
+    np.testing.assert_allclose(read(tmp_path / "o" / "pooled.csv"), expected.pmf(), rtol=1e-12)
+    assert json.loads((tmp_path / "o" / "weights.json").read_text())["latent"] == "normal"
+
+
+def test_equal_weights_and_metrics(tables, run, tmp_path):
+    paths = tables.write()
+    result = run("pool", "--members", *paths, "--truth", tables.truth(), "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    weights = json.loads((tmp_path / "o" / "weights.json").read_text())
+    assert weights["weights"] == pytest.approx([1 / 3] * 3)
+    assert weights["scheme"] == "equal"
+    assert weights["members"] == paths
+    table = read(tmp_path / "o" / "metrics.csv")
+    assert list(table.columns) == ["name", "metric", "estimate", "lower", "upper"]
+    members = predictives(tables)
+    pools = {name: dt.pool(members, method=name) for name in ("linear", "log-linear", "transformation")}
+    names = dict(zip(["test_m0", "test_m1", "test_m2"], members, strict=True))
+    expected = evaluate({**names, "average": members, **pools}, tables.y["test"], n_boot=0)
+    pd.testing.assert_frame_equal(table, expected, check_exact=False, rtol=1e-10)
+
+
+def test_intervals_are_those_of_evaluate(tables, run, tmp_path):
+    args = ["pool", "--members", *tables.write(), "--truth", tables.truth(), "--out", tmp_path / "o"]
+    result = run(*args, "--n-boot", 40, "--level", 0.8, "--seed", 5, "--no-figures", fast=False)
+    assert result.exit_code == 0, result.output
+    row = read(tmp_path / "o" / "metrics.csv").query("name == 'linear' and metric == 'nll'").iloc[0]
+    members = predictives(tables)
+    expected = evaluate(
+        {"linear": dt.pool(members, method="linear")},
+        tables.y["test"],
+        metrics="nll",
+        n_boot=40,
+        level=0.8,
+        random_state=5,
+    ).iloc[0]
+    assert (row["lower"], row["upper"]) == pytest.approx((expected["lower"], expected["upper"]))
+
+
+@pytest.mark.parametrize("score", ["nll", "rps"])
+def test_tuned_weights_come_from_the_tuning_data(tables, run, tmp_path, score):
+    tuning = ["--tune-members", *tables.write("tune"), "--tune-truth", tables.truth("tune")]
+    args = ["pool", "--members", *tables.write(), "--truth", tables.truth(), "--score", score, *tuning]
+    result = run(*args, "--weights", "tuned", "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    weights = json.loads((tmp_path / "o" / "weights.json").read_text())
+    for method, values in weights["weights_by_method"].items():
+        tuned = dt.tune_weights(predictives(tables, "tune"), tables.y["tune"], method=method, score=score)
+        np.testing.assert_allclose(values, tuned.weights, atol=1e-6)
+    assert weights["weights"] == weights["weights_by_method"]["transformation"]
+    assert weights["tuning"]["same_data_as_evaluation"] is False
+    assert (weights["tuning"]["gap"] is None) == (score == "rps")
+    pooled = dt.pool(predictives(tables), weights=weights["weights"])
+    np.testing.assert_allclose(read(tmp_path / "o" / "pooled.csv"), pooled.pmf(), rtol=1e-10)
+
+
+def test_tuning_on_the_evaluation_data_is_said_aloud(tables, run, tmp_path):
+    paths, truth = tables.write(), tables.truth()
+    tuning = ["--weights", "tuned", "--tune-members", *paths, "--tune-truth", truth]
+    result = run("pool", "--members", *paths, "--truth", truth, *tuning, "--out", tmp_path / "o")
+    assert result.exit_code == 0
+    assert "tuned on the data they are evaluated on" in " ".join(result.stdout.split())
+    weights = json.loads((tmp_path / "o" / "weights.json").read_text())
+    assert weights["tuning"]["same_data_as_evaluation"] is True
+
+
+def test_ids_bring_files_into_one_order(tables, run, tmp_path, rng):
+    ids = [f"patient {k}" for k in range(60)]
+    order = rng.permutation(60)
+    first = tables.write(ids=ids)
+    shuffled = tables.members["test"][1].assign(id=ids).iloc[order]
+    paths = [first[0], tables.write_one(shuffled, "b.parquet"), first[2]]
+    truth = pd.DataFrame({"y": tables.y["test"], "id": ids}).iloc[order[::-1]]
+    path = tables.write_one(truth, "truth.csv")
+    assert run("pool", "--members", *paths, "--truth", path, "--out", tmp_path / "o").exit_code == 0
+    pooled = read(tmp_path / "o" / "pooled.csv")
+    assert pooled["id"].tolist() == ids
+    np.testing.assert_allclose(pooled[["low", "mid", "high"]], dt.pool(predictives(tables)).pmf(), rtol=1e-12)
+    table = read(tmp_path / "o" / "metrics.csv").query("name == 'transformation' and metric == 'nll'")
+    expected = dt.scores.nll(tables.y["test"], dt.pool(predictives(tables)))
+    assert table["estimate"].item() == pytest.approx(float(expected))
+
+
+def test_numeric_levels_may_be_spelled_differently(tables, run, tmp_path):
+    paths = [
+        tables.write_one(table.set_axis(["0", "1", "2"], axis=1), f"n{k}.csv")
+        for k, table in enumerate(tables.members["test"])
+    ]
+    codes = pd.Series(tables.y["test"]).map({"low": 0.0, "mid": 1.0, "high": 2.0})
+    truth = tables.write_one(pd.DataFrame({"y": codes}), "truth.csv")
+    result = run("pool", "--members", *paths, "--truth", truth, "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+
+
+def test_rounded_probabilities_with_a_tolerance(tables, run, tmp_path):
+    paths = [tables.write_one(table.round(3), f"r{k}.csv") for k, table in enumerate(tables.members["test"])]
+    result = run("pool", "--members", *paths, "--tolerance", "0.002", "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    np.testing.assert_allclose(read(tmp_path / "o" / "pooled.csv").sum(axis=1), 1.0)
+
+
+def test_figures(tables, run, tmp_path):
+    tuning = [
+        "--weights",
+        "tuned",
+        "--tune-members",
+        *tables.write("tune"),
+        "--tune-truth",
+        tables.truth("tune"),
+    ]
+    args = ["pool", "--members", *tables.write(), "--truth", tables.truth(), *tuning, "--out", tmp_path / "o"]
+    assert run(*args, "--n-boot", 20, fast=False).exit_code == 0
+    for name in ("calibration.png", "performance.png", "weights.png"):
+        assert (tmp_path / "o" / name).read_bytes()[:4] == b"\x89PNG"
+    assert not [path for path in (tmp_path / "o").iterdir() if path.name.startswith(".")]
+
+
+def test_quiet(tables, run, tmp_path):
+    args = ["pool", "--members", *tables.write(), "--truth", tables.truth(), "--out", tmp_path / "o"]
+    result = run(*args, "--quiet")
+    assert (result.exit_code, result.output) == (0, "")
+    assert (tmp_path / "o" / "metrics.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    ("extra", "match"),
+    [
+        (["--method", "tranformation"], "--method must be one of .*did you mean 'transformation'"),
+        (["--weights", "optimal"], "--weights must be one of 'equal', 'tuned', got 'optimal'"),
+        (["--input", "pdf"], "--input must be one of 'proba', 'cdf'"),
+        (["--latent", "cauchy"], "'cauchy'"),
+        (["--tolerance", "0.5"], "--tolerance must be between 0 and 0.01, got 0.5"),
+        (["--weights", "tuned"], "--tune-members and --tune-truth, got neither"),
+        (["--weights", "tuned", "--tune-members", "MEMBERS"], "got only one of them"),
+        (["--tune-members", "MEMBERS", "--tune-truth", "TRUTH"], "need --weights tuned, got --weights equal"),
+        (
+            ["--weights", "tuned", "--tune-members", "ONE", "--tune-truth", "TRUTH"],
+            "one file per member in the order of --members, got 1 for 3",
+        ),
+        (["--truth", "TRUTH", "--level", "95"], "level must be a number strictly between 0 and 1, got 95"),
+        (
+            ["--weights", "tuned", "--tune-members", "MEMBERS", "--tune-truth", "TRUTH", "--score", "nlll"],
+            "did you mean 'nll'",
+        ),
+    ],
+    ids=[
+        "method",
+        "weights",
+        "input",
+        "latent",
+        "tolerance",
+        "no data",
+        "half",
+        "unused",
+        "count",
+        "level",
+        "score",
+    ],
+)
+def test_refusals(tables, run, tmp_path, extra, match):
+    words = {
+        "MEMBERS": tables.write("tune"),
+        "ONE": tables.write("tune")[:1],
+        "TRUTH": [tables.truth("tune")],
+    }
+    if "--level" in extra:
+        words["TRUTH"] = [tables.truth()]
+    args = [value for word in extra for value in words.get(word, [word])]
+    result = run("pool", "--members", *tables.write(), *args, "--out", tmp_path / "o")
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert pd.Series([result.stderr]).str.contains(match).item(), result.stderr
+
+
+def test_tuning_levels_must_agree(tables, refused, tmp_path):
+    other = [
+        tables.write_one(table.rename(columns={"high": "top"}), f"other{k}.csv")
+        for k, table in enumerate(tables.members["tune"])
+    ]
+    message = refused(
+        "pool", "--members", *tables.write(), "--weights", "tuned", "--tune-members", *other,
+        "--tune-truth", tables.truth("tune"), "--out", tmp_path / "o",
+    )  # fmt: skip
+    assert "must have the columns of" in message
+    assert "got low, mid, top; rename or reorder them" in message
+
+
+def test_out_must_be_a_folder(tables, refused, tmp_path):
+    (tmp_path / "file").write_text("")
+    message = refused("pool", "--members", *tables.write(), "--out", tmp_path / "file")
+    assert "file must be a folder that can be written, got FileExistsError; choose another --out" in message

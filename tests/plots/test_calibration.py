@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest
+
+import deeptram as dt
+from deeptram import metrics, plots
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from drawing import labels, legend_is_outside
+
+
+def test_frame_is_the_calibration_curves(ordinal, pools):
+    _, y = ordinal
+    frame = plots.calibration(y, pools, cuts=5).frame()
+    for name, pred in pools.items():
+        own = frame[frame["name"] == name].drop(columns="name").reset_index(drop=True)
+        pd.testing.assert_frame_equal(own, metrics.calibration_curve(y, pred, cuts=5))
+
+
+def test_curves_made_before_give_the_same_figure(ordinal, pools):
+    _, y = ordinal
+    curves = {name: metrics.calibration_curve(y, pred) for name, pred in pools.items()}
+    pd.testing.assert_frame_equal(plots.calibration(curves).frame(), plots.calibration(y, pools).frame())
+
+
+def test_intervals_are_clopper_pearson(rng):
+    p = rng.uniform(size=80)
+    y = (rng.uniform(size=80) < p).astype(int)
+    pred = dt.Predictive.from_proba(np.column_stack([1 - p, p]))
+    row = plots.calibration(y, pred, cuts=4).frame().iloc[1]
+    exact = binomtest(int(row["events"]), int(row["n"])).proportion_ci(0.95, method="exact")
+    assert (row["lower"], row["upper"]) == pytest.approx((exact.low, exact.high))
+
+
+def test_drawing(ordinal, pools, drawn):
+    _, y = ordinal
+    ax = drawn(plots.calibration(y, pools))
+    assert labels(ax) == list(pools)
+    assert legend_is_outside(ax)
+    assert ax.get_xlabel() == "predicted probability"
+    assert ax.get_ylabel() == "observed frequency"
+    drawn(plots.calibration(y, pools["linear"], x="midpoint"))
+
+
+def test_rare_events_fill_the_axes(rng, drawn):
+    p = rng.uniform(0, 0.05, size=500)
+    y = (rng.uniform(size=500) < p).astype(int)
+    ax = drawn(plots.calibration(y, dt.Predictive.from_proba(np.column_stack([1 - p, p])), cuts="tail"))
+    assert ax.get_xlim()[1] < 0.6
+    assert ax.get_xlim() == ax.get_ylim()
+
+
+def test_empty_bins_are_left_out(drawn):
+    pred = dt.Predictive.from_proba([[0.9, 0.1], [0.1, 0.9]])
+    display = plots.calibration([0, 1], pred, cuts=10)
+    assert display.frame()["observed"].isna().sum() == 8
+    drawn(display)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "match"),
+    [
+        (
+            lambda: plots.calibration([0, 1]),
+            InvalidTypeError,
+            "a calibration curve must be a DataFrame, got list",
+        ),
+        (
+            lambda: plots.calibration(pd.DataFrame({"observed": [0.5]})),
+            InvalidInputError,
+            "got none named lower, upper, predicted for 'prediction'",
+        ),
+        (lambda: plots.calibration({}), InvalidInputError, "at least one calibration curve, got none"),
+        (lambda: plots.calibration([0], None, x="mean"), UnknownNameError, "x must be one of 'predicted'"),
+    ],
+    ids=["no predictions", "columns", "empty", "x"],
+)
+def test_refusals(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_reliability_keeps_thresholds_apart(ordinal, pools, drawn):
+    _, y = ordinal
+    display = plots.reliability(y, pools["transformation"], cuts=5)
+    expected = metrics.calibration_curve(y, pools["transformation"], cuts=5, per_threshold=True)
+    pd.testing.assert_frame_equal(display.frame(), expected)
+    ax = drawn(display)
+    curves, counts = ax.child_axes
+    assert labels(curves) == ["Y > low", "Y > mid", "Y > high"]
+    assert sum(bar.get_height() for bar in counts.patches) == pytest.approx(200)
+
+
+def test_reliability_needs_common_cuts(ordinal, pools):
+    _, y = ordinal
+    with pytest.raises(
+        InvalidInputError, match=r"cuts must be the same for all thresholds.*got 'equidistant'"
+    ):
+        plots.reliability(y, pools["linear"], cuts="equidistant")

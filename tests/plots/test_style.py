@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import matplotlib
+import numpy as np
+import pytest
+
+from deeptram import latent, metrics
+from deeptram.plots import style
+from deeptram.pooling import METHODS
+
+
+def test_every_pool_has_its_own_colour_and_marker():
+    assert set(METHODS) <= set(style.POOL_COLORS)
+    assert len(set(style.POOL_COLORS.values())) == len(style.POOL_COLORS)
+    assert set(style.POOL_MARKERS) == set(style.POOL_COLORS)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_pool_keeps_its_colour_in_any_company(method):
+    alone = style.colors([method])[method]
+    together = style.colors(["SI-LS", "average", method, f"{method}, tuned", "CI"])
+    assert together[method] == together[f"{method}, tuned"] == alone
+    assert len({together["SI-LS"], together["average"], together["CI"], alone}) == 4
+
+
+def test_average_is_black_wherever_it_stands():
+    assert style.colors(["a", "b", "average"])["average"] == style.AVERAGE_COLOR
+
+
+def test_more_names_than_colours_take_turns():
+    names = [f"model {k}" for k in range(20)]
+    assert set(style.colors(names).values()) <= set(style.OTHER_COLORS)
+    assert set(style.markers(names).values()) <= set(style.OTHER_MARKERS)
+
+
+def simulate_deuteranopia(color):
+    """Machado, Oliveira and Fernandes (2009), severity 1.0, on linear RGB."""
+    rgb = np.array(matplotlib.colors.to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    seen = np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]]
+    )
+    return seen @ linear
+
+
+def test_pools_of_the_paper_differ_without_red_green_vision():
+    seen = [
+        simulate_deuteranopia(style.POOL_COLORS[name]) for name in ("linear", "log-linear", "transformation")
+    ]
+    distances = [np.abs(a - b).max() for k, a in enumerate(seen) for b in seen[:k]]
+    assert min(distances) > 0.1
+
+
+def test_labels_cover_the_registries():
+    assert set(style.TRAFO_LABELS) == set(latent.names())
+    for name in metrics.names():
+        assert style.metric_label(name)
+        assert style.metric_hint(name)
+
+
+def test_global_settings_are_left_alone():
+    before = dict(matplotlib.rcParams)
+    with style.paper_style():
+        assert not matplotlib.rcParams["axes.spines.top"]
+    assert dict(matplotlib.rcParams) == before
