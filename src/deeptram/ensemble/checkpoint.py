@@ -114,6 +114,8 @@ class Checkpoint:
                 f"{INDEX} in {str(self.folder)!r} must be as it was written, got one that cannot be read; "
                 "delete the folder to train again"
             ) from error
+        for leftover in self.folder.glob(".member-*"):  # of a fit that was killed while writing
+            shutil.rmtree(leftover, ignore_errors=True)
         root = stored if random_state is None else root_seed(random_state)
         changed = [name for name, value in parts.items() if before.get(name) != value]
         changed += ["random_state"] * (root != stored) + ["schema"] * (schema != SCHEMA)

@@ -25,6 +25,7 @@ from deeptram.ensemble.rows import take_outcomes, take_rows
 from deeptram.ensemble.strategies import STRATEGIES, Trained, choose_strategy, train_members
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError
 from deeptram.estimators.deep import deep_task
+from deeptram.estimators.fingerprint import fingerprint
 from deeptram.fitting.seeds import MemberSeeds, member_seed, root_seed
 from deeptram.pooling import QuasiArithmetic
 
@@ -153,6 +154,7 @@ class Ensemble(OriginsMixin, PredictionMixin, ReadingMixin, BaseEstimator):
             checkpoint = Checkpoint(self.checkpoint, configuration, self.random_state)
         root = root_seed(self.random_state) if checkpoint is None else checkpoint.root
         checked, matrices, encoded, weights = template._prepare(X, y, sample_weight)
+        template.data_hash_ = fingerprint(checked, y, weights)
         task = deep_task(
             template, checked, matrices, encoded, weights, validation, MemberSeeds.of(root).validation
         )

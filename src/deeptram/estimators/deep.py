@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from deeptram._validation import check_same_length
 from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnknownNameError
+from deeptram.estimators.fingerprint import fingerprint
 from deeptram.estimators.information import row_loglik, shift_covariance
 from deeptram.fitting.gradient import fit_deep
 from deeptram.fitting.seeds import MemberSeeds, generator, root_seed
@@ -63,6 +64,7 @@ def fit_with_networks(
     """
     seed = root_seed(estimator.random_state)
     task = deep_task(estimator, X, matrices, encoded, weights, validation, MemberSeeds.of(seed).validation)
+    estimator.data_hash_ = fingerprint(X, y, weights)
     try:
         fit = fit_deep(task, seed)
     except NonFiniteLossError as error:

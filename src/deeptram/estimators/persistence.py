@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeptram import latent as latents
 from deeptram._version import __version__
+from deeptram.bases import Cutpoints
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import FitSummary, keep_fit
@@ -26,10 +27,11 @@ from deeptram.fitting.newton import Certificate
 from deeptram.fitting.task import DeepFit
 from deeptram.fitting.training import Training
 from deeptram.latent import Latent
-from deeptram.model import Design, Outcome, StructuredModel
+from deeptram.model import DISCRETE, Design, Outcome, StructuredModel
 from deeptram.model.deep import DeepModel
 from deeptram.model.persistence import Tensors, plain, unplain
-from deeptram.terms import Spec
+from deeptram.networks import is_registered
+from deeptram.terms import CI, CS, Spec
 
 Array = NDArray[np.float64]
 CLASSES: dict[str, type[BaseTram]] = {
@@ -157,6 +159,7 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
         state = record["fitted"]
         estimator.spec_ = Spec.of(estimator.terms)
         estimator.outcome_ = Outcome.from_dict(plain_dict(state["outcome"], back=True))
+        _check_outcome(estimator.outcome_)
         estimator.latent_ = latents.get(state["latent"])
         estimator.design_ = Design.from_dict(state["design"])
         estimator.n_obs_ = int(state["n_obs"])
@@ -176,6 +179,17 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
             "save it again"
         ) from error
     return estimator
+
+
+def _check_outcome(outcome: Outcome) -> None:
+    """Raise unless the parts of an outcome belong together."""
+    classes = 0 if outcome.levels is None else len(outcome.levels)
+    cuts = outcome.basis.n_coef + 1 if isinstance(outcome.basis, Cutpoints) else 0
+    if (outcome.kind in DISCRETE) != (classes > 0) or classes != cuts:
+        raise FileFormatError(
+            f"a saved {outcome.kind} outcome must have levels and a basis that fit it, got {classes} levels "
+            f"and a {type(outcome.basis).__name__}; save the model again"
+        )
 
 
 def _exact_to_record(estimator: BaseTram, model: StructuredModel, state: dict[str, Any]) -> Tensors:
@@ -259,23 +273,16 @@ def rebuild(estimator: BaseTram, state: Mapping[str, Any], weights: Tensors) -> 
     weights : dict of arrays
         Its parameters and buffers.
     """
-    parts = (estimator.spec_, estimator.outcome_, estimator.latent_, estimator.design_)
-    with torch.device("meta"):
-        skeleton = _try_without_memory(state, parts)
-    if skeleton is not None:
-        _check_shapes(skeleton, weights)
+    spec = estimator.spec_
+    parts = (spec, estimator.outcome_, estimator.latent_, estimator.design_)
+    terms: list[CI | CS] = [*spec.shifts, *([spec.intercept] if isinstance(spec.intercept, CI) else [])]
+    if all(is_registered(term.net) for term in terms):  # a user's network may not work without memory
+        with torch.device("meta"):
+            _check_shapes(DeepModel.from_dict(state, *parts), weights)
     model = DeepModel.from_dict(state, *parts)
     _check_shapes(model, weights)
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
     return model
-
-
-def _try_without_memory(state: Mapping[str, Any], parts: tuple[Any, ...]) -> DeepModel | None:
-    """Build the model on torch's meta device; None for networks of users that cannot be built there."""
-    try:
-        return DeepModel.from_dict(state, *parts)
-    except (RuntimeError, NotImplementedError, ValueError, TypeError):
-        return None
 
 
 def _check_shapes(model: DeepModel, weights: Tensors) -> None:

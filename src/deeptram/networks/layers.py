@@ -124,14 +124,21 @@ def glorot_(module: nn.Module) -> None:
 
 def linear(in_features: int, out_features: int, *, bias: bool = True) -> nn.Linear:
     """Return a dense layer whose weights are not drawn yet (see :func:`glorot_`)."""
-    layer: nn.Linear = torch.nn.utils.skip_init(nn.Linear, in_features, out_features, bias=bias)
+    layer: nn.Linear = torch.nn.utils.skip_init(
+        nn.Linear, in_features, out_features, bias=bias, device=torch.get_default_device()
+    )
     return layer
 
 
 def conv(in_channels: int, out_channels: int, *, size: int = 3, padding: str | int = "same") -> nn.Conv2d:
     """Return a convolution whose weights are not drawn yet (see :func:`glorot_`)."""
     layer: nn.Conv2d = torch.nn.utils.skip_init(
-        nn.Conv2d, in_channels, out_channels, kernel_size=size, padding=padding
+        nn.Conv2d,
+        in_channels,
+        out_channels,
+        kernel_size=size,
+        padding=padding,
+        device=torch.get_default_device(),
     )
     return layer
 

@@ -1,0 +1,347 @@
+"""Saving and loading of single models: every preset, exact and deep, to the last bit."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import deeptram as dt
+from deep_models import FAST, MODELS, NET, TERMS, make, table
+from deeptram.errors import FileFormatError, InvalidInputError, NonFiniteLossError, UnsupportedError
+from deeptram.estimators.persistence import CLASSES, versions
+from deeptram.estimators.terms_record import network_name, terms_from_record, terms_to_record
+from deeptram.model import persistence
+
+every_model = pytest.mark.parametrize("name", MODELS)
+
+
+def assert_same(model, again, X, y):
+    """Everything a user can see is what it was."""
+    assert type(again) is type(model)
+    assert repr(again.get_params()) == repr({**model.get_params(), "random_state": again.random_state})
+    a, b = model.predict_distribution(X), again.predict_distribution(X)
+    np.testing.assert_array_equal(a.log_prob(y), b.log_prob(y))
+    np.testing.assert_array_equal(np.asarray(model.predict(X)), np.asarray(again.predict(X)))
+    pd.testing.assert_series_equal(model.coef_, again.coef_)
+    pd.testing.assert_frame_equal(model.contributions(X), again.contributions(X))
+    pd.testing.assert_frame_equal(model.summary(), again.summary())
+    assert again.summary().attrs == model.summary().attrs
+    for name in ("loglik_", "n_iter_", "converged_", "n_obs_", "n_parameters_"):
+        assert getattr(again, name) == getattr(model, name), name
+    assert hasattr(again, "theta_") == hasattr(model, "theta_")
+    if hasattr(model, "theta_"):
+        np.testing.assert_array_equal(model.theta_, again.theta_)
+    if hasattr(model, "classes_"):
+        assert again.classes_.tolist() == model.classes_.tolist()
+        assert again.classes_.dtype == model.classes_.dtype
+
+
+@every_model
+def test_exact_models(name, tmp_path):
+    X, _ = table()
+    kind, options, y = MODELS[name]
+    model = kind([dt.LS("a * b + bs(c, df=4)")] if name != "nominal" else None, **options).fit(X, y)
+    again = dt.load(model.save(tmp_path / "model"))
+    assert_same(model, again, X, y)
+    pd.testing.assert_frame_equal(model.vcov_, again.vcov_)
+    assert again.certificate_ == model.certificate_ or np.isnan(model.certificate_.gap)
+    resaved = dt.load(again.save(tmp_path / "again"))
+    assert_same(model, resaved, X, y)
+
+
+@every_model
+@pytest.mark.parametrize("terms", TERMS)
+def test_deep_models(name, terms, tmp_path):
+    X, _ = table()
+    model, y = make(name, TERMS[terms])
+    model.fit(X, y, validation=0.2)
+    again = dt.load(model.save(tmp_path / "model"))
+    assert_same(model, again, X, y)
+    pd.testing.assert_frame_equal(model.history_, again.history_)
+    assert (again.best_epoch_, again.seed_) == (model.best_epoch_, model.seed_)
+    if model.shift_vcov_ is None:
+        assert again.shift_vcov_ is None
+    else:
+        pd.testing.assert_frame_equal(model.shift_vcov_, again.shift_vcov_)
+
+
+def test_other_terms_and_inputs(tmp_path):
+    X, z = table(200)
+    X = X.assign(s=np.where(X["c"] > 0, "p", "q"), f=pd.Categorical(np.where(X["b"] > 0, "m", "n")))
+    cases = [
+        (dt.BoxCox([dt.SI("s"), dt.LS("a", "f"), dt.Scale("b")]), z),
+        (dt.Colr([dt.LS("a"), dt.Varying("b")], order=3), z),
+        (
+            dt.Colr(
+                [dt.CS(NET, "a", "f", center=True, orthogonalize=True), dt.LS("a"), dt.SI("s")], training=FAST
+            ),
+            z,
+        ),
+        (
+            dt.Polr([dt.CS(NET, "a"), dt.CS(NET, "b"), dt.LS("f")], training=FAST, levels=[3, 1, 2]),
+            1 + (z > 0) + (z > 1),
+        ),
+        (dt.Polr([dt.LS("a")], loss="rps"), (z > 0).astype(int) + (z > 1)),
+        (
+            dt.Tram(
+                outcome="continuous", latent=dt.latent.get("normal"), support=(-9.0, np.inf) and (-9.0, 9.0)
+            ),
+            z,
+        ),
+    ]
+    for number, (model, y) in enumerate(cases):
+        data = X if model.terms is not None else X[["a", "b"]]
+        model.fit(data, y)
+        again = dt.load(model.save(tmp_path / str(number)))
+        np.testing.assert_array_equal(
+            model.predict_distribution(data).log_prob(y), again.predict_distribution(data).log_prob(y)
+        )
+
+
+def test_images_and_dtype(tmp_path):
+    data = dt.datasets.simulate("ordinal", n=40, seed=1)
+    net = dt.networks.CNN(channels=(3,), dense=(4,), dropout=0.1)
+    model = dt.Polr([dt.CI(net, "image"), dt.LS("x_1")], training=FAST.replace(dtype="float64"))
+    model.fit(data.X, data.y)
+    again = dt.load(model.save(tmp_path / "m"))
+    np.testing.assert_array_equal(model.predict_proba(data.X), again.predict_proba(data.X))
+    assert again.model_.dtype is torch.float64
+    with pytest.raises(InvalidInputError, match=r"\(1, 8, 8\) as in fit"):
+        again.predict({**data.X, "image": np.zeros((40, 9, 9))})
+
+
+def test_labels_keep_their_types(tmp_path):
+    X, z = table()
+    for number, y in enumerate([z > 0, (z > 0).astype(int), np.where(z > 0, "ja", "nein"), (z > 0) * 1.0]):
+        model = dt.Logit([dt.LS("a")]).fit(X, y)
+        again = dt.load(model.save(tmp_path / str(number)))
+        assert again.classes_.dtype == model.classes_.dtype
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_infinite_and_aliased_coefficients(tmp_path):
+    X = pd.DataFrame({"a": np.arange(12.0), "b": 2 * np.arange(12.0)})
+    with pytest.warns(dt.errors.DeeptramWarning):
+        model = dt.Logit().fit(X, np.arange(12) > 5)
+    again = dt.load(model.save(tmp_path / "m"))
+    pd.testing.assert_series_equal(model.coef_, again.coef_)
+    np.testing.assert_array_equal(model.predict_proba(X), again.predict_proba(X))
+
+
+def test_the_folder_tells_where_it_comes_from(tmp_path):
+    X, z = table()
+    model = dt.Colr(TERMS["CI-LS"], training=FAST, random_state=3).fit(X, z)
+    path = model.save(tmp_path / "m")
+    content = persistence.read_content(path)
+    assert content["versions"] == versions()
+    assert set(versions()) >= {"deeptram", "python", "torch", "numpy", "safetensors"}
+    assert content["model"]["fitted"]["seed"] == 3
+    assert len(content["model"]["fitted"]["data_hash"]) == 64
+    assert dt.load(path).data_hash_ == model.data_hash_
+    other = dt.Colr(TERMS["CI-LS"], training=FAST, random_state=3).fit(X, z + 1)
+    assert other.data_hash_ != model.data_hash_
+
+
+def test_an_unfitted_model_and_an_existing_path(tmp_path):
+    from sklearn.exceptions import NotFittedError
+
+    with pytest.raises(NotFittedError, match="not fitted"):
+        dt.Polr().save(tmp_path / "m")
+    X, z = table()
+    model = dt.Colr([dt.LS("a")]).fit(X, z)
+    model.save(tmp_path / "m")
+    with pytest.raises(InvalidInputError, match="pass overwrite=True"):
+        model.save(tmp_path / "m")
+    model.save(tmp_path / "m", overwrite=True)
+
+
+# -- networks --------------------------------------------------------------------------------------------
+
+
+class Own(nn.Module):
+    """A user's network."""
+
+    def __init__(self, in_shape, out_features, width=3):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(in_shape[0], width), nn.Tanh(), nn.Linear(width, out_features))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@pytest.mark.parametrize("factory", [Own, functools.partial(Own, width=5)], ids=["class", "partial"])
+def test_own_networks_are_handed_over_on_loading(factory, tmp_path):
+    X, z = table()
+    model = dt.Colr([dt.CS(factory, "b"), dt.LS("a")], training=FAST).fit(X, z)
+    path = model.save(tmp_path / "m")
+    name = network_name(Own)
+    with pytest.raises(
+        FileFormatError, match=rf"saved with the network '{name}'.*networks=\{{'{name}': your_factory"
+    ):
+        dt.load(path)
+    again = dt.load(path, networks={name: Own})
+    np.testing.assert_array_equal(model.predict(X), again.predict(X))
+    with pytest.raises(
+        FileFormatError, match=r"saved weights must fit the network.*load it with the network"
+    ):
+        dt.load(path, networks={name: _wider})
+    with pytest.raises(
+        dt.errors.InvalidTypeError, match="networks must be a dict of names and factories, got list"
+    ):
+        dt.load(path, networks=[Own])
+
+
+def _wider(in_shape, out_features, width=0):
+    return Own(in_shape, out_features, 17)
+
+
+def test_registered_networks_need_no_handing_over(tmp_path):
+    dt.networks.register("own-network-of-this-test", Own)
+    X, z = table()
+    model = dt.Colr([dt.CS(Own, "b")], training=FAST).fit(X, z)
+    np.testing.assert_array_equal(dt.load(model.save(tmp_path / "m")).predict(X), model.predict(X))
+
+
+def test_positional_partials_are_refused(tmp_path):
+    X, z = table()
+    model = dt.Colr([dt.CS(functools.partial(_third_last, 4), "b")], training=FAST).fit(X, z)
+    with pytest.raises(UnsupportedError, match="keywords only, got positional arguments"):
+        model.save(tmp_path / "m")
+
+
+def _third_last(width, in_shape, out_features):
+    return Own(in_shape, out_features, width)
+
+
+def test_subclasses_are_refused(tmp_path):
+    class Mine(dt.Polr):
+        pass
+
+    X, z = table()
+    with pytest.raises(UnsupportedError, match="can be saved, got Mine"):
+        Mine([dt.LS("a")]).fit(X, z > 0).save(tmp_path / "m")
+
+
+def test_terms_come_back():
+    terms = [dt.SI("s"), dt.LS("a * b"), dt.LS("a", "b"), dt.LS(), dt.Scale("z"), dt.Varying(["v"])]
+    terms += [dt.CS(NET, "x", center=True), dt.CI(dt.networks.paper_mnist, "image")]
+    assert terms_from_record(json.loads(json.dumps(terms_to_record(terms))), {}) == terms
+    assert terms_from_record(terms_to_record(dt.LS("a")), {}) == [dt.LS("a")]
+    assert terms_from_record(None, {}) is None
+
+
+# -- files from elsewhere ----------------------------------------------------------------------------------
+
+
+def forge(path, change):
+    file = path / persistence.JSON_NAME
+    content = json.loads(file.read_text(encoding="utf-8"))
+    change(content["model"])
+    content["sha256"] = persistence._digest(content)
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+def saved(tmp_path, terms="CI-LS"):
+    X, z = table()
+    return dt.Colr(TERMS[terms], training=FAST, random_state=3).fit(X, z).save(tmp_path / "m")
+
+
+def set_net(name=None, **config):
+    def change(model):
+        net = model["parameters"]["terms"][0]["net"]
+        net["name"] = name or net["name"]
+        net["config"].update(config)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda m: m.update({"class": "os.system"}), "must be one of Tram, Polr, .* got 'os.system'"),
+        (set_net("os.system"), "got 'os.system', which is not registered here"),
+        (set_net(hidden=[10**9, 10**9]), "saved weights must fit the network"),
+        (set_net(hidden=["__import__('os')"]), "cannot be rebuilt|must"),
+        (set_net(evil=1), "cannot be rebuilt"),
+        (
+            lambda m: m["parameters"]["terms"][0].update(net="x"),
+            "a saved network must be a name with settings",
+        ),
+        (
+            lambda m: m["parameters"]["terms"][0].update(term="Evil"),
+            "a saved term must be SI, CI, .* got 'Evil'",
+        ),
+        (lambda m: m["parameters"].update(terms={}), "saved terms must be a list, got dict"),
+        (lambda m: m["parameters"].update(training={"shell": "rm"}), "cannot be rebuilt .*no setting shell"),
+        (lambda m: m["parameters"].update(nonsense=1), "cannot be rebuilt"),
+        (lambda m: m["fitted"].pop("outcome"), "cannot be rebuilt"),
+        (lambda m: m["fitted"]["outcome"].update(kind="ordinal"), "cannot be rebuilt|must"),
+        (
+            lambda m: m["fitted"]["outcome"]["basis"].update(order=10**12),
+            "must fit the network|cannot be rebuilt",
+        ),
+        (lambda m: m["fitted"].update(latent="evil"), "cannot be rebuilt"),
+        (lambda m: m.pop("fitted"), "cannot be rebuilt"),
+    ],
+)
+def test_forged_models_are_refused(tmp_path, change, match):
+    path = saved(tmp_path)
+    forge(path, change)
+    with pytest.raises(FileFormatError, match=match):
+        dt.load(path)
+
+
+def test_a_forged_formula_runs_no_code(tmp_path, monkeypatch):
+    X, z = table()
+    path = dt.Colr([dt.LS("a + bs(b, df=4)")]).fit(X, z).save(tmp_path / "m")
+    called = []
+    monkeypatch.setattr(os, "system", called.append)
+
+    def change(model):
+        formula = model["fitted"]["design"]["linear"]["formula"]
+        text = json.dumps(formula).replace("bs(b, df=4)", "__import__('os').system('x')")
+        model["fitted"]["design"]["linear"]["formula"] = json.loads(text)
+
+    forge(path, change)
+    with pytest.raises(FileFormatError, match="formulas may"):
+        dt.load(path).predict(X)
+    assert called == []
+
+
+def test_every_class_can_be_saved():
+    presets = {name for name in dt.__all__ if isinstance(getattr(dt, name), type)}
+    trams = {name for name in presets if issubclass(getattr(dt, name), dt.Tram.__mro__[1])}
+    assert set(CLASSES) == trams
+
+
+def test_another_kind_of_folder(tmp_path):
+    path = persistence.write_folder(tmp_path / "x", {"kind": "member"}, {})
+    with pytest.raises(
+        FileFormatError, match="load reads models and ensembles, got a folder of kind 'member'"
+    ):
+        dt.load(path)
+    with pytest.raises(FileFormatError, match="a saved model is a folder"):
+        dt.load(tmp_path / "nowhere")
+
+
+def test_a_model_that_kept_its_best_epoch_can_be_saved(tmp_path):
+    class Exploding(Own):
+        calls = 0
+
+        def forward(self, x):
+            Exploding.calls += self.training
+            return super().forward(x) + (torch.inf if self.training and Exploding.calls > 5 else 0.0)
+
+    X, z = table()
+    model = dt.Colr([dt.CS(Exploding, "b")], training=FAST.replace(epochs=9))
+    with pytest.raises(NonFiniteLossError):
+        model.fit(X, z)
+    again = dt.load(model.save(tmp_path / "m"), networks={network_name(Exploding): Own})
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
