@@ -12,6 +12,7 @@ from deeptram.latent.base import Latent
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NEWTON_STEPS = 6
+_FAR = -1e4
 
 
 class Normal(Latent):
@@ -89,6 +90,9 @@ def _log_ndtr_inverse(log_p: Tensor) -> Tensor:
     z = torch.where(far, -torch.sqrt(-2 * torch.where(far, target, torch.full_like(target, -1.0))), near)
     for _ in range(_NEWTON_STEPS):
         log_cdf = _log_ndtr(z)
-        log_ratio = -0.5 * z * z - _HALF_LOG_2PI - log_cdf
+        # Far out phi / Phi is -z, while the difference of their logs has lost its digits.
+        log_ratio = torch.where(
+            z < _FAR, torch.log(-z.clamp(max=_FAR)), -0.5 * z * z - _HALF_LOG_2PI - log_cdf
+        )
         z = z - (log_cdf - target) * torch.exp(-log_ratio)
     return torch.where(impossible, torch.full_like(z, -torch.inf), z)
