@@ -20,6 +20,7 @@ from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.inference import InferenceMixin
 from deeptram.estimators.prediction import PredictionMixin
 from deeptram.estimators.saving import SavingMixin
+from deeptram.estimators.sklearn_words import one_sentence
 from deeptram.fitting.diagnosis import Labels
 from deeptram.fitting.exact import fit_exact
 from deeptram.fitting.nominal import fit_nominal
@@ -106,6 +107,7 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Matrices, Encoded, Array | None]:
         """Check the data, learn the encodings, and return X with its columns, y and weights encoded."""
+        self.__dict__.pop("model_", None)  # a fit that fails leaves nothing half fitted
         spec = Spec.of(self.terms)
         latent = self._latent()
         check_choice(self.loss, LOSSES, "loss")
@@ -221,7 +223,7 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
                 _check_feature_names(self, X, reset=reset)
                 _check_n_features(self, X, reset=reset)
         except ValueError as error:
-            raise InvalidInputError(str(error)) from error
+            raise one_sentence(error, X) from error
         except TypeError as error:
             raise InvalidTypeError(str(error)) from error
         return X

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
-from sklearn.utils.validation import check_is_fitted
 
 from deeptram._validation import check_choice, check_probability_level
 from deeptram.bases import Bernstein
 from deeptram.errors import UnsupportedError
+from deeptram.estimators.sklearn_words import require_fit
 from deeptram.fitting.profile import profile_interval
 from deeptram.latent import Latent
 from deeptram.model import Design, Outcome
@@ -52,7 +52,7 @@ class InferenceMixin:
             term are named ``scale(column)``. Aliased columns are NaN; separated
             ones are infinite with NaN standard error.
         """
-        check_is_fitted(self, "model_")
+        require_fit(self)
         level = check_probability_level(level)
         coef = self._all_coefficients()
         se = self._standard_errors(coef.index)
@@ -95,7 +95,7 @@ class InferenceMixin:
             respects the shape of the likelihood and invariance. Needs the model
             as fitted in this session (not one loaded from disk).
         """
-        check_is_fitted(self, "model_")
+        require_fit(self)
         check_choice(method, ("wald", "profile"), "method")
         if method == "wald":
             return self.summary(level)[["lower", "upper"]]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
 
-from deeptram._validation import check_sample_weight
+from deeptram._validation import check_float_vector, check_no_missing, check_sample_weight
 from deeptram.errors import MissingMethodError, UnsupportedError
+from deeptram.estimators.sklearn_words import require_fit
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Matrices, Outcome
 from deeptram.predictive import Predictive
@@ -34,7 +34,7 @@ class PredictionMixin:
     def _check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any: ...
 
     def _row_parameters(self, X: Any) -> tuple[RowParameters, Matrices]:
-        check_is_fitted(self, "model_")
+        require_fit(self)
         X = self._check_X(X, self.spec_, reset=False)
         matrices = self.design_.matrices(X, estimator=type(self).__name__)
         return self.model_.row_parameters(X, matrices).numpy(), matrices
@@ -74,11 +74,13 @@ class PredictionMixin:
         return self.predict_distribution(X).quantile(q)
 
     def predict_survival(self, X: Any, times: ArrayLike) -> Array:
-        """Return P(Y > t) for every t of ``times``, shape (n, len(times))."""
+        """Return P(Y > t) for every t of ``times`` (levels, for classes), shape (n, len(times))."""
         predictive = self.predict_distribution(X)
-        return np.column_stack(
-            [predictive.sf(float(t)) for t in np.atleast_1d(np.asarray(times, dtype=float))]
-        )
+        if self.outcome_.is_discrete:
+            return np.column_stack([predictive.sf(level) for level in np.atleast_1d(np.asarray(times))])
+        points = check_float_vector(np.atleast_1d(np.asarray(times)), "times")
+        check_no_missing(np.isnan(points), "times")
+        return np.column_stack([predictive.sf(float(t)) for t in points])
 
     def loglik(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the log-likelihood of outcomes, summed over rows."""

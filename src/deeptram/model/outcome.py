@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,7 +122,12 @@ class Outcome:
                 raise UnsupportedError(
                     f"outcome={kind!r} has cutpoints, not a basis, got basis={settings.basis!r}; leave it out"
                 )
-            response, codes = DiscreteResponse.infer_and_encode(y, settings.levels, kind)
+            levels = settings.levels
+            if levels is not None and (isinstance(levels, str) or not isinstance(levels, Iterable)):
+                raise InvalidInputError(
+                    f"levels must be a sequence of labels, got {levels!r}; pass a list of labels"
+                )
+            response, codes = DiscreteResponse.infer_and_encode(y, levels, kind)
             return cls(kind, Cutpoints(response.n_levels), response), Encoded(codes=codes)
         observations = _observations(kind, settings.log_first, y)
         if len(observations) == 0:

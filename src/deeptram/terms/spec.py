@@ -49,6 +49,11 @@ class Spec:
         """
         if terms is None:
             return cls(intercept=SI(), linear=LS())
+        if not isinstance(terms, Term | Iterable):
+            raise InvalidTypeError(
+                f"terms must be a list of SI, CI, LS, CS, Scale and Varying; got {terms!r}: "
+                "for example terms=[dt.SI(), dt.LS('age + sex')]."
+            )
         listed = [terms] if isinstance(terms, Term) else list(terms)
         for term in listed:
             if not isinstance(term, Term):
