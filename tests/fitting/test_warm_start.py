@@ -14,8 +14,8 @@ from deeptram.fitting.nominal import fit_nominal
 from deeptram.fitting.problem import StructuredData
 from deeptram.fitting.task import Setup
 from deeptram.fitting.warm_start import exact_start, free_numbers
+from deeptram.model import Encoded
 from deeptram.predictive.parameters import build_predictive
-from deeptram.responses import Surv
 from deeptram.terms import CI, CS, LS, SI, Scale
 
 
@@ -103,6 +103,20 @@ def test_the_constant_of_a_complex_intercept_starts_there_too(kind, make_task, s
     assert mean_nll(task, model) == pytest.approx(exact_nll(task), abs=2e-4)
 
 
+@pytest.mark.parametrize("basis", ["bernstein", "linear"])
+def test_columns_far_from_zero_do_not_matter(basis, make_task, simulated):
+    X = simulated.X.assign(a=50.0 + simulated.X.a)
+    task = make_task(
+        [LS("a"), CS(Silent, "b")],
+        "continuous",
+        X,
+        simulated.y["continuous"],
+        settings={"basis": basis, "order": 3 if basis == "bernstein" else 6},
+        dtype="float64",
+    )
+    assert mean_nll(task, Setup(task).member(0).model) == pytest.approx(exact_nll(task), abs=2e-4)
+
+
 def test_coefficients_are_in_the_users_units(make_task, simulated):
     X = simulated.X.assign(a=1e4 + 250.0 * simulated.X.a)
     task = make_task([LS("a"), CS(Silent, "b")], "ordinal", X, simulated.y["ordinal"])
@@ -151,13 +165,21 @@ def test_an_empty_nominal_class_starts_rare(make_task, simulated):
     assert theta[3] == pytest.approx(np.log(0.5 / 241))
 
 
-def test_no_start_where_there_is_no_fit(make_task, simulated):
-    y = Surv.right(np.ones(len(simulated.X)), np.zeros(len(simulated.X), dtype=bool))
-    settings = {"basis": "log-linear"}
-    task = make_task([LS("a"), CS(Silent, "b")], "survival", simulated.X, y, settings=settings)
+def test_an_unbounded_likelihood_starts_without_columns(make_task, simulated):
+    """The column explains the outcome without error, so there is no maximum to start from."""
+    y = 3.0 * simulated.X.a.to_numpy()
+    settings = {"basis": "linear"}
+    task = make_task([LS("a"), CS(Silent, "b")], "continuous", simulated.X, y, of="normal", settings=settings)
     start = exact_start(task.outcome, task.latent, task.matrices, task.encoded, None, 1)
+    assert start.beta == 0.0
+    np.testing.assert_allclose(start.theta, [[-y.mean() / y.std(), 1 / y.std()]], rtol=1e-5)
+
+
+def test_no_start_where_there_is_no_fit(make_task, simulated):
+    task = make_task([LS("a")], "ordinal", simulated.X, simulated.y["ordinal"])
+    one_class = Encoded(codes=np.zeros(240, dtype=np.int64))
+    start = exact_start(task.outcome, task.latent, task.matrices, one_class, None, 1)
     assert start is None or np.isfinite(start.theta).all()
-    assert torch.isfinite(Setup(task).member(0).model.intercept.gamma).all()
 
 
 @pytest.mark.parametrize("basis", [Cutpoints(5), Bernstein(3, (0.0, 1.0)), Linear(), LogLinear()])

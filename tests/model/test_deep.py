@@ -126,6 +126,17 @@ def test_nominal_logits(terms, X, rng):
     assert model.coef.shape == (len(model.design.names), 2)
 
 
+def test_a_straight_line_is_centred_and_scaled(X, rng):
+    """Working coefficients (t0, t1) mean h(y) = t0 + t1 (y - location) / scale."""
+    y = outcomes(rng)["continuous"]
+    model, matrices = build([CS(NET, "b")], "continuous", X, y, settings={"basis": "linear"})
+    t0, t1 = model.working(model(working_batch(model, X, matrices))).theta[0].detach().numpy()
+    parameters = model.row_parameters(X, matrices)
+    for point in (450.0, 500.0, 530.0):
+        h = parameters.theta[0] @ [1.0, point]
+        assert h == pytest.approx(t0 + t1 * (point - 500.0) / 20.0, rel=1e-12)
+
+
 def test_increments_survive_where_differences_vanish(X, rng):
     model, matrices = build([CS(NET, "b")], "ordinal", X, outcomes(rng)["ordinal"], dtype=torch.float32)
     with torch.no_grad():

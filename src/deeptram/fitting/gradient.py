@@ -15,12 +15,16 @@ from deeptram.fitting.identify import identify_shifts
 from deeptram.fitting.loop import Diverged, Engine, NonFiniteStep, Record, State, train
 from deeptram.fitting.seeds import generator, seeded
 from deeptram.fitting.task import DeepFit, DeepTask, Member, Setup
+from deeptram.fitting.threads import one_thread
 from deeptram.fitting.training import Training
 from deeptram.inputs.batches import spans
-from deeptram.model.deep import is_network_parameter
+from deeptram.model.deep import DeepModel, is_network_parameter
 from deeptram.model.dropout import DrawnMasks, set_stream
+from deeptram.model.parts import has_convolutions
 
 __all__ = ["DeepFit", "DeepTask", "fit_deep"]
+
+_SMALL_STEP = 3e7  # multiplications
 
 
 def fit_deep(task: DeepTask, seed: int) -> DeepFit:
@@ -53,7 +57,7 @@ def fit_deep(task: DeepTask, seed: int) -> DeepFit:
     setup = Setup(task)
     member = setup.member(seed)
     engine = SingleEngine(setup, member)
-    with seeded(member.seeds.augment):
+    with seeded(member.seeds.augment), one_thread(is_small_step([member.model], task.training)):
         try:
             (record,) = train(engine, [member], task.training, "training")
         except Diverged as stop:
@@ -122,6 +126,14 @@ class SingleEngine(Engine):
 
     def keep(self, positions: Sequence[int]) -> None:
         """Nothing to leave out: there is one member."""
+
+
+def is_small_step(models: Sequence[DeepModel], training: Training) -> bool:
+    """Return whether a step of some members is so small that threads would only wait for each other."""
+    if any(has_convolutions(model) for model in models):
+        return False
+    weights = sum(parameter.numel() for model in models for parameter in model.parameters())
+    return weights * training.batch_size < _SMALL_STEP
 
 
 def make_optimizer(parameters: Iterable[tuple[str, Tensor]], training: Training) -> torch.optim.Optimizer:

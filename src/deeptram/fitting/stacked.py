@@ -12,8 +12,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,16 +20,15 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from deeptram.errors import UnsupportedError
-from deeptram.fitting.gradient import finish, make_optimizer, non_finite_error
+from deeptram.fitting.gradient import finish, is_small_step, make_optimizer, non_finite_error
 from deeptram.fitting.loop import Diverged, Engine, NonFiniteStep, State, train
 from deeptram.fitting.seeds import generator, seeded
 from deeptram.fitting.stacked_forward import StackedForward
 from deeptram.fitting.task import DeepFit, DeepTask, Member, Setup, TrainingRows
+from deeptram.fitting.threads import one_thread
 from deeptram.inputs.batches import spans
 from deeptram.model.deep import Batch, Raw
 from deeptram.model.dropout import Call, RecordedCalls, ReplayedMasks, draw_mask, set_stream
-
-_SMALL_STEP = 5e8  # multiplications per step up to which one thread is faster than several
 
 
 def fit_stacked(task: DeepTask, seeds: Sequence[int]) -> list[DeepFit]:
@@ -63,7 +61,7 @@ def fit_stacked(task: DeepTask, seeds: Sequence[int]) -> list[DeepFit]:
     setup = Setup(task)
     members = [setup.member(seed) for seed in seeds]
     engine = StackedEngine(setup, members)
-    with seeded(members[0].seeds.augment), _threads(engine.work):
+    with seeded(members[0].seeds.augment), one_thread(engine.is_small):
         try:
             records = train(engine, members, task.training, f"training {len(members)} members")
         except Diverged as stop:
@@ -118,8 +116,7 @@ class StackedEngine(Engine):
         self._run = vmap(self._member_raw, in_dims=(0, 0, 0, 0), randomness="error")
         self._optimizer = make_optimizer(self._parameters.items(), setup.training)
         self._factors: Tensor | None = None
-        weights = sum(value[0].numel() for value in self._parameters.values())
-        self.work = float(weights * len(members) * setup.training.batch_size)
+        self.is_small = is_small_step(models, setup.training)
         self._skeleton.train()
 
     def _member_raw(self, parameters: State, buffers: State, batch: Batch, masks: list[Tensor]) -> Raw:
@@ -279,18 +276,6 @@ def _cannot(reason: str) -> UnsupportedError:
 def _along(values: Tensor, like: Tensor) -> Tensor:
     """Return one value per member in a shape that multiplies a stacked tensor."""
     return values.reshape(-1, *(1,) * (like.ndim - 1))
-
-
-@contextmanager
-def _threads(work: float) -> Iterator[None]:
-    """Use one thread for steps too small to share; waiting for each other costs more."""
-    before = torch.get_num_threads()
-    if work < _SMALL_STEP:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _get_state() -> list[Tensor]:

@@ -197,7 +197,7 @@ class DeepModel(nn.Module):
                 "theta is one vector only in models with a simple intercept, got a complex intercept (CI); "
                 "use row_parameters, which has one for each row"
             )
-        return self._theta_rows(self.intercept.gamma)[0]
+        return self._theta_rows(self.intercept.gamma, self._moved_constant())[0]
 
     def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
         """Return the parameters of each row's distribution, as float64 arrays.
@@ -294,24 +294,23 @@ class DeepModel(nn.Module):
             constant = constant - as_float64(shift.mean)
         return -constant if self.is_nominal else constant
 
-    def _theta_rows(self, gamma: Tensor) -> tuple[Array, Array]:
+    def _theta_rows(self, gamma: Tensor, constant: Array) -> tuple[Array, Array]:
         """Return coefficients and log increments in the user's units from free numbers, in float64."""
-        gamma, constant = gamma.detach().to("cpu", torch.float64), self._moved_constant()
+        gamma = gamma.detach().to("cpu", torch.float64)
         if self.is_nominal:
             return gamma.numpy() + constant, np.empty((*gamma.shape[:-1], 0))
-        theta = self.on_line(self.outcome.basis.theta_from_gamma(gamma))
-        log_increments = self._log_increments(gamma)
+        basis, moved = self.outcome.basis, float(constant[0])
+        if not self.is_line and gamma.shape[-1] > 1 and bool((gamma[..., 1:] > _SAFE_LOG).all()):
+            # The usual case, nothing underflows: one softplus for both, in operations torch vectorises.
+            free = gamma[..., 1:]
+            increments = free.clamp(min=0.0) + torch.log1p(torch.exp(-free.abs()))
+            theta = torch.cat([gamma[..., :1] + moved, increments], dim=-1).cumsum(dim=-1)
+            return theta.numpy(), torch.log(increments).numpy()
+        theta, log_increments = self.on_line(basis.theta_from_gamma(gamma)), basis.log_increments(gamma)
         if self.is_line:
-            moved = torch.tensor([float(constant[0]), 0.0], dtype=torch.float64)
-            return (theta + moved).numpy(), (log_increments - torch.log(self.line[1].cpu())).numpy()
-        return (theta + float(constant[0])).numpy(), log_increments.numpy()
-
-    def _log_increments(self, gamma: Tensor) -> Tensor:
-        increments = gamma[..., 1:]
-        if bool((increments > _SAFE_LOG).all()):  # no underflow: the plain logarithm is exact, and faster
-            return torch.log(torch.nn.functional.softplus(increments, threshold=40.0))
-        result: Tensor = self.outcome.basis.log_increments(gamma)
-        return result
+            column = torch.tensor([moved, 0.0], dtype=torch.float64)
+            return (theta + column).numpy(), (log_increments - torch.log(self.line[1].cpu())).numpy()
+        return (theta + moved).numpy(), log_increments.numpy()
 
 
 def is_network_parameter(name: str) -> bool:

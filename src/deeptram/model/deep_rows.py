@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,12 +54,15 @@ def _shared_rows(models: Sequence[DeepModel], X: Any, matrices: Matrices, n: int
     sources = [one.sources(X, first.dtype, first.device) for one in first.inputs]
     flat = [source for several in sources for source in several]
     check_count(flat, n)
-    collected = [_Collector(model, n) for model in models]
-    for start, stop in spans(n, flat) if flat else ():
-        nets = [tuple(source.span(start, stop) for source in several) for several in sources]
-        for collector in collected:
-            collector.add(nets, start, stop)
-    return [collector.finish(matrices) for collector in collected]
+    with ExitStack() as modes:
+        for model in models:
+            modes.enter_context(evaluating(model))
+        collected = [_Collector(model, n) for model in models]
+        for start, stop in spans(n, flat) if flat else ():
+            nets = [tuple(source.span(start, stop) for source in several) for several in sources]
+            for collector in collected:
+                collector.add(nets, start, stop)
+        return [collector.finish(matrices) for collector in collected]
 
 
 class _Collector:
@@ -71,22 +75,22 @@ class _Collector:
         m = 0 if model.is_nominal else len(model.outcome.basis.monotone_differences)
         self.theta, self.log_increments = np.empty((rows, d)), np.empty((rows, m))
         self.shift = np.zeros((n, model.n_outputs))
+        self._constant = model._moved_constant()
         model.use_channels_last()
 
     def add(self, nets: list[tuple[Tensor, ...]], start: int, stop: int) -> None:
         model, nets = self.model, list(nets)
-        with evaluating(model):
-            if isinstance(model.intercept, ComplexIntercept):
-                gamma = model.intercept(*nets.pop(0))
-                self.theta[start:stop], self.log_increments[start:stop] = model._theta_rows(gamma)
-            for shift, inputs in zip(model._complex_shifts(), nets, strict=True):
-                self.shift[start:stop] += as_float64(shift(*inputs))
+        if isinstance(model.intercept, ComplexIntercept):
+            theta, log_increments = model._theta_rows(model.intercept(*nets.pop(0)), self._constant)
+            self.theta[start:stop], self.log_increments[start:stop] = theta, log_increments
+        for shift, inputs in zip(model._complex_shifts(), nets, strict=True):
+            self.shift[start:stop] += as_float64(shift(*inputs))
 
     def finish(self, matrices: Matrices) -> RowParameters:
         model = self.model
         theta, log_increments = self.theta, self.log_increments
         if isinstance(model.intercept, SimpleIntercept):
-            theta, log_increments = model._theta_rows(model.intercept.gamma)
+            theta, log_increments = model._theta_rows(model.intercept.gamma, self._constant)
             if matrices.strata is not None:
                 theta, log_increments = theta[matrices.strata], log_increments[matrices.strata]
         shift = self.shift
