@@ -41,7 +41,7 @@ class Training:
         Start SI and LS (and a constant added to CI's raw output) at the exact
         fit of the model without networks.
     device : str
-        ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, ``"mps"``.
+        ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
     dtype : {"float32", "float64"}
         Precision of the networks; everything reported is computed in float64.
     optimizer : {"adam", "adamw"}
@@ -172,17 +172,16 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise InvalidInputError(
-            f"device must be 'auto', 'cpu', 'cuda', 'cuda:0', ... or 'mps', got {name!r}; correct the name"
+            f"device must be 'auto', 'cpu', 'cuda' or 'cuda:0', 'cuda:1', ..., got {name!r}; correct the name"
         ) from error
+    if device.type not in ("cpu", "cuda"):
+        raise UnsupportedError(
+            f"device must be a CPU or a CUDA GPU, got {name!r}, which has no float64; use device='auto' or 'cpu'"
+        )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UnsupportedError(
             f"device={name!r} needs a GPU that torch can use, got {torch.cuda.device_count()} of them on "
             "this machine; use device='auto' or 'cpu'"
-        )
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UnsupportedError(
-            "device='mps' needs an Apple GPU that torch can use, got none on this machine; "
-            "use device='auto' or 'cpu'"
         )
     return device
 
