@@ -76,7 +76,7 @@ def test_gpu_where_there_is_none():
 
 def test_unknown_device():
     with pytest.raises(
-        InvalidInputError, match="device must be 'auto', 'cpu', 'cuda' or .*, got 'tpu9'; correct"
+        InvalidInputError, match=r"device must be 'auto', 'cpu', 'cuda' or .*, got 'tpu9'; correct"
     ):
         resolve_device("tpu9")
 

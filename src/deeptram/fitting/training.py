@@ -176,7 +176,7 @@ def resolve_device(name: str) -> torch.device:
         ) from error
     if device.type not in ("cpu", "cuda"):
         raise UnsupportedError(
-            f"device must be a CPU or a CUDA GPU, got {name!r}, which has no float64; use device='auto' or 'cpu'"
+            f"device must be a CPU or a CUDA GPU, got {name!r}, which has no float64; use device='cpu'"
         )
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UnsupportedError(
