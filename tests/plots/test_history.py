@@ -23,6 +23,13 @@ def test_frame_marks_the_best_epoch(run):
     assert (frame["part"] == "validation").sum() == 20
 
 
+def test_members_in_one_table(run):
+    stacked = pd.concat([run.assign(member=0), run.assign(member=1, train_loss=7.0)], ignore_index=True)
+    pd.testing.assert_frame_equal(
+        plots.history(stacked).frame(), plots.history([run, run.assign(train_loss=7.0)]).frame()
+    )
+
+
 def test_without_validation(run, drawn):
     display = plots.history(run.assign(validation_loss=np.nan))
     assert set(display.frame()["part"]) == {"train"}

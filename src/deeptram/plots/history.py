@@ -25,8 +25,9 @@ def history(histories: Any) -> HistoryDisplay:
     Parameters
     ----------
     histories : DataFrame, list of DataFrame or dict of name -> DataFrame
-        ``history_`` of a fitted model, or of each member: columns ``epoch``,
-        ``train_loss`` and, where there was validation, ``validation_loss``.
+        ``history_`` of a fitted model or ensemble, or of each member: columns ``epoch``,
+        ``train_loss`` and, where there was validation, ``validation_loss``; a column
+        ``member`` keeps members apart.
 
     Returns
     -------
@@ -42,6 +43,8 @@ def history(histories: Any) -> HistoryDisplay:
              part  epoch  loss
     4  validation      2   2.5
     """
+    if isinstance(histories, pd.DataFrame) and "member" in histories:
+        histories = [table for _, table in histories.groupby("member", sort=False)]
     if isinstance(histories, pd.DataFrame):
         histories = {"model": histories}
     elif isinstance(histories, (list, tuple)):
