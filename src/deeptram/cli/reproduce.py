@@ -7,7 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from deeptram.experiments.paper import DATASETS, PRESETS, make_study
+from deeptram._validation import check_integer
+from deeptram.cli.progress import working
+from deeptram.cli.run_summary import show_summary
+from deeptram.experiments import aggregate
+from deeptram.experiments.paper import DATASETS, N_BOOT, PRESETS, make_study
 from deeptram.experiments.runner import available_study, run_study
 
 _CHOICES = ", ".join(DATASETS)
@@ -32,7 +36,9 @@ def reproduce(
     learning_rate: Annotated[
         float | None, typer.Option("--learning-rate", help="Instead of the preset's.")
     ] = None,
-    n_boot: Annotated[int, typer.Option("--n-boot", help="Bootstrap samples of the intervals.")] = 1000,
+    n_boot: Annotated[
+        int | None, typer.Option("--n-boot", help="Bootstrap samples of the intervals (1000; quick: 200).")
+    ] = None,
     cache: Annotated[Path | None, typer.Option(help="Folder for decoded images.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
 ) -> None:
@@ -51,7 +57,13 @@ def reproduce(
         training=training,
     )
     study = available_study(study, data, explicit=models is not None)
+    n_boot = N_BOOT[preset] if n_boot is None else check_integer(n_boot, "--n-boot", 0)
     result = run_study(study, out, directory=data, cache=cache, n_jobs=n_jobs, quiet=quiet)
+    if result.finished or result.repeated:
+        with working("evaluating", quiet):
+            tables = aggregate(out, n_boot=n_boot, n_jobs=n_jobs)
+        if not quiet:
+            show_summary(tables, out)
     if result.failed:
         reasons = "; ".join(f"{unit.label}: {reason}" for unit, reason in result.failed.items())
         typer.echo(f"{len(result.failed)} members failed: {reasons}", err=True)

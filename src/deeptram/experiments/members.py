@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -22,6 +21,7 @@ from deeptram.errors import FileFormatError
 from deeptram.estimators import Tram
 from deeptram.experiments import storage
 from deeptram.experiments.config import Protocol, Study, Unit, unit_seed
+from deeptram.experiments.sandwich import rps_standard_errors
 from deeptram.experiments.splits import Split
 from deeptram.experiments.storage import RunFolder
 from deeptram.predictive.discrete import DiscretePredictive
@@ -111,7 +111,7 @@ def fit_member(study: Study, data: Dataset, split: Split, unit: Unit) -> FittedM
         predictions.update(_prediction(model.predict_distribution(X), part, unit))
     return FittedMember(
         predictions=predictions,
-        coefficients=_coefficients(model),
+        coefficients=_coefficients(model, train, columns, unit),
         history=history,
         info={
             "seed": seed,
@@ -227,12 +227,13 @@ def _prediction(pred: Any, part: str, unit: Unit) -> dict[str, NDArray[Any]]:
     }
 
 
-def _coefficients(model: Any) -> pd.DataFrame:
+def _coefficients(model: Any, train: Dataset, columns: list[str], unit: Unit) -> pd.DataFrame:
     estimates: pd.Series = model.coef_
     errors = np.full(len(estimates), np.nan)
-    if len(estimates):
+    if len(estimates) and unit.is_exact and unit.loss == "rps":
+        h = model.predict_distribution(_inputs(train, columns)).trafo()
+        x = np.column_stack([np.asarray(train.X[name], dtype=np.float64) for name in columns])
+        errors = rps_standard_errors(h, train.codes, x)
+    elif len(estimates):
         errors = model.summary()["se"].to_numpy()
     return pd.DataFrame({"variable": estimates.index, "estimate": estimates.to_numpy(), "se": errors})
-
-
-Fit = Callable[[Study, Dataset, Split, Unit], FittedMember]

@@ -112,6 +112,7 @@ class Preset:
     losses: tuple[str, ...] = LOSSES
 
 
+N_BOOT = {"paper": 1000, "modern": 1000, "quick": 200}
 _TODAY: dict[str, Any] = {"learning_rate": 1e-3, "schedule": "cosine"}
 _MODERN = {
     "mnist": Preset(Training(epochs=8, batch_size=128, warm_start=False, **_TODAY)),

@@ -1,0 +1,78 @@
+"""Time to aggregate a full MNIST grid: 2 losses, 6 splits, 5 members, 12,000 rows, 1000 bootstrap samples.
+
+The members are synthetic (noisy copies of a true transformation), so that no network has to be trained:
+
+    python benchmarks/aggregation.py [--n-boot 1000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+
+import numpy as np
+import pandas as pd
+
+from deeptram.experiments import RunFolder, aggregate, make_study, paper_splits, splits_frame, storage
+from deeptram.experiments.config import Study, unit_hash
+from deeptram.experiments.members import FittedMember, save_member
+
+LEVELS = 10
+DATA = {"table": "synthetic", "image": "synthetic"}
+
+
+def synthetic_run(folder: str, study: Study) -> RunFolder:
+    """Write a finished run whose members are noisy copies of the truth."""
+    rng = np.random.default_rng(1)
+    splits = paper_splits("mnist")
+    n = len(splits[0])
+    place = rng.uniform(-0.5, LEVELS - 0.5, n)
+    truth = 8 * (np.arange(LEVELS - 1) + 0.5 - place[:, None])
+    codes = (rng.logistic(size=n)[:, None] > truth).sum(axis=1)
+    run = RunFolder(folder)
+    storage.write_table(run.path / storage.SPLITS, splits_frame(splits))
+    storage.write_arrays(run.path / storage.OUTCOMES, {"codes": codes.astype(np.int16)})
+    run.save_study(study, DATA, levels=[str(k) for k in range(LEVELS)], n_rows=n, info={})
+    for unit in study.units():
+        split = splits[unit.split - 1]
+        predictions = {}
+        for part, rows in (("val", split.validation), ("test", split.test)):
+            h = truth[rows] + rng.normal(0, 1.5, (len(rows), 1))
+            log_gaps = np.log(np.diff(h, axis=1)) + rng.normal(0, 0.2, (len(rows), LEVELS - 2))
+            gaps = np.cumsum(np.exp(log_gaps), axis=1)
+            h = np.concatenate([h[:, :1], h[:, :1] + gaps], axis=1)
+            predictions[f"{part}_h"] = h.astype(np.float32)
+            predictions[f"{part}_log_gaps"] = log_gaps.astype(np.float32)
+        empty = pd.DataFrame(columns=["variable", "estimate", "se"])
+        history = pd.DataFrame(columns=["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"])
+        info = {"seed": 1, "seconds": 1.0, "n_epochs": 0, "best_epoch": 0}
+        fitted = FittedMember(predictions, empty, history, info)
+        save_member(run, unit, fitted, unit_hash(study.fingerprint, DATA, unit))
+    return run
+
+
+def main() -> None:
+    """Make the run, aggregate it, print one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n-boot", type=int, default=1000)
+    arguments = parser.parse_args()
+    study = make_study("mnist")
+    with tempfile.TemporaryDirectory() as folder:
+        run = synthetic_run(folder, study)
+        started, cpu = time.perf_counter(), time.process_time()
+        tables = aggregate(run.path, n_boot=arguments.n_boot, n_jobs=os.cpu_count() or 1)
+        result = {
+            "seconds": round(time.perf_counter() - started, 1),
+            "cpu_seconds": round(time.process_time() - cpu, 1),
+            "members": len(list(study.units())),
+            "rows": len(tables.metrics),
+            "n_boot": arguments.n_boot,
+        }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
