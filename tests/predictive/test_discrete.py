@@ -199,6 +199,15 @@ def test_gradients(latent):
     assert torch.autograd.gradcheck(value, (h,))
 
 
+def test_log_probabilities_near_one_are_taken_from_the_other_tail():
+    pred = DiscretePredictive.from_log_pmf(np.array([[-1e-20, np.log(1e-20)]]))
+    assert pred.log_cdf_t().item() == pytest.approx(-1e-20, rel=1e-12)
+    many = np.log(np.random.default_rng(0).dirichlet(np.ones(30), size=500))
+    held = DiscretePredictive.from_log_pmf(many)
+    assert (held.log_cdf_t() <= 0).all()
+    assert (held.log_sf_t() <= 0).all()
+
+
 def test_gradients_of_log_probabilities_with_an_impossible_class():
     logits = torch.tensor([[0.0, 1.0, -torch.inf, 0.5]], dtype=torch.float64)
     free = logits.clone().requires_grad_(True)

@@ -11,6 +11,7 @@ import scipy.stats as st
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as hs
+from torch import distributions as td
 
 from deeptram.bases import Bernstein, LogLinear
 from deeptram.predictive import Predictive, TransformationPredictive, functionals
@@ -99,6 +100,24 @@ def test_rough_transformations(seed, logs):
     log_cdf, log_sf = (x.numpy().reshape(t.shape) for x in pred.log_tails_t(torch.tensor(t.reshape(1, -1))))
     brute = (np.exp(2 * np.where(t < y, log_cdf, log_sf)) * weights * np.diff(edges)[:, None] / 2).sum()
     assert pred.crps(y)[0] == pytest.approx(brute, rel=1e-8)
+
+
+@pytest.mark.parametrize("sd", [1.0, 0.1, 0.003])
+@pytest.mark.parametrize("y", [0.3, -7.0, 6.0])
+def test_peaks_far_apart(sd, y):
+    """A mixture of ever narrower normals (closed form of Grimit et al. 2006): steps between quadrature nodes."""
+    centres, weights = np.array([-5.0, -2.0, 0.0, 0.5, 6.0]), np.array([0.1, 0.3, 0.2, 0.3, 0.1])
+    components = td.Normal(torch.tensor(centres)[None], sd)
+    pred = Predictive.from_torch(
+        td.MixtureSameFamily(td.Categorical(torch.tensor(weights)[None]), components)
+    )
+
+    def expected_distance(m, s):
+        return m * (2 * st.norm.cdf(m / s) - 1) + 2 * s * st.norm.pdf(m / s)
+
+    pairs = expected_distance(centres[:, None] - centres, sd * math.sqrt(2))
+    exact = weights @ expected_distance(y - centres, sd) - weights @ pairs @ weights / 2
+    assert pred.crps(y)[0].item() == pytest.approx(exact, rel=1e-9)
 
 
 def test_chunks_of_rows_agree_with_single_rows(rng):

@@ -50,6 +50,18 @@ def test_a_huge_slope_is_not_mistaken_for_a_root():
     assert found.item() == 5.0
 
 
+def test_crawling_newton_steps_are_overtaken_by_bisection():
+    """sinh from far out: Newton goes down by one at a time and halves the residual each time."""
+    calls = []
+
+    def function(x):
+        calls.append(x)
+        return torch.where(x < 1e-4, -torch.inf, torch.sinh(x) - 0.5), torch.cosh(x)
+
+    assert solve(function, [-709.0], [709.0], [0.0], noise=1e-12).item() == pytest.approx(np.arcsinh(0.5))
+    assert len(calls) < 60
+
+
 def test_a_root_outside_is_moved_to_the_end():
     found = solve(lambda x: (x - 50, torch.ones_like(x)), [0.0], [10.0], [2.0])
     assert found.item() == pytest.approx(10.0)

@@ -127,29 +127,21 @@ class LinePredictive(Predictive):
         result carries gradients by the implicit function theorem.
         """
         q = torch.atleast_2d(q)
-        latent, size = self._own_latent, (len(self), q.shape[1])
+        target = self._own_latent._icdf(q).expand(len(self), -1)
+        inner = torch.isfinite(target)
+        goal = torch.where(inner, target, torch.zeros_like(target))
         with torch.no_grad():
             lower, upper = self.support_t()
-            target = latent._icdf(q).expand(size)
-            inner = torch.isfinite(target)
-            goal = torch.where(inner, target, torch.zeros_like(target))
-            noise = 8 * torch.finfo(self.dtype).eps * (1 + goal.abs())
-
-            def residual(u: Tensor) -> tuple[Tensor, Tensor]:
-                y, dy, _ = coordinate(u, lower, upper)
-                return self.trafo_t(y, latent) - goal, torch.exp(self.log_slope_t(y, latent)) * dy
-
-            far = torch.full(size, FAR, dtype=self.dtype)
-            u = solve_increasing(residual, -far, far, torch.zeros_like(far), noise)
-            y = self._polish(coordinate(u, lower, upper)[0], goal)
+            y = self._polish(self._solve(goal, 8 * torch.finfo(self.dtype).eps * (1 + goal.abs())), goal)
             y = torch.minimum(torch.maximum(y, lower), upper)
             y = torch.where(torch.isneginf(target), lower, torch.where(torch.isposinf(target), upper, y))
         return self._with_gradient(y, goal)
 
     def rough_quantile_t(self, q: Tensor) -> Tensor:
-        """Return quantiles to a few digits, (n, G), for use as break points."""
+        """Return quantiles to a few digits, shape (n, G), for q inside (0, 1), for use as break points."""
         with torch.no_grad():
-            return self.quantile_t(q)
+            goal = self._own_latent._icdf(torch.atleast_2d(q)).expand(len(self), -1)
+            return self._solve(goal, torch.full_like(goal, 0.01))
 
     def mean_t(self) -> Tensor:
         r"""Return :math:`c + \int_c^\infty (1 - F) - \int_{-\infty}^c F`, shape (n,)."""
@@ -297,6 +289,19 @@ class LinePredictive(Predictive):
                 "use log_prob, which knows censoring"
             )
         return self._rows(seen.lower)
+
+    def _solve(self, goal: Tensor, noise: Tensor) -> Tensor:
+        """Return y with trafo(y) = goal to within ``noise``, shape (n, G)."""
+        latent = self._own_latent
+        lower, upper = self.support_t()
+
+        def residual(u: Tensor) -> tuple[Tensor, Tensor]:
+            y, dy, _ = coordinate(u, lower, upper)
+            return self.trafo_t(y, latent) - goal, torch.exp(self.log_slope_t(y, latent)) * dy
+
+        far = torch.full(goal.shape, FAR, dtype=self.dtype)
+        u = solve_increasing(residual, -far, far, torch.zeros_like(far), noise)
+        return coordinate(u, lower, upper)[0]
 
     def _polish(self, y: Tensor, target: Tensor) -> Tensor:
         """Take Newton steps in y itself where they reduce the residual."""

@@ -92,6 +92,10 @@ class QuantilesPredictive(LinePredictive):
         high = self.values[:, -1:] - torch.log((1 - q) / (1 - self.q[-1])) * self._unit(1)
         return torch.where(q < self.q[0], low, torch.where(q > self.q[-1], high, inner))
 
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.quantile_t(q)
+
     def mean_t(self) -> Tensor:
         mass = self.q.diff()
         inner = (mass * (self.values[:, 1:] + self.values[:, :-1]) / 2).sum(dim=1)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 
-MAX_STEPS = 200
+MAX_STEPS = 300
+_EAGER_STEPS = 6
 # exp(709) and sinh(709) are the largest powers that stay finite.
 FAR = 709.0
 
@@ -19,9 +20,10 @@ def solve_increasing(
 ) -> Tensor:
     r"""Return the root of an increasing function for every element of a tensor.
 
-    A Newton step is taken where it stays in the bracket and halves the
-    residual, a bisection step elsewhere. The point with the smallest residual
-    is returned; at a jump, the point just after it.
+    Newton steps are taken from the best point so far where they stay in the
+    bracket and the last one halved the residual, bisection steps elsewhere.
+    The point with the smallest residual is returned; at a jump, the point just
+    after it.
 
     Parameters
     ----------
@@ -41,23 +43,26 @@ def solve_increasing(
     tensor([1.4142], dtype=torch.float64)
     """
     eps = torch.finfo(start.dtype).eps
-    x, lo, hi, best = start, lower, upper, start
-    last = smallest = torch.full_like(x, torch.inf)
-    for _ in range(MAX_STEPS):
-        residual, slope = function(x)
+    x, lo, hi = start, lower, upper
+    best, gap, slope = start, torch.full_like(start, torch.inf), torch.ones_like(start)
+    trust = torch.ones_like(start, dtype=torch.bool)
+    for step in range(MAX_STEPS):
+        residual, rise = function(x)
         size = residual.abs()
-        best, smallest = torch.where(size < smallest, x, best), torch.fmin(size, smallest)
         lo = torch.where(residual <= 0, x, lo)
         hi = torch.where(residual >= 0, x, hi)
-        newton = x - residual / slope
-        # A step of zero means a slope that cancellation has made huge, not a root.
-        inside = (newton >= lo) & (newton <= hi) & (newton != x) & (size <= 0.5 * last)
-        new = torch.where(inside, newton, lo + 0.5 * (hi - lo))
-        resolution = 2 * eps * torch.maximum(lo.abs(), hi.abs())
-        done = (size <= noise) | (hi - lo <= resolution)
+        closer = size < gap.abs()
+        # A Newton step has to halve the residual to be trusted with another one.
+        trust = ~trust | (size <= 0.5 * gap.abs())
+        best = torch.where(closer, x, best)
+        gap, slope = torch.where(closer, residual, gap), torch.where(closer, rise, slope)
+        done = (gap.abs() <= noise) | (hi - lo <= 2 * eps * torch.maximum(lo.abs(), hi.abs()))
         if bool(done.all()):
             break
-        x, last = torch.where(done, x, new), torch.where(done, last, size)
+        newton = best - gap / slope
+        # Steps that crawl along a tail halve it, too: bisect now and then all the same.
+        trust = trust & (newton >= lo) & (newton <= hi) & (step < _EAGER_STEPS or step % 3 != 0)
+        x = torch.where(done, best, torch.where(trust, newton, lo + 0.5 * (hi - lo)))
     # At a jump, or a root beyond the bracket, no residual is small: the bracket has shrunk to the place.
     return torch.where((best >= lo) & (best <= hi), best, hi)
 

@@ -103,6 +103,9 @@ class SamplesPredictive(LinePredictive):
         rank = torch.where((rank - 1) / size >= q, rank - 1, rank).clamp(1, size)
         return self.draws.gather(1, (rank - 1).to(torch.int64))
 
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        return self.quantile_t(q)
+
     def mean_t(self) -> Tensor:
         return self.draws.mean(dim=1)
 

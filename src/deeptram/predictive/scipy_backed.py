@@ -130,6 +130,9 @@ class ScipyLine(_Rows, LinePredictive):
         value = self._ask(self._methods.log_density, torch.where(finite, y, torch.zeros_like(y)))
         return torch.where(finite, value, torch.full_like(value, -torch.inf))
 
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        return self.quantile_t(q)
+
     def support_t(self) -> tuple[Tensor, Tensor]:
         low, high = self._methods.support()
         return self._vector(low).unsqueeze(1), self._vector(high).unsqueeze(1)
