@@ -45,6 +45,7 @@ class DrawnMasks:
         self._generator = generator
 
     def next(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        """Draw the mask of the next dropout layer from the member's generator."""
         return draw_mask(shape, rate, self._generator, like)
 
 
@@ -67,6 +68,7 @@ class ReplayedMasks:
         self._masks = list(masks)
 
     def next(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        """Return the next mask that was loaded."""
         return self._masks.pop(0)
 
 
@@ -85,6 +87,7 @@ class RecordedCalls:
         self.calls: list[Call] = []
 
     def next(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        """Record the shape that is asked for; nothing is dropped."""
         self.calls.append((shape, rate))
         return torch.ones(shape, dtype=like.dtype, device=like.device)
 
