@@ -16,6 +16,8 @@ from deeptram.fitting.cutpoint_cells import Cells
 from deeptram.fitting.objective import keep_positive
 from deeptram.latent import Latent
 
+Array = NDArray[np.float64]
+
 
 class CutpointLikelihood:
     r"""NLL of :math:`P(Y \le y_k) = F_Z(\vartheta_k - x'\beta)`, optionally with strata.
@@ -120,43 +122,69 @@ class CutpointLikelihood:
         ends = self._ends(parameters)
         if ends is None:
             return float("inf"), torch.from_numpy(gradient), torch.from_numpy(hessian)
-        nll, rows = self._row_derivatives(*ends)
-        # per segment: (slope at lower end, at upper end, curvature at both, q) times (1, x)
-        for start, end, lower, upper in self._segments:
-            sums = (rows[:, start:end] @ self._design[:, start:end].T).numpy()
-            gradient[d:] += sums[0, 1:] + sums[1, 1:]
-            for column, slope, curve in ((lower, sums[0], sums[2]), (upper, sums[1], sums[3])):
-                if column >= 0:
-                    gradient[column] -= slope[0]
-                    hessian[column, column] += curve[0] + sums[4, 0]
-                    hessian[column, d:] -= curve[1:]
-            if lower >= 0 and upper >= 0:
-                hessian[lower, upper] -= sums[4, 0]
-                hessian[upper, lower] -= sums[4, 0]
-        if p:
-            x = self._design[1:]
-            hessian[d:, d:] = ((x * (rows[2] + rows[3])) @ x.T).numpy()
-            hessian[d:, :d] = hessian[:d, d:].T
+        first, last, low, high = ends
+        a, b, c = self._n_first, self._n_outer, self._n_bound
+        nll = 0.0
+        if a:
+            nll -= self._add_open(0, a, self._latent.log_cdf_derivatives(first), gradient, hessian)
+        if b > a:
+            nll -= self._add_open(a, b, self._latent.log_sf_derivatives(last), gradient, hessian)
+        if c > b:
+            nll -= self._add_inner(b, c, self._latent.log_interval_derivatives(low, high), gradient, hessian)
+        hessian[d:, :d] = hessian[:d, d:].T
+        nll = nll if np.isfinite(nll) else float("inf")
         return nll, torch.from_numpy(gradient), torch.from_numpy(hessian)
 
-    def _row_derivatives(
-        self, first: Tensor, last: Tensor, low: Tensor, high: Tensor
-    ) -> tuple[float, Tensor]:
-        """Return the NLL and, per row, slopes and curvatures at both ends, and q: shape (5, n)."""
-        a, b, c = self._n_first, self._n_outer, self._n_bound
-        value = torch.zeros(self._n, dtype=torch.float64)
-        rows = torch.zeros(5, self._n, dtype=torch.float64)
-        value[:a], rows[1, :a], second = self._latent.log_cdf_derivatives(first)
-        rows[3, :a] = -second
-        value[a:b], rows[0, a:b], second = self._latent.log_sf_derivatives(last)
-        rows[2, a:b] = -second
-        if b < c:
-            derivatives = self._latent.log_interval_derivatives(low, high)
-            value[b:c], rows[0, b:c], rows[1, b:c], rows[2, b:c], rows[3, b:c], rows[4, b:c] = derivatives
+    def _add_open(
+        self,
+        start: int,
+        end: int,
+        derivatives: tuple[Tensor, Tensor, Tensor],
+        gradient: Array,
+        hessian: Array,
+    ) -> float:
+        """Add classes with one cutpoint: (1, x) weighted by the curvature gives their whole Hessian."""
+        d = self._d
+        value, slope, second = derivatives
         if self._w is not None:
-            value, rows = value * self._w, rows * self._w
-        nll = -float(value.sum())
-        return (nll if np.isfinite(nll) else float("inf")), rows
+            weights = self._w[start:end]
+            value, slope, second = value * weights, slope * weights, second * weights
+        for first, last, lower, upper in self._segments:
+            if not start <= first < end:
+                continue
+            rows, column = self._design[:, first:last], max(lower, upper)
+            slopes = (rows @ slope[first - start : last - start]).numpy()
+            curves = ((rows * second[first - start : last - start]) @ rows.T).numpy()
+            gradient[column] -= slopes[0]
+            gradient[d:] += slopes[1:]
+            hessian[column, column] -= curves[0, 0]
+            hessian[column, d:] += curves[0, 1:]
+            hessian[d:, d:] -= curves[1:, 1:]
+        return float(value.sum())
+
+    def _add_inner(
+        self, start: int, end: int, derivatives: tuple[Tensor, ...], gradient: Array, hessian: Array
+    ) -> float:
+        """Add classes between two cutpoints: slopes and curvatures at both ends, and q, times (1, x)."""
+        d = self._d
+        value, *parts = derivatives
+        rows = torch.stack(parts)
+        if self._w is not None:
+            value, rows = value * self._w[start:end], rows * self._w[start:end]
+        for first, last, lower, upper in self._segments:
+            if not start <= first < end:
+                continue
+            sums = (rows[:, first - start : last - start] @ self._design[:, first:last].T).numpy()
+            gradient[d:] += sums[0, 1:] + sums[1, 1:]
+            for column, slope, curve in ((lower, sums[0], sums[2]), (upper, sums[1], sums[3])):
+                gradient[column] -= slope[0]
+                hessian[column, column] += curve[0] + sums[4, 0]
+                hessian[column, d:] -= curve[1:]
+            hessian[lower, upper] -= sums[4, 0]
+            hessian[upper, lower] -= sums[4, 0]
+        x = self._design[1:, start:end]
+        hessian[d:, d:] += ((x * (rows[2] + rows[3])) @ x.T).numpy()
+        return float(value.sum())
 
     def rows(self, parameters: Tensor) -> Tensor:
         """Return the log-likelihood contribution of each row in the caller's order, unweighted."""
