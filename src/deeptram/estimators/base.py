@@ -26,7 +26,7 @@ from deeptram.fitting.exact import fit_exact
 from deeptram.fitting.nominal import fit_nominal
 from deeptram.fitting.problem import StructuredData
 from deeptram.fitting.scale_centre import centre_scale, uncentre_scale
-from deeptram.fitting.scored import fit_scored
+from deeptram.fitting.scored import check_loss, fit_scored
 from deeptram.inputs import read_table
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Encoded, Matrices, Outcome, OutcomeSettings, StructuredModel
@@ -151,6 +151,8 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
             varying=matrices.varying,
             scale=scale,
         )
+        if self.loss != "nll":
+            check_loss(self.loss, self.outcome_, data)
         fit = fit_exact(data, labels=self._labels())
         self.fit_ = fit if self.loss == "nll" else fit_scored(fit, self.outcome_, self.loss)
         theta, vcov = uncentre_scale(self.fit_, centre)

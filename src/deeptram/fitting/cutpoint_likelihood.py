@@ -17,6 +17,9 @@ from deeptram.fitting.objective import keep_positive
 from deeptram.latent import Latent
 
 Array = NDArray[np.float64]
+Segment = tuple[int, int, int, int]
+
+_BLOCK_ROWS = 16_384
 
 
 class CutpointLikelihood:
@@ -85,6 +88,7 @@ class CutpointLikelihood:
         self._inner_lower, self._inner_upper = lower[inner], upper[inner]
         self._lower = torch.repeat_interleave(lower, lengths)
         self._upper = torch.repeat_interleave(upper, lengths)
+        self._blocks = self._cut_into_blocks()
 
     def _ends(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
         """Return z at the first-class, last-class and inner rows; ``None`` where cutpoints cross."""
@@ -115,76 +119,48 @@ class CutpointLikelihood:
         gaps = parameters[self._inner_upper] - parameters[self._inner_lower]
         return keep_positive(gaps, step[self._inner_upper] - step[self._inner_lower])
 
+    def _cut_into_blocks(self) -> list[tuple[int, int, str, list[Segment]]]:
+        """Cut the sorted rows into pieces of one kind that fit into the processor's cache."""
+        blocks = []
+        bounds = (0, self._n_first, self._n_outer, self._n_bound)
+        for kind, begin, finish in zip(("first", "last", "inner"), bounds[:-1], bounds[1:], strict=True):
+            for start in range(begin, finish, _BLOCK_ROWS):
+                end = min(start + _BLOCK_ROWS, finish)
+                inside = [
+                    (max(first, start) - start, min(last, end) - start, lower, upper)
+                    for first, last, lower, upper in self._segments
+                    if first < end and last > start
+                ]
+                blocks.append((start, end, kind, inside))
+        return blocks
+
     def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
         """Return the negative log-likelihood with gradient and Hessian."""
         d, p = self._d, self._p
+        theta, beta = parameters[:d], parameters[d:]
         gradient, hessian = np.zeros(d + p), np.zeros((d + p, d + p))
-        ends = self._ends(parameters)
-        if ends is None:
-            return float("inf"), torch.from_numpy(gradient), torch.from_numpy(hessian)
-        first, last, low, high = ends
-        a, b, c = self._n_first, self._n_outer, self._n_bound
         nll = 0.0
-        if a:
-            nll -= self._add_open(0, a, self._latent.log_cdf_derivatives(first), gradient, hessian)
-        if b > a:
-            nll -= self._add_open(a, b, self._latent.log_sf_derivatives(last), gradient, hessian)
-        if c > b:
-            nll -= self._add_inner(b, c, self._latent.log_interval_derivatives(low, high), gradient, hessian)
+        if not bool((theta[self._inner_upper] > theta[self._inner_lower]).all()):
+            return float("inf"), torch.from_numpy(gradient), torch.from_numpy(hessian)
+        for start, end, kind, segments in self._blocks:
+            rows = self._design[:, start:end]
+            eta = beta @ rows[1:]
+            if self._known is not None:
+                eta = eta + self._known[start:end]
+            weights = None if self._w is None else self._w[start:end]
+            if kind == "inner":
+                low, high = theta[self._lower[start:end]] - eta, theta[self._upper[start:end]] - eta
+                parts = self._latent.log_interval_derivatives(low, high)
+                nll -= _add_inner(rows, weights, segments, parts, gradient, hessian)
+            elif kind == "first":
+                derivatives = self._latent.log_cdf_derivatives(theta[self._upper[start:end]] - eta)
+                nll -= _add_open(rows, weights, segments, derivatives, gradient, hessian)
+            else:
+                derivatives = self._latent.log_sf_derivatives(theta[self._lower[start:end]] - eta)
+                nll -= _add_open(rows, weights, segments, derivatives, gradient, hessian)
         hessian[d:, :d] = hessian[:d, d:].T
         nll = nll if np.isfinite(nll) else float("inf")
         return nll, torch.from_numpy(gradient), torch.from_numpy(hessian)
-
-    def _add_open(
-        self,
-        start: int,
-        end: int,
-        derivatives: tuple[Tensor, Tensor, Tensor],
-        gradient: Array,
-        hessian: Array,
-    ) -> float:
-        """Add classes with one cutpoint: (1, x) weighted by the curvature gives their whole Hessian."""
-        d = self._d
-        value, slope, second = derivatives
-        if self._w is not None:
-            weights = self._w[start:end]
-            value, slope, second = value * weights, slope * weights, second * weights
-        for first, last, lower, upper in self._segments:
-            if not start <= first < end:
-                continue
-            rows, column = self._design[:, first:last], max(lower, upper)
-            slopes = (rows @ slope[first - start : last - start]).numpy()
-            curves = ((rows * second[first - start : last - start]) @ rows.T).numpy()
-            gradient[column] -= slopes[0]
-            gradient[d:] += slopes[1:]
-            hessian[column, column] -= curves[0, 0]
-            hessian[column, d:] += curves[0, 1:]
-            hessian[d:, d:] -= curves[1:, 1:]
-        return float(value.sum())
-
-    def _add_inner(
-        self, start: int, end: int, derivatives: tuple[Tensor, ...], gradient: Array, hessian: Array
-    ) -> float:
-        """Add classes between two cutpoints: slopes and curvatures at both ends, and q, times (1, x)."""
-        d = self._d
-        value, *parts = derivatives
-        rows = torch.stack(parts)
-        if self._w is not None:
-            value, rows = value * self._w[start:end], rows * self._w[start:end]
-        for first, last, lower, upper in self._segments:
-            if not start <= first < end:
-                continue
-            sums = (rows[:, first - start : last - start] @ self._design[:, first:last].T).numpy()
-            gradient[d:] += sums[0, 1:] + sums[1, 1:]
-            for column, slope, curve in ((lower, sums[0], sums[2]), (upper, sums[1], sums[3])):
-                gradient[column] -= slope[0]
-                hessian[column, column] += curve[0] + sums[4, 0]
-                hessian[column, d:] -= curve[1:]
-            hessian[lower, upper] -= sums[4, 0]
-            hessian[upper, lower] -= sums[4, 0]
-        x = self._design[1:, start:end]
-        hessian[d:, d:] += ((x * (rows[2] + rows[3])) @ x.T).numpy()
-        return float(value.sum())
 
     def rows(self, parameters: Tensor) -> Tensor:
         """Return the log-likelihood contribution of each row in the caller's order, unweighted."""
@@ -216,3 +192,56 @@ class CutpointLikelihood:
                     rows.append(sign * torch.cat([marks, -self._design[1:, start:end].T], dim=1))
         none = torch.zeros(0, self.n_parameters, dtype=torch.float64)
         return (torch.cat(rows) if rows else none), none, none
+
+
+def _add_open(
+    rows: Tensor,
+    weights: Tensor | None,
+    segments: list[Segment],
+    derivatives: tuple[Tensor, Tensor, Tensor],
+    gradient: Array,
+    hessian: Array,
+) -> float:
+    """Add classes with one cutpoint: (1, x) weighted by the curvature gives their whole Hessian."""
+    d = len(gradient) - len(rows) + 1
+    value, slope, second = derivatives
+    if weights is not None:
+        value, slope, second = value * weights, slope * weights, second * weights
+    for start, end, lower, upper in segments:
+        part, column = rows[:, start:end], max(lower, upper)
+        slopes = (part @ slope[start:end]).numpy()
+        curves = ((part * second[start:end]) @ part.T).numpy()
+        gradient[column] -= slopes[0]
+        gradient[d:] += slopes[1:]
+        hessian[column, column] -= curves[0, 0]
+        hessian[column, d:] += curves[0, 1:]
+        hessian[d:, d:] -= curves[1:, 1:]
+    return float(value.sum())
+
+
+def _add_inner(
+    rows: Tensor,
+    weights: Tensor | None,
+    segments: list[Segment],
+    derivatives: tuple[Tensor, ...],
+    gradient: Array,
+    hessian: Array,
+) -> float:
+    """Add classes between two cutpoints: slopes and curvatures at both ends, and q, times (1, x)."""
+    d = len(gradient) - len(rows) + 1
+    value, *parts = derivatives
+    stacked = torch.stack(parts)
+    if weights is not None:
+        value, stacked = value * weights, stacked * weights
+    for start, end, lower, upper in segments:
+        sums = (stacked[:, start:end] @ rows[:, start:end].T).numpy()
+        gradient[d:] += sums[0, 1:] + sums[1, 1:]
+        for column, slope, curve in ((lower, sums[0], sums[2]), (upper, sums[1], sums[3])):
+            gradient[column] -= slope[0]
+            hessian[column, column] += curve[0] + sums[4, 0]
+            hessian[column, d:] -= curve[1:]
+        hessian[lower, upper] -= sums[4, 0]
+        hessian[upper, lower] -= sums[4, 0]
+    x = rows[1:]
+    hessian[d:, d:] += ((x * (stacked[2] + stacked[3])) @ x.T).numpy()
+    return float(value.sum())

@@ -199,6 +199,11 @@ class Problem:
         blocks[: data.n_strata] = first
         return blocks.ravel()
 
+    @property
+    def scaled_x(self) -> Array:
+        """The columns of the linear shift as the fit sees them: identified ones, centred and scaled."""
+        return self._x.numpy()
+
     # -- profiles ---------------------------------------------------------------------------------
 
     def with_fixed(self, column: int, value: float) -> CutpointLikelihood | LineLikelihood:

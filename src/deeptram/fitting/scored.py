@@ -4,24 +4,53 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from torch import Tensor
 
 from deeptram.errors import ConvergenceWarning, UnsupportedError
+from deeptram.fitting.crps import CrpsObjective
 from deeptram.fitting.exact import ExactFit
 from deeptram.fitting.newton import Certificate
+from deeptram.fitting.problem import StructuredData
 from deeptram.model import Outcome
-from deeptram.predictive import DiscretePredictive
 from deeptram.predictive.parameters import RowParameters, build_predictive
 from deeptram.scores import core as score_core
 
 Array = NDArray[np.float64]
 
 _MAX_ITER = 2000
+_RESTARTS = 5
+_STATIONARY = 1e-7
+_SMALLEST_STEP = 1e-10
+_START_STEP = 0.02
+
+
+def check_loss(loss: str, outcome: Outcome, data: StructuredData) -> None:
+    """Refuse a score that is not defined for the outcome or the terms.
+
+    Parameters
+    ----------
+    loss : {"rps", "brier", "crps"}
+        The score.
+    outcome, data : Outcome, StructuredData
+        What it is to be minimised on.
+    """
+    if loss in ("rps", "brier") and not outcome.is_discrete:
+        raise UnsupportedError(
+            f"loss={loss!r} is for classes, got outcome={outcome.kind!r}; use loss='crps'."
+        )
+    if loss == "crps" and outcome.is_discrete:
+        raise UnsupportedError("loss='crps' is for outcomes on the line; use loss='rps' for classes.")
+    if data.varying is not None or data.n_strata > 1:
+        raise UnsupportedError(
+            f"loss={loss!r} is not available with strata or Varying terms; use loss='nll' for them."
+        )
+    if outcome.kind != "count" and data.observations is not None and not data.observations.exact.all():
+        raise UnsupportedError("loss='crps' needs exact outcomes, got censored ones; use loss='nll'.")
 
 
 def fit_scored(start: ExactFit, outcome: Outcome, loss: str) -> ExactFit:
@@ -40,130 +69,134 @@ def fit_scored(start: ExactFit, outcome: Outcome, loss: str) -> ExactFit:
     loss : {"rps", "brier", "crps"}
         The score.
     """
-    data = start.problem.data
-    if data.varying is not None or data.n_strata > 1:
-        raise UnsupportedError(
-            f"loss={loss!r} is not available with strata or Varying terms; use loss='nll' for them."
-        )
-    if loss in ("rps", "brier") and not outcome.is_discrete:
-        raise UnsupportedError(
-            f"loss={loss!r} is for classes, got outcome={outcome.kind!r}; use loss='crps'."
-        )
-    if loss == "crps" and outcome.is_discrete:
-        raise UnsupportedError("loss='crps' is for outcomes on the line; use loss='rps' for classes.")
+    check_loss(loss, outcome, start.problem.data)
     if not np.isfinite(start.theta).all():
         raise UnsupportedError(
             f"loss={loss!r} needs every level to be observed; leave empty levels out of `levels`."
         )
-    problem = _ScoreProblem(start, outcome, loss)
-    answer = minimize(
-        problem.value_and_gradient,
-        problem.start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=problem.bounds,
-        options={"maxiter": _MAX_ITER, "ftol": 1e-15, "gtol": 1e-9},
-    )
-    stalled = b"" if isinstance(answer.message, str) else answer.message
-    converged = bool(answer.success) or b"ABNORMAL" in stalled or "ABNORMAL" in str(answer.message)
+    score = _Score(start, outcome, loss)
+    point, n_iter, gradient = score.start, 0, np.inf
+    for _ in range(_RESTARTS):
+        answer = minimize(
+            score.value_and_gradient,
+            point,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=score.bounds,
+            options={"maxiter": _MAX_ITER, "ftol": 1e-15, "gtol": 1e-10, "maxcor": 30},
+        )
+        point, n_iter = answer.x, n_iter + int(answer.nit)
+        gradient = score.projected_gradient(point, answer.jac)
+        if gradient <= _STATIONARY or answer.nit == 0:
+            break
+    converged = gradient <= 100 * _STATIONARY
     if not converged:
         warnings.warn(
-            f"the {loss} fit stopped after {answer.nit} iterations ({answer.message}); "
+            f"the {loss} fit stopped after {n_iter} steps with a relative gradient of {gradient:.1e}; "
             "check the scale of the data.",
             ConvergenceWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
-    theta, beta, gamma = problem.unpack(torch.from_numpy(answer.x))
-    loglik = problem.loglik(theta, beta, gamma)
-    full_beta = np.full(len(start.beta), np.nan)
-    full_beta[problem.kept] = beta.numpy()
-    return dataclasses.replace(
-        start,
-        theta=theta.numpy()[None, :],
-        beta=full_beta,
-        gamma=gamma.numpy(),
-        vcov=np.full_like(start.vcov, np.nan),
-        loglik=loglik,
-        n_iter=int(answer.nit),
-        converged=converged,
-        infinite=np.zeros_like(start.infinite),
-        certificate=Certificate(float("nan"), float(np.abs(answer.jac).max(initial=0.0)), (), (), False),
-    )
+    return score.result(point, n_iter, converged, gradient)
 
 
-class _ScoreProblem:
-    """The mean score as a function of (first baseline value, increments, scaled beta, gamma)."""
+class _Score:
+    """The mean score, relative to its start, in (first value, increments, scaled shift, scaled scale)."""
 
     def __init__(self, start: ExactFit, outcome: Outcome, loss: str) -> None:
-        data = start.problem.data
-        self.outcome, self.loss, self.latent = outcome, loss, data.latent
-        self.kept = np.flatnonzero(~start.problem.aliased)
-        self.sd = torch.from_numpy(start.problem.x_sd[self.kept])
-        self.x = torch.from_numpy(np.ascontiguousarray(data.x[:, self.kept])) / self.sd
-        self.scale = None if data.scale is None else torch.from_numpy(data.scale)
+        self._fit, self._outcome, self._loss = start, outcome, loss
+        problem, data = start.problem, start.problem.data
+        self._d, self._p = data.basis.n_coef, int((~problem.aliased).sum())
+        self._x = problem.scaled_x
+        self._baseline = problem.back[: self._d, : self._d]
+        beyond = self._d + self._p
+        scale_back = problem.back[self._d + len(problem.aliased) :, beyond:]
+        self._scale = None if data.scale is None else data.scale @ scale_back
         weights = np.ones(len(data.x)) if data.weights is None else data.weights
-        self.weights = torch.from_numpy(weights / weights.sum())
-        self.total = float(weights.sum())
-        self.codes = None if data.codes is None else torch.from_numpy(data.codes)
-        self.observations = data.observations
-        increments = data.basis.monotone_differences
-        self.d = data.basis.n_coef
-        # theta = lift @ (first, increments): the inverse of (first value, C theta)
-        first = np.zeros((1, self.d))
-        first[0, 0] = 1.0
-        self.lift = torch.from_numpy(np.linalg.inv(np.vstack([first, increments])))
-        free = np.linalg.solve(self.lift.numpy(), start.theta[0])
-        bounded = len(increments)
-        free[1:] = np.maximum(free[1:], 1e-8)
-        self.start = np.concatenate([free, start.beta[self.kept] * self.sd.numpy(), start.gamma])
-        open_end = (None, None)
-        self.bounds = [open_end] + [(1e-12, None)] * bounded
-        self.bounds += [open_end] * (len(self.start) - len(self.bounds))
+        self._weights = weights / weights.sum()
+        increments = data.basis.monotone_differences @ self._baseline
+        first = np.eye(1, self._d)
+        # scaled theta = lift @ (first value, increments)
+        self._lift = np.linalg.inv(np.vstack([first, increments])) if len(increments) else np.eye(self._d)
+        free = np.linalg.solve(self._lift, start.solution[: self._d])
+        if self._d > 1:
+            free[1:] = np.maximum(free[1:], _START_STEP * max(float(free[1:].mean()), 1e-3))
+        self.start = np.concatenate([free, start.solution[self._d :]])
+        self.bounds = [(None, None)] + [(_SMALLEST_STEP, None)] * len(increments)
+        self.bounds += [(None, None)] * (len(self.start) - len(self.bounds))
+        self._crps: CrpsObjective | None = None
+        if data.observations is not None:
+            steepness = float(np.abs(free[1:].sum())) if self._d > 2 else 20.0
+            is_count = outcome.kind == "count"
+            self._crps = CrpsObjective(
+                data.basis, data.latent, data.observations.upper, steepness, counts=is_count
+            )
+        self._unit = 1.0
+        self._unit = max(self.value_and_gradient(self.start)[0], 1e-300)
 
-    def unpack(self, free: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return theta, beta (of kept columns, plain scale) and gamma."""
-        p = len(self.kept)
-        return self.lift @ free[: self.d], free[self.d : self.d + p] / self.sd, free[self.d + p :]
-
-    def _predictive(self, theta: Tensor, beta: Tensor, gamma: Tensor) -> object:
-        log_scale = None if self.scale is None else self.scale @ gamma / 2
-        parameters = RowParameters(
-            theta=theta.unsqueeze(0), shift=self.x @ (beta * self.sd), log_scale=log_scale
-        )
-        return build_predictive(
-            self.outcome.kind,
-            parameters,
-            self.outcome.basis,
-            self.latent,
-            levels=self.outcome.levels,
-            log_first=self.outcome.log_first,
-        )
+    def _rows_of(self, free: Array) -> tuple[Array, Array, Array | None]:
+        theta = self._baseline @ self._lift @ free[: self._d]
+        shift = self._x @ free[self._d : self._d + self._p]
+        log_scale = None if self._scale is None else self._scale @ free[self._d + self._p :] / 2
+        return theta, shift, log_scale
 
     def value_and_gradient(self, free: Array) -> tuple[float, Array]:
         """Return the weighted mean score and its gradient."""
-        point = torch.from_numpy(free).requires_grad_()
-        rows = self._rows(*self.unpack(point))
-        value = self.weights @ rows
-        (gradient,) = torch.autograd.grad(value, point)
-        return float(value.detach()), gradient.numpy()
+        theta, shift, log_scale = self._rows_of(free)
+        evaluate = self._discrete if self._crps is None else self._crps.evaluate
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            rows, d_theta, d_shift, d_scale = evaluate(theta, shift, log_scale, self._weights)
+        parts = [self._lift.T @ self._baseline.T @ d_theta, self._x.T @ d_shift]
+        if self._scale is not None:
+            parts.append(self._scale.T @ d_scale / 2)
+        value = float(self._weights @ rows)
+        if not np.isfinite(value):
+            return 1e100, np.zeros_like(free)
+        return value / self._unit, np.concatenate(parts) / self._unit
 
-    def _rows(self, theta: Tensor, beta: Tensor, gamma: Tensor) -> Tensor:
-        predictive = self._predictive(theta, beta, gamma)
-        if self.codes is not None and isinstance(predictive, DiscretePredictive):
-            return score_core.get(self.loss)(predictive, self.codes)
-        if self.observations is None:
-            raise UnsupportedError("the data hold neither classes nor observations.")
-        if not self.observations.exact.all() and self.outcome.kind != "count":
-            raise UnsupportedError("loss='crps' needs exact outcomes, got censored ones; use loss='nll'.")
-        moved = self.outcome.kind == "count" and self.outcome.log_first
-        values = self.observations.upper - (1.0 if moved else 0.0)
-        return predictive.crps(torch.from_numpy(values))  # type: ignore[attr-defined,no-any-return]
+    def _discrete(
+        self, theta: Array, shift: Array, log_scale: Array | None, weights: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return RPS or Brier score and derivatives by automatic differentiation."""
+        data = self._fit.problem.data
+        inputs = [torch.from_numpy(part).requires_grad_() for part in (theta, shift)]
+        stretch = None if log_scale is None else torch.from_numpy(log_scale).requires_grad_()
+        parameters = RowParameters(theta=inputs[0].unsqueeze(0), shift=inputs[1], log_scale=stretch)
+        predictive: Any = build_predictive(
+            self._outcome.kind, parameters, data.basis, data.latent, levels=self._outcome.levels
+        )
+        rows = score_core.get(self._loss)(predictive, torch.from_numpy(data.codes))
+        wanted = inputs if stretch is None else [*inputs, stretch]
+        gradients = torch.autograd.grad(torch.from_numpy(weights) @ rows, wanted)
+        d_scale = np.zeros(0) if stretch is None else gradients[2].numpy()
+        return rows.detach().numpy(), gradients[0].numpy(), gradients[1].numpy(), d_scale
 
-    def loglik(self, theta: Tensor, beta: Tensor, gamma: Tensor) -> float:
-        """Return the log-likelihood of the training data."""
-        predictive = self._predictive(theta, beta, gamma)
-        if self.codes is not None and isinstance(predictive, DiscretePredictive):
-            rows = predictive.log_prob_of_codes_t(self.codes)
-        else:
-            rows = predictive.log_prob(self.observations)  # type: ignore[attr-defined]
-        return float(self.weights @ rows) * self.total
+    def projected_gradient(self, free: Array, gradient: Array) -> float:
+        """Return the largest entry of the gradient that no bound explains."""
+        lower = np.array([-np.inf if low is None else low for low, _ in self.bounds])
+        free_to_fall = (free > lower * (1 + 1e-6)) | (gradient < 0)
+        return float(np.abs(gradient[free_to_fall]).max(initial=0.0))
+
+    def result(self, free: Array, n_iter: int, converged: bool, gradient: float) -> ExactFit:
+        """Return the estimate in the user's parameters."""
+        fit, problem = self._fit, self._fit.problem
+        scaled = np.concatenate([self._lift @ free[: self._d], free[self._d :]])
+        full = problem.back @ scaled
+        if fit.infinite.any():
+            # what separates is at infinity for a score as it is for the likelihood
+            limit = np.concatenate([fit.theta.ravel(), fit.beta, fit.gamma])
+            full = full + np.nan_to_num(limit - problem.back @ fit.solution, nan=0.0)
+        p = len(problem.aliased)
+        beta, gamma = full[self._d : self._d + p], full[self._d + p :]
+        return dataclasses.replace(
+            fit,
+            theta=full[None, : self._d],
+            beta=np.where(problem.aliased, np.nan, beta),
+            gamma=np.where(problem.aliased_scale, np.nan, gamma),
+            vcov=np.full_like(fit.vcov, np.nan),
+            loglik=-float(problem.objective.value(torch.from_numpy(scaled))),
+            n_iter=n_iter,
+            converged=converged and not fit.infinite.any(),
+            certificate=Certificate(float("nan"), gradient, (), (), False),
+            solution=scaled,
+        )
