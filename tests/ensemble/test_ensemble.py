@@ -305,6 +305,11 @@ def test_members_from_folds():
     member = deep.members_[0]  # trained on the second half, its best epoch chosen on the first
     assert -member.score(X[:75], z[:75]) == pytest.approx(member.history_["validation_loss"].min(), rel=1e-5)
     assert deep.fold_scores_[0] == pytest.approx(member.score(X[:75], z[:75]))
+    some = np.ones(150)
+    some[::3] = 0
+    without = dt.Ensemble.from_folds(dt.Polr(), X[some > 0], y[some > 0], cv=3, random_state=1)
+    weighted = dt.Ensemble.from_folds(dt.Polr(), X, y, cv=3, random_state=1, sample_weight=some)
+    pd.testing.assert_series_equal(without.coef_, weighted.coef_)
     survival = MODELS["Coxph"][2]
     folds = dt.Ensemble.from_folds(dt.Coxph([dt.LS("a")]), table()[0], survival, cv=2, random_state=0)
     assert np.isfinite(folds.coef_).all()

@@ -17,6 +17,7 @@ from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossEr
 from deeptram.estimators.deep import held_out_rows
 from deeptram.estimators.information import row_loglik, shift_covariance
 from deeptram.model import Encoded
+from deeptram.predictive import RowParameters
 
 every_model = pytest.mark.parametrize("name", MODELS)
 
@@ -80,7 +81,7 @@ def test_shift_covariance_is_that_of_the_exact_fit_where_there_is_no_network(nam
         options = {**options, "order": 2}  # few enough for no constraint to be active
     model = kind([dt.LS("a + b + c")], **options)
     model.fit(X, y)
-    _, matrices, encoded, _ = model._prepare(X, y, None)
+    _, matrices, encoded, _ = clone(model)._prepare(X, y, None)
     parameters = model.model_.row_parameters(X, matrices).numpy()
     got = shift_covariance(
         model.outcome_, model.latent_, parameters, matrices, encoded, None, 1, np.ones(3, dtype=bool)
@@ -95,7 +96,7 @@ def test_shift_covariance_with_strata_scale_weights_and_aliased_columns():
     X = X.assign(s=np.where(X["c"] > 0, "p", "q"), d=2.0 * X["a"])
     weights = np.random.default_rng(1).uniform(0.5, 2, len(X))
     model = dt.Polr([dt.SI("s"), dt.LS("a", "b")]).fit(X, np.digitize(z, [-1, 1]), sample_weight=weights)
-    _, matrices, encoded, _ = model._prepare(X, np.digitize(z, [-1, 1]), weights)
+    _, matrices, encoded, _ = clone(model)._prepare(X, np.digitize(z, [-1, 1]), weights)
     parameters = model.model_.row_parameters(X, matrices).numpy()
     arguments = (model.outcome_, model.latent_, parameters)
     got = shift_covariance(*arguments, matrices, encoded, weights, 2, np.ones(2, dtype=bool))
@@ -111,7 +112,7 @@ def test_shift_covariance_with_a_scale_term_against_finite_differences():
     X, z = table(300)
     model = dt.BoxCox([dt.LS("a"), dt.Scale("b"), dt.CS(NET, "c")], training=FAST, random_state=2, order=3)
     model.fit(X, z)
-    _, matrices, encoded, _ = model._prepare(X, z, None)
+    _, matrices, encoded, _ = clone(model)._prepare(X, z, None)
     base = model.model_.row_parameters(X, matrices).numpy()
 
     def minus_loglik(point):
@@ -130,11 +131,41 @@ def test_shift_covariance_with_a_scale_term_against_finite_differences():
     assert model.shift_vcov_.to_numpy()[0, 0] == pytest.approx(np.linalg.inv(hessian)[-1, -1], rel=1e-4)
 
 
+def test_shift_covariance_of_a_complex_intercept_against_finite_differences():
+    X, z = table(200)
+    y = np.digitize(z, [-1, 0, 1])
+    model = dt.Polr([dt.CI(NET, "b", "c"), dt.LS("a")], training=FAST, random_state=2).fit(X, y)
+    _, matrices, encoded, _ = clone(model)._prepare(X, y, None)
+    base = model.model_.row_parameters(X, matrices).numpy()
+
+    def minus_loglik(constant, slope):
+        shift = base.shift + matrices.x[:, 0] * slope - constant
+        changed = type(base)(base.theta, shift, None, base.log_increments)
+        return -float(row_loglik(model.outcome_, model.latent_, changed, encoded).sum())
+
+    step = 1e-3
+    grid = np.array([[minus_loglik(i * step, j * step) for j in (-1, 0, 1)] for i in (-1, 0, 1)])
+    second = [grid[0, 1] - 2 * grid[1, 1] + grid[2, 1], grid[1, 0] - 2 * grid[1, 1] + grid[1, 2]]
+    mixed = (grid[2, 2] - grid[2, 0] - grid[0, 2] + grid[0, 0]) / 4
+    hessian = np.array([[second[0], mixed], [mixed, second[1]]]) / step**2
+    assert model.shift_vcov_.iloc[0, 0] == pytest.approx(np.linalg.inv(hessian)[1, 1], rel=1e-4)
+
+
+def test_a_network_that_leaves_no_room_has_no_covariance():
+    X, z = table(40)
+    model = dt.Polr([dt.CI(NET, "b", "c"), dt.LS("a")], training=FAST, random_state=2)
+    _, matrices, encoded, _ = model._prepare(X, np.digitize(z, [-1, 0, 1]), None)
+    theta = np.tile([-800.0, 1e300, np.inf], (40, 1))
+    parameters = RowParameters(theta, np.zeros(40), None, np.full((40, 2), 0.0))
+    arguments = (model.outcome_, model.latent_, parameters, matrices, encoded, None, None)
+    assert np.isnan(shift_covariance(*arguments, np.ones(1, dtype=bool))).all()
+
+
 def test_loglik_needs_an_encoding_of_its_own_kind():
     model, y = make("Polr", [dt.LS("a")])
     X, _ = table()
     model.fit(X, y)
-    _, matrices, _, _ = model._prepare(X, y, None)
+    _, matrices, _, _ = clone(model)._prepare(X, y, None)
     with pytest.raises(InvalidTypeError, match="needs outcomes encoded as such"):
         row_loglik(model.outcome_, model.latent_, model.model_.row_parameters(X, matrices).numpy(), Encoded())
 

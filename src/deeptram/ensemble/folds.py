@@ -12,7 +12,7 @@ from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 
 from deeptram._validation import check_integer, check_sample_weight
 from deeptram.bases import Bernstein
-from deeptram.ensemble.rows import Rows, take_outcomes, take_rows
+from deeptram.ensemble.rows import Rows, count_rows, take_outcomes, take_rows
 from deeptram.estimators.base import BaseTram
 from deeptram.fitting.seeds import member_seed
 from deeptram.terms import Spec
@@ -41,10 +41,13 @@ def fit_folds(
     scores : array
         Mean log-likelihoods of the held-out folds.
     """
+    weights = check_sample_weight(sample_weight, count_rows(X))
+    if weights is not None and not weights.all():  # a weight of zero is no observation at all
+        used = np.flatnonzero(weights)
+        X, y, weights = take_rows(X, used), take_outcomes(y, used), weights[used]
     prepared: BaseTram = clone(template)
-    _, matrices, encoded, _ = prepared._prepare(X, y, sample_weight)
+    _, matrices, encoded, _ = prepared._prepare(X, y, weights)
     codes = encoded.codes if encoded.codes is not None else np.zeros(len(encoded))
-    weights = check_sample_weight(sample_weight, len(encoded))
     splitter = _splitter(cv, codes, prepared.outcome_.is_discrete, root)
     common = _with_common_outcome(template, prepared)
     jobs = (

@@ -31,6 +31,7 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 # What an exact fit leaves behind and a fit with networks does not have.
+_PARTS = ("theta", "shift", "log_scale", "log_increments")
 _EXACT_ONLY = ("vcov_", "theta_", "certificate_")
 
 
@@ -214,7 +215,7 @@ def summarise(task: DeepTask, model: DeepModel) -> FitSummary:
         task.matrices.take(some),
         task.encoded.take(some),
         trained[some],
-        task.design.n_strata,
+        task.design.n_strata if isinstance(task.spec.intercept, SI) else None,
         kept,
     )
     return FitSummary(loglik, covariance)
@@ -258,7 +259,7 @@ def keep_fit(estimator: BaseTram, fit: DeepFit, summary: FitSummary) -> None:
 def _take(parameters: Any, rows: Rows) -> Any:
     """Return the row parameters of some rows; a baseline shared by all stays shared."""
     n = parameters.n_rows
-    parts: Mapping[str, Any] = {name: getattr(parameters, name) for name in ("theta", "shift", "log_scale")}
+    parts: Mapping[str, Any] = {name: getattr(parameters, name) for name in _PARTS}
     return type(parameters)(
         **{
             name: part if part is None or (len(part) == 1 and n > 1) else part[rows]

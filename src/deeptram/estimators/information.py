@@ -3,8 +3,9 @@ r"""How well the linear shift is determined by the data, given what the networks
 With the networks held as they are, the model is :math:`F_Z(a(y)'(\vartheta_i + \delta) - \eta_i - x_i'\beta)`
 with per-row :math:`\vartheta_i` and :math:`\eta_i`. Its negative log-likelihood is convex in
 :math:`(\delta, \beta)`; the inverse of its Hessian at :math:`\delta = 0`, the observed information, gives the
-covariance of :math:`\hat\beta` within a member. The constant vector :math:`\delta` stands for the intercept,
-which was estimated too, so that the covariance is not that of a model with known intercept.
+covariance of :math:`\hat\beta` within a member. The constants :math:`\delta` stand for the intercept, which
+was estimated too, so that the covariance is not that of a model with known intercept: one for each baseline
+parameter of a simple intercept, and a single one, common to all of them, for a complex intercept.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from deeptram.predictive.parameters import RowParameters, build_predictive
 Array = NDArray[np.float64]
 
 _ROWS_AT_ONCE = 16_384
+_SINGULAR = 1e-13
 
 
 def row_loglik(outcome: Outcome, latent: Latent, parameters: RowParameters, encoded: Encoded) -> Tensor:
@@ -67,7 +69,7 @@ def shift_covariance(
     matrices: Matrices,
     encoded: Encoded,
     weights: Array | None,
-    n_strata: int,
+    n_strata: int | None,
     kept: NDArray[np.bool_],
 ) -> Array:
     r"""Return the covariance of the linear shift given the networks, shape (p, p); NaN where aliased.
@@ -81,33 +83,40 @@ def shift_covariance(
         Of the fitted model, as float64 arrays.
     matrices, encoded, weights
         The training rows.
-    n_strata : int
-        Number of baselines; each has its own constant vector.
+    n_strata : int or None
+        Number of baselines of a simple intercept; None for a complex one.
     kept : array of bool, shape (p,)
         Columns with information of their own.
 
     Returns
     -------
     array
-        For nominal outcomes (p (K - 1), p (K - 1)), level by level as in ``coef_``.
+        For nominal outcomes (p (K - 1), p (K - 1)), level by level as in
+        ``coef_``. All NaN where the likelihood has no curvature that can be
+        computed (a network that leaves an outcome no room at all).
     """
-    d = outcome.basis.n_coef
-    per_column = d if outcome.kind == "nominal" else 1
+    d, nominal = outcome.basis.n_coef, outcome.kind == "nominal"
+    per_column = d if nominal else 1
+    constants = (n_strata or 1) * d if n_strata is not None or nominal else 1
     used = np.tile(kept, per_column)
     covariance = np.full((len(used), len(used)), np.nan)
     if not used.any():
         return covariance
     # Columns of unit size keep the solution accurate; a moved centre is absorbed by the intercept.
-    mean, sd, _ = standardize(matrices.x, weights, centre=matrices.scale is None)
+    mean, sd, _ = standardize(matrices.x, weights, centre=matrices.scale is None or n_strata is None)
     x = ((matrices.x - mean) / sd)[:, kept]
-    hessian = np.zeros((n_strata * d + x.shape[1] * per_column,) * 2)
+    hessian = np.zeros((constants + x.shape[1] * per_column,) * 2)
     for rows in _pieces(len(encoded)):
-        part = _Rows(outcome, latent, parameters, matrices, encoded, weights, n_strata, x, rows)
+        part = _Rows(outcome, latent, parameters, matrices, encoded, weights, constants, x, rows)
         hessian += _hessian(part, len(hessian))
-    constants = n_strata * d
+    if not np.isfinite(hessian).all():
+        return covariance
     cross, inner = hessian[constants:, :constants], np.linalg.pinv(hessian[:constants, :constants])
     schur = hessian[constants:, constants:] - cross @ inner @ cross.T
-    inverse = np.linalg.pinv((schur + schur.T) / 2, hermitian=True)
+    schur = (schur + schur.T) / 2
+    if np.linalg.eigvalsh(schur).min() <= _SINGULAR * np.diag(hessian).max():
+        return covariance
+    inverse = np.linalg.inv(schur)
     scale = np.tile(sd[kept], per_column)
     covariance[np.ix_(used, used)] = inverse / np.outer(scale, scale)
     return covariance
@@ -124,31 +133,37 @@ class _Rows:
         matrices: Matrices,
         encoded: Encoded,
         weights: Array | None,
-        n_strata: int,
+        constants: int,
         x: Array,
         rows: slice,
     ) -> None:
-        self.outcome, self.latent, self.n_strata = outcome, latent, n_strata
+        self.outcome, self.latent, self.constants = outcome, latent, constants
         self.encoded = encoded.take(rows)
         n, theta = len(encoded), parameters.theta
         shift = np.zeros(n) if parameters.shift is None else parameters.shift
         self.theta = _tensor(theta[rows] if len(theta) == n else theta)
         self.shift = _tensor(shift[rows])
         self.log_scale = None if parameters.log_scale is None else _tensor(parameters.log_scale[rows])
+        gaps = parameters.log_increments if constants == 1 else None
+        self.log_increments = None if gaps is None else _tensor(gaps[rows] if len(gaps) == n else gaps)
         self.x = _tensor(x[rows])
         self.weights = None if weights is None else _tensor(weights[rows])
         self.strata = None if matrices.strata is None else _tensor(matrices.strata[rows])
 
     def __call__(self, point: Tensor) -> Tensor:
         d = self.outcome.basis.n_coef
-        delta, beta = point[: self.n_strata * d].reshape(self.n_strata, d), point[self.n_strata * d :]
-        theta = self.theta + (delta if self.strata is None else delta[self.strata])
-        shift = self.shift
+        delta, beta = point[: self.constants], point[self.constants :]
+        theta, shift = self.theta, self.shift
+        if self.constants == 1 and d > 1:  # a common constant moves no gap
+            shift = shift - delta
+        else:
+            each = delta.reshape(-1, d)
+            theta = theta + (each if self.strata is None else each[self.strata])
         if self.outcome.kind == "nominal":
             theta = theta + self.x @ beta.reshape(d, -1).T
         else:
             shift = shift + self.x @ beta
-        parameters = RowParameters(theta, shift, self.log_scale)
+        parameters = RowParameters(theta, shift, self.log_scale, self.log_increments)
         value = row_loglik(self.outcome, self.latent, parameters, self.encoded)
         return -(value.sum() if self.weights is None else (value * self.weights).sum())
 
