@@ -65,7 +65,11 @@ CASES = {
         InvalidInputError,
         r"Expected 2D array, got 1D array instead: X must be a table .* by X.reshape\(-1, 1\) if it is one column",
     ),
-    "X missing": (lambda: dt.Polr().fit(None, Y), InvalidInputError, "Expected 2D array, got scalar array instead"),
+    "X missing": (
+        lambda: dt.Polr().fit(None, Y),
+        InvalidInputError,
+        "Expected 2D array, got scalar array instead",
+    ),
     "X without rows": (
         lambda: dt.Polr().fit(X[:0], Y[:0]),
         InvalidInputError,
@@ -73,7 +77,11 @@ CASES = {
     ),
     "frame without rows": (lambda: dt.Polr().fit(FRAME[:0], Y[:0]), InvalidInputError, r"0 sample\(s\)"),
     "dict without entries": (lambda: dt.Polr().fit({}, Y), InvalidInputError, r"0 sample\(s\)"),
-    "X without columns": (lambda: dt.Polr().fit(X[:, :0], Y), InvalidInputError, r"0 feature\(s\) \(shape=\(30, 0\)\)"),
+    "X without columns": (
+        lambda: dt.Polr().fit(X[:, :0], Y),
+        InvalidInputError,
+        r"0 feature\(s\) \(shape=\(30, 0\)\)",
+    ),
     "NaN in an array": (
         lambda: dt.Polr().fit(spoil(X), Y),
         InvalidInputError,
@@ -109,7 +117,11 @@ CASES = {
         InvalidTypeError,
         "sparse data was passed",
     ),
-    "complex X": (lambda: dt.Polr().fit(X.astype(complex), Y), InvalidInputError, "Complex data not supported"),
+    "complex X": (
+        lambda: dt.Polr().fit(X.astype(complex), Y),
+        InvalidInputError,
+        "Complex data not supported",
+    ),
     "text in an array": (
         lambda: dt.Polr().fit(np.array([["p", "q"]] * N), Y),
         InvalidInputError,
@@ -183,7 +195,11 @@ CASES = {
         InvalidInputError,
         "counts must not be negative, got -1 in rows .*; correct these rows, or use outcome='continuous'",
     ),
-    "counts that are not whole": (lambda: dt.Cotram().fit(X, T), InvalidInputError, "counts must be whole numbers"),
+    "counts that are not whole": (
+        lambda: dt.Cotram().fit(X, T),
+        InvalidInputError,
+        "counts must be whole numbers",
+    ),
     "lower above upper": (
         lambda: dt.Surv.interval([0.0, 2.0], [1.0, 1.0]),
         InvalidInputError,
@@ -230,8 +246,16 @@ CASES = {
         UnknownNameError,
         "every y must be one of the levels 0, 1, got 2 in rows .*; add it to levels or correct these rows",
     ),
-    "a level twice": (lambda: dt.Polr(levels=[0, 1, 1, 2]).fit(X, Y), InvalidInputError, "levels must be distinct, got 1 twice"),
-    "one level": (lambda: dt.Polr(levels=[0]).fit(X, Y), InvalidInputError, "levels must name at least two classes, got 0"),
+    "a level twice": (
+        lambda: dt.Polr(levels=[0, 1, 1, 2]).fit(X, Y),
+        InvalidInputError,
+        "levels must be distinct, got 1 twice",
+    ),
+    "one level": (
+        lambda: dt.Polr(levels=[0]).fit(X, Y),
+        InvalidInputError,
+        "levels must name at least two classes, got 0",
+    ),
     "levels as a string": (
         lambda: dt.Polr(levels="abc").fit(X, Y),
         InvalidInputError,
@@ -243,7 +267,11 @@ CASES = {
         "levels must be a sequence of labels, got 3; pass a list of labels",
     ),
     # -- names and settings -----------------------------------------------------------------------------
-    "unknown latent": (lambda: dt.Polr(latent="logitt").fit(X, Y), UnknownNameError, "latent must be one of .* got 'logitt'"),
+    "unknown latent": (
+        lambda: dt.Polr(latent="logitt").fit(X, Y),
+        UnknownNameError,
+        "latent must be one of .* got 'logitt'",
+    ),
     "unknown loss": (
         lambda: dt.Polr(loss="mse").fit(X, Y),
         UnknownNameError,
@@ -269,8 +297,16 @@ CASES = {
         UnknownNameError,
         "dist must be one of .* got 'weibul'; did you mean 'weibull'",
     ),
-    "order zero": (lambda: dt.Colr(order=0).fit(X, T), InvalidInputError, "order must be an integer of at least 1, got 0"),
-    "order that is not whole": (lambda: dt.Colr(order=2.5).fit(X, T), InvalidInputError, "at least 1, got 2.5"),
+    "order zero": (
+        lambda: dt.Colr(order=0).fit(X, T),
+        InvalidInputError,
+        "order must be an integer of at least 1, got 0",
+    ),
+    "order that is not whole": (
+        lambda: dt.Colr(order=2.5).fit(X, T),
+        InvalidInputError,
+        "at least 1, got 2.5",
+    ),
     "support upside down": (
         lambda: dt.Colr(support=(1, 0)).fit(X, T),
         InvalidInputError,
@@ -281,7 +317,11 @@ CASES = {
         InvalidInputError,
         r"support must be a pair of numbers \(a, b\), got \(1, 2, 3\)",
     ),
-    "support of one number": (lambda: dt.Colr(support=3).fit(X, T), InvalidInputError, r"pair of numbers \(a, b\), got 3"),
+    "support of one number": (
+        lambda: dt.Colr(support=3).fit(X, T),
+        InvalidInputError,
+        r"pair of numbers \(a, b\), got 3",
+    ),
     "negative support in log y": (
         lambda: dt.Colr(support=(-1, 3), log_first=True).fit(X, T),
         InvalidInputError,
@@ -294,7 +334,11 @@ CASES = {
         r"terms must be SI, CI, LS, CS, Scale or Varying; got str: for example terms=\[dt.SI\(\), dt.LS",
     ),
     "terms as a formula": (lambda: dt.Polr("a + b").fit(FRAME, Y), InvalidTypeError, "got str: for example"),
-    "terms as a number": (lambda: dt.Polr(3).fit(FRAME, Y), InvalidTypeError, "terms must be a list of SI, CI, LS, .*; got 3"),
+    "terms as a number": (
+        lambda: dt.Polr(3).fit(FRAME, Y),
+        InvalidTypeError,
+        "terms must be a list of SI, CI, LS, .*; got 3",
+    ),
     "two linear shifts": (
         lambda: dt.Polr([dt.LS("a"), dt.LS("b")]).fit(FRAME, Y),
         InvalidInputError,
@@ -305,7 +349,11 @@ CASES = {
         InvalidInputError,
         r"at most one intercept \(SI or CI\) term is allowed; got 2",
     ),
-    "LS of numbers": (lambda: dt.LS(3), InvalidTypeError, r"LS takes a formula or column names \(strings\); got \(3,\)"),
+    "LS of numbers": (
+        lambda: dt.LS(3),
+        InvalidTypeError,
+        r"LS takes a formula or column names \(strings\); got \(3,\)",
+    ),
     "an empty formula": (
         lambda: dt.Polr([dt.LS("")]).fit(FRAME, Y),
         InvalidInputError,
@@ -321,9 +369,21 @@ CASES = {
         UnknownNameError,
         "column 'zz' is needed but missing from X",
     ),
-    "unknown column in Scale": (lambda: dt.Polr([dt.Scale("zz")]).fit(FRAME, Y), UnknownNameError, "column 'zz' is needed"),
-    "unknown column in Varying": (lambda: dt.Polr([dt.Varying("zz")]).fit(FRAME, Y), UnknownNameError, "column 'zz' is"),
-    "unknown strata": (lambda: dt.Polr([dt.SI(strata="zz")]).fit(FRAME, Y), UnknownNameError, "column 'zz' is needed"),
+    "unknown column in Scale": (
+        lambda: dt.Polr([dt.Scale("zz")]).fit(FRAME, Y),
+        UnknownNameError,
+        "column 'zz' is needed",
+    ),
+    "unknown column in Varying": (
+        lambda: dt.Polr([dt.Varying("zz")]).fit(FRAME, Y),
+        UnknownNameError,
+        "column 'zz' is",
+    ),
+    "unknown strata": (
+        lambda: dt.Polr([dt.SI(strata="zz")]).fit(FRAME, Y),
+        UnknownNameError,
+        "column 'zz' is needed",
+    ),
     "a name where columns have none": (
         lambda: dt.Polr([dt.LS("a")]).fit(X, Y),
         UnknownNameError,
@@ -365,9 +425,17 @@ CASES = {
         InvalidInputError,
         "sample_weight must be 1D array or scalar",
     ),
-    "negative weights in score": (lambda: fitted().score(X, Y, -np.ones(N)), InvalidInputError, "must not be negative"),
+    "negative weights in score": (
+        lambda: fitted().score(X, Y, -np.ones(N)),
+        InvalidInputError,
+        "must not be negative",
+    ),
     # -- combinations without meaning ---------------------------------------------------------------------
-    "crps of classes": (lambda: dt.Polr(loss="crps").fit(X, Y), UnsupportedError, "loss='crps' is for outcomes on the line"),
+    "crps of classes": (
+        lambda: dt.Polr(loss="crps").fit(X, Y),
+        UnsupportedError,
+        "loss='crps' is for outcomes on the line",
+    ),
     "rps of numbers": (
         lambda: dt.Colr(loss="rps").fit(X, T),
         UnsupportedError,
@@ -404,10 +472,22 @@ CASES = {
         NotFittedError,
         r"a fitted model is needed, but this Polr instance is not fitted yet; call fit\(X, y\) first",
     ),
-    "probabilities before fit": (lambda: dt.Logit().predict_proba(X), NotFittedError, "this Logit instance is not fitted"),
-    "summary before fit": (lambda: dt.Coxph().summary(), NotFittedError, "this Coxph instance is not fitted yet"),
+    "probabilities before fit": (
+        lambda: dt.Logit().predict_proba(X),
+        NotFittedError,
+        "this Logit instance is not fitted",
+    ),
+    "summary before fit": (
+        lambda: dt.Coxph().summary(),
+        NotFittedError,
+        "this Coxph instance is not fitted yet",
+    ),
     "confint before fit": (lambda: dt.Lm().confint(), NotFittedError, "this Lm instance is not fitted yet"),
-    "contributions before fit": (lambda: dt.Lm().contributions(X), NotFittedError, "this Lm instance is not fitted yet"),
+    "contributions before fit": (
+        lambda: dt.Lm().contributions(X),
+        NotFittedError,
+        "this Lm instance is not fitted yet",
+    ),
     "probabilities of numbers": (
         lambda: smooth().predict_proba(X),
         MissingMethodError,
@@ -418,7 +498,11 @@ CASES = {
         InvalidInputError,
         "X has 1 features, but Polr is expecting 2 features as input",
     ),
-    "NaN in new data": (lambda: fitted().predict(spoil(X)), InvalidInputError, "Input X contains NaN: 1 missing value"),
+    "NaN in new data": (
+        lambda: fitted().predict(spoil(X)),
+        InvalidInputError,
+        "Input X contains NaN: 1 missing value",
+    ),
     "a missing column in new data": (
         lambda: by_formula().predict(FRAME[["b", "s"]]),
         UnknownNameError,
@@ -434,16 +518,36 @@ CASES = {
         UnknownNameError,
         r"strata column 's' must hold levels with a fitted baseline \('u', 'v'\), got 'w' in rows .*; refit with",
     ),
-    "an unseen class in score": (lambda: fitted().score(X, Y + 1), UnknownNameError, "one of the levels 0, 1, 2, got 3"),
-    "score with too few outcomes": (lambda: fitted().score(X, Y[:-1]), InvalidInputError, "one value per row, got 29"),
-    "loglik with too few outcomes": (lambda: smooth().loglik(X, T[:-1]), InvalidInputError, r"got shape \(29,\)"),
+    "an unseen class in score": (
+        lambda: fitted().score(X, Y + 1),
+        UnknownNameError,
+        "one of the levels 0, 1, 2, got 3",
+    ),
+    "score with too few outcomes": (
+        lambda: fitted().score(X, Y[:-1]),
+        InvalidInputError,
+        "one value per row, got 29",
+    ),
+    "loglik with too few outcomes": (
+        lambda: smooth().loglik(X, T[:-1]),
+        InvalidInputError,
+        r"got shape \(29,\)",
+    ),
     "a quantile above one": (
         lambda: smooth().predict_quantile(X, 1.5),
         InvalidInputError,
         "q must be a number or a vector of numbers between 0 and 1, got 1.5; pass probabilities",
     ),
-    "times that are text": (lambda: smooth().predict_survival(X, "late"), InvalidInputError, "times must hold numbers"),
-    "times that are missing": (lambda: smooth().predict_survival(X, [1.0, np.nan]), InvalidInputError, "Input times contains NaN"),
+    "times that are text": (
+        lambda: smooth().predict_survival(X, "late"),
+        InvalidInputError,
+        "times must hold numbers",
+    ),
+    "times that are missing": (
+        lambda: smooth().predict_survival(X, [1.0, np.nan]),
+        InvalidInputError,
+        "Input times contains NaN",
+    ),
     "a level in percent": (
         lambda: fitted().summary(level=95),
         InvalidInputError,

@@ -89,7 +89,9 @@ def test_row_order_does_not_matter(name, seed):
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-@given(seed=st.integers(0, 10_000), factor=st.floats(1e-4, 1e4), shift=st.floats(-1e3, 1e3), turn=st.booleans())
+@given(
+    seed=st.integers(0, 10_000), factor=st.floats(1e-4, 1e4), shift=st.floats(-1e3, 1e3), turn=st.booleans()
+)
 @SOME
 def test_coefficients_scale_with_columns(name, seed, factor, shift, turn):
     frame, y = draw(MODELS[name][2], seed)

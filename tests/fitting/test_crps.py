@@ -69,7 +69,9 @@ def test_probabilities_equal_scipy(latent):
 def test_rows_equal_numerical_integration(latent, basis):
     law, (made, theta) = SCIPY[latent], BASES[basis]
     y, shift, log_scale = rows()
-    ours = CrpsObjective(made, latents.get(latent), y).evaluate(np.array(theta), shift, log_scale, np.ones(N))[0]
+    ours = CrpsObjective(made, latents.get(latent), y).evaluate(
+        np.array(theta), shift, log_scale, np.ones(N)
+    )[0]
     for i in range(N):
 
         def z(v, i=i):
@@ -115,7 +117,9 @@ def test_gradients_equal_finite_differences(latent, basis):
 def test_normal_distributions_have_the_known_score():
     """Gneiting and Raftery (2007), eq. (21)."""
     y, shift, _ = rows()
-    ours = CrpsObjective(Linear(), latents.get("normal"), y).evaluate(np.array([0.0, 2.0]), shift, None, np.ones(N))[0]
+    ours = CrpsObjective(Linear(), latents.get("normal"), y).evaluate(
+        np.array([0.0, 2.0]), shift, None, np.ones(N)
+    )[0]
     z = 2 * y - shift
     expected = 0.5 * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi))
     np.testing.assert_allclose(ours, expected, rtol=1e-12)

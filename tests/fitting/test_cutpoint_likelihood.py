@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from derivatives import check_derivatives
 from scipy import stats
 
 from deeptram import latent as latents
 from deeptram.fitting.cutpoint_cells import cells_of
 from deeptram.fitting.cutpoint_likelihood import CutpointLikelihood
+from derivatives import check_derivatives
 
 LATENTS = ["logistic", "normal", "minimum-extreme-value", "maximum-extreme-value"]
 SCIPY = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from derivatives import check_derivatives
 from scipy import stats
 
 from deeptram import latent as latents
 from deeptram.bases import Bernstein, Cutpoints, Linear, LogLinear
 from deeptram.fitting.problem import Problem, StructuredData
 from deeptram.responses import Observations
+from derivatives import check_derivatives
 
 LATENTS = ["logistic", "normal", "minimum-extreme-value", "maximum-extreme-value"]
 SCIPY = {

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 import torch
-from derivatives import check_derivatives
 from scipy.special import log_softmax
 
 from deeptram.errors import ConvergenceWarning, InvalidInputError
@@ -14,6 +13,7 @@ from deeptram.fitting import nominal
 from deeptram.fitting.multinomial import MultinomialLikelihood
 from deeptram.fitting.newton import minimize
 from deeptram.fitting.nominal import fit_nominal
+from derivatives import check_derivatives
 
 
 @pytest.fixture

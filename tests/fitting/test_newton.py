@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -49,7 +51,11 @@ def by_scipy(problem):
         found = objective.value(torch.from_numpy(p))
         return found if np.isfinite(found) else 1e10
 
-    constraints = [] if rows is None or not len(rows) else {"type": "ineq", "fun": lambda p: rows @ p, "jac": lambda p: rows}
+    constraints = (
+        []
+        if rows is None or not len(rows)
+        else {"type": "ineq", "fun": lambda p: rows @ p, "jac": lambda p: rows}
+    )
     return scipy_minimize(
         value,
         problem.start,
@@ -83,7 +89,9 @@ def test_reaches_the_optimum_of_slsqp_and_certifies_it(latent, seed):
 def test_constraints_become_active_where_they_must():
     """Counts with a hole: the density between the two clouds falls to zero, so increments do."""
     y = np.concatenate([np.linspace(0.0, 1.0, 30), np.linspace(9.0, 10.0, 30)])
-    data = StructuredData(latents.get("normal"), Bernstein(8, (0.0, 10.0)), np.zeros((60, 0)), Observations(y, y))
+    data = StructuredData(
+        latents.get("normal"), Bernstein(8, (0.0, 10.0)), np.zeros((60, 0)), Observations(y, y)
+    )
     problem = Problem(data)
     result = minimize(problem.objective, problem.start, problem.constraints)
     assert result.converged
@@ -98,7 +106,7 @@ def test_the_value_falls_at_every_step_and_the_end_is_stationary():
     values = [
         minimize(problem.objective, problem.start, problem.constraints, max_iter=k).value for k in range(8)
     ]
-    assert all(a >= b for a, b in zip(values, values[1:], strict=False))
+    assert all(a >= b for a, b in pairwise(values))
     result = minimize(problem.objective, problem.start, problem.constraints)
     again = minimize(problem.objective, result.parameters, problem.constraints)
     assert again.n_iter <= 1
@@ -131,7 +139,9 @@ def test_non_convex_functions_descend_to_a_minimum():
     assert result.converged
     assert not result.certificate.convex
     np.testing.assert_allclose(result.parameters, [1.0, 1.0], atol=1e-6)
-    saddle = minimize(Function(lambda p: (p[0] ** 2 - 1) ** 2 + p[1] ** 2, 2), np.array([0.1, 1.0]), convex=False)
+    saddle = minimize(
+        Function(lambda p: (p[0] ** 2 - 1) ** 2 + p[1] ** 2, 2), np.array([0.1, 1.0]), convex=False
+    )
     np.testing.assert_allclose(saddle.parameters, [1.0, 0.0], atol=1e-6)
 
 
@@ -169,7 +179,9 @@ def test_a_function_without_minimum_ends_the_search_when_recognised():
     assert not result.converged
     assert len(calls) == 1
     assert 1e3 < np.abs(result.parameters).max() < 1e5
-    unrecognised = minimize(Function(lambda p: -torch.log(p).sum(), 2), np.ones(2), is_hopeless=lambda p: False)
+    unrecognised = minimize(
+        Function(lambda p: -torch.log(p).sum(), 2), np.ones(2), is_hopeless=lambda p: False
+    )
     assert not unrecognised.converged
 
 

@@ -43,7 +43,11 @@ def extras(kind):
         "weights": {"weights": rng.uniform(0.5, 2.0, size=N)},
         "strata": {"strata": np.arange(N) % 2, "n_strata": 2},
         "varying": {"varying": 5 + rng.normal(size=(N, 2))},
-        "strata and varying": {"strata": np.arange(N) % 2, "n_strata": 2, "varying": 5 + rng.normal(size=(N, 1))},
+        "strata and varying": {
+            "strata": np.arange(N) % 2,
+            "n_strata": 2,
+            "varying": 5 + rng.normal(size=(N, 1)),
+        },
         "scale": {"scale": rng.normal(size=(N, 2))},
     }[kind]
 
@@ -76,9 +80,13 @@ def test_the_back_map_gives_the_same_h(make, kind):
         slope = stretch * (data.basis.derivative(y) * rows).sum(axis=1)
         expected = latent.log_pdf(z) + np.log(slope)
     else:
-        ends = np.column_stack([np.full(N, -np.inf), stretch[:, None] * rows - shift[:, None], np.full(N, np.inf)])
+        ends = np.column_stack(
+            [np.full(N, -np.inf), stretch[:, None] * rows - shift[:, None], np.full(N, np.inf)]
+        )
         expected = latent.log_interval(ends[np.arange(N), data.codes], ends[np.arange(N), data.codes + 1])
-    np.testing.assert_allclose(problem.objective.rows(torch.from_numpy(point)), expected, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        problem.objective.rows(torch.from_numpy(point)), expected, rtol=1e-8, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -108,7 +116,8 @@ def test_weighted_quantiles_are_those_of_repeated_rows(seed, n):
     values, weights = rng.normal(size=n).round(1), rng.integers(1, 5, size=n)
     p = rng.uniform(0.01, 0.99, size=7)
     np.testing.assert_allclose(
-        weighted_quantile(values, weights.astype(float), p), weighted_quantile(values.repeat(weights), None, p)
+        weighted_quantile(values, weights.astype(float), p),
+        weighted_quantile(values.repeat(weights), None, p),
     )
 
 
@@ -152,7 +161,11 @@ def test_many_varying_columns_are_bounded_by_a_box_or_refused():
     n = 600
     y = rng.exponential(size=n)
     data = StructuredData(
-        latents.get("normal"), Linear(), np.zeros((n, 0)), Observations(y, y), varying=rng.uniform(size=(n, 3))
+        latents.get("normal"),
+        Linear(),
+        np.zeros((n, 0)),
+        Observations(y, y),
+        varying=rng.uniform(size=(n, 3)),
     )
     problem = Problem(data)
     assert len(problem.constraints) == 8
@@ -169,7 +182,9 @@ def test_neither_classes_nor_observations():
 def test_empty_end_classes_need_plain_cutpoints():
     data = class_data(scale=np.ones((N, 1)))
     shifted = dataclasses.replace(data, codes=data.codes + 1, n_classes=5, basis=Cutpoints(5))
-    with pytest.raises(InvalidInputError, match="the first and the last level must be observed in a model with"):
+    with pytest.raises(
+        InvalidInputError, match="the first and the last level must be observed in a model with"
+    ):
         Problem(shifted)
 
 

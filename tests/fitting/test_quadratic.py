@@ -18,7 +18,12 @@ def random_problem(seed, d, m):
     root = rng.normal(size=(d, d)) + 0.5 * np.eye(d)
     hessian = root @ root.T + 0.1 * np.eye(d)
     # -1 <= 0 makes d = 0 feasible, as it always is in Newton's method
-    return hessian, 3 * rng.normal(size=d), rng.normal(size=(m, d)), -rng.exponential(size=m) * rng.integers(0, 2, m)
+    return (
+        hessian,
+        3 * rng.normal(size=d),
+        rng.normal(size=(m, d)),
+        -rng.exponential(size=m) * rng.integers(0, 2, m),
+    )
 
 
 def brute_force(hessian, gradient, rows, bounds):
@@ -50,7 +55,9 @@ def test_equals_brute_force_over_active_sets(seed, d, m):
 def check_optimality(hessian, gradient, rows, bounds, step, multipliers, tolerance=1e-7):
     assert (multipliers >= 0).all()
     assert (rows @ step >= bounds - tolerance).all()
-    np.testing.assert_allclose(gradient + hessian @ step, rows.T @ multipliers, atol=tolerance * (1 + np.abs(gradient).max()))
+    np.testing.assert_allclose(
+        gradient + hessian @ step, rows.T @ multipliers, atol=tolerance * (1 + np.abs(gradient).max())
+    )
     np.testing.assert_allclose(multipliers * (rows @ step - bounds), 0, atol=tolerance)
 
 

@@ -71,7 +71,9 @@ def test_beats_maximum_likelihood_in_its_own_score_and_is_stationary(name, data)
     assert training_score(score, frame, y, loss) <= training_score(likelihood, frame, y, loss) + 1e-12
     assert score.loglik_ <= likelihood.loglik_ + 1e-9
     assert score.loglik_ == pytest.approx(score.loglik(frame, y), rel=1e-6)
-    assert score.coef_["a"] == pytest.approx(likelihood.coef_["a"], abs=4 * likelihood.summary().loc["a", "se"])
+    assert score.coef_["a"] == pytest.approx(
+        likelihood.coef_["a"], abs=4 * likelihood.summary().loc["a", "se"]
+    )
     assert score.summary()["se"].isna().all()
     # nothing near by is better, in any direction of the linear shift or the baseline
     best = training_score(score, frame, y, loss)
@@ -172,14 +174,19 @@ def test_an_early_stop_is_said(data, monkeypatch):
     frame, latent = data
     monkeypatch.setattr(scored, "_MAX_ITER", 1)
     monkeypatch.setattr(scored, "_RESTARTS", 1)
-    with pytest.warns(ConvergenceWarning, match="the rps fit stopped after 1 steps with a relative gradient of"):
+    with pytest.warns(
+        ConvergenceWarning, match="the rps fit stopped after 1 steps with a relative gradient of"
+    ):
         model = dt.Polr(loss="rps").fit(frame, outcomes(latent)["ordinal"])
     assert not model.converged_
 
 
 def test_empty_levels_cannot_be_scored(data):
     frame, latent = data
-    with pytest.warns(UserWarning, match="no observation"), pytest.raises(
-        UnsupportedError, match="loss='rps' needs every level to be observed; leave empty levels out"
+    with (
+        pytest.warns(UserWarning, match="no observation"),
+        pytest.raises(
+            UnsupportedError, match="loss='rps' needs every level to be observed; leave empty levels out"
+        ),
     ):
         dt.Polr(loss="rps", levels=[0, 1, 2, 3, 4]).fit(frame, outcomes(latent)["ordinal"])

@@ -22,6 +22,7 @@ from deeptram.latent import Latent, Logistic
 
 Sums: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
+# Numbers at once: torch stays in one thread, and the temporaries in cache.
 _BLOCK = 1 << 15
 _NARROW = 1e-5
 _SAFE = 1e-280
@@ -54,8 +55,9 @@ class Term(ABC):
         p, n = len(theta), len(self.rows)
         value, gradient = theta.new_zeros(()), theta.new_zeros(p)
         hessian = theta.new_zeros((p, p))
-        for start in range(0, n, _BLOCK):
-            part = [a[..., start : start + _BLOCK] for a in self.arrays]
+        step = max(1, _BLOCK * n // max(a.numel() for a in self.arrays)) if n else 1
+        for start in range(0, n, step):
+            part = [a[..., start : start + step] for a in self.arrays]
             v, g, h = self.block(theta, *part)
             value, gradient, hessian = value + v, gradient + g, hessian + h
         return value, gradient, hessian

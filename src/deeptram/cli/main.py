@@ -7,8 +7,11 @@ from typing import Annotated
 import typer
 
 from deeptram._version import __version__
+from deeptram.cli.data import app as data_app
+from deeptram.cli.demo import demo
 from deeptram.cli.group import DeeptramGroup, ManyValuesCommand
 from deeptram.cli.pool import pool
+from deeptram.cli.report import report
 from deeptram.cli.reproduce import reproduce
 
 app = typer.Typer(
@@ -19,8 +22,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.command("demo")(demo)
 app.command("pool", cls=ManyValuesCommand)(pool)
 app.command("reproduce", cls=ManyValuesCommand)(reproduce)
+app.command("report")(report)
+app.add_typer(data_app, name="data")
 
 
 def _show_version(wanted: bool) -> None:

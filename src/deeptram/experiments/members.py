@@ -154,10 +154,17 @@ def load_predictions(run: RunFolder, unit: Unit, levels: tuple[Any, ...]) -> dic
                 f"{folder} must hold h for {len(levels)} levels, got shapes {h.shape} and {log_gaps.shape}; "
                 "delete it and run again"
             )
-        found[part] = DiscretePredictive.from_h(
-            h.astype(np.float64), log_gaps.astype(np.float64), levels=levels, latent="logistic"
-        )
+        found[part] = _predictive(h.astype(np.float64), log_gaps.astype(np.float64), levels)
     return found
+
+
+def _predictive(
+    h: NDArray[np.float64], log_gaps: NDArray[np.float64], levels: tuple[Any, ...]
+) -> DiscretePredictive:
+    """Return distributions from the first h and the gaps: rounded separately, h and gaps would disagree."""
+    rest = h[:, :1] + np.cumsum(np.exp(log_gaps), axis=1)
+    consistent = np.concatenate([h[:, :1], rest], axis=1)
+    return DiscretePredictive.from_h(consistent, log_gaps, levels=levels, latent="logistic")
 
 
 def versions() -> dict[str, str]:
@@ -230,9 +237,10 @@ def _prediction(pred: Any, part: str, unit: Unit) -> dict[str, NDArray[Any]]:
 def _coefficients(model: Any, train: Dataset, columns: list[str], unit: Unit) -> pd.DataFrame:
     estimates: pd.Series = model.coef_
     errors = np.full(len(estimates), np.nan)
-    if len(estimates) and unit.is_exact and unit.loss == "rps":
+    if len(estimates) and unit.loss == "rps":
         h = model.predict_distribution(_inputs(train, columns)).trafo()
-        x = np.column_stack([np.asarray(train.X[name], dtype=np.float64) for name in columns])
+        linear = [name for name in columns if name != "image"]
+        x = np.column_stack([np.asarray(train.X[name], dtype=np.float64) for name in linear])
         errors = rps_standard_errors(h, train.codes, x)
     elif len(estimates):
         errors = model.summary()["se"].to_numpy()

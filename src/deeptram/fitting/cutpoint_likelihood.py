@@ -7,6 +7,8 @@ sums and nothing of size n x K is ever formed. O(n p^2) a step.
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -118,6 +120,33 @@ class CutpointLikelihood:
         """Return the length up to which no gap between cutpoints closes."""
         gaps = parameters[self._inner_upper] - parameters[self._inner_lower]
         return keep_positive(gaps, step[self._inner_upper] - step[self._inner_lower])
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return self._n
+
+    @property
+    def smallest_class(self) -> int:
+        """Number of rows in the smallest class (and stratum) that occurs."""
+        return min((end - start for start, end, _, _ in self._segments), default=0)
+
+    def every(self, k: int) -> CutpointLikelihood:
+        """Return the likelihood of every k-th row, with the same parameters."""
+        part = copy.copy(self)
+        part._design = self._design[:, ::k].contiguous()
+        part._w = None if self._w is None else self._w[::k]
+        part._known = None if self._known is None else self._known[::k]
+        part._lower, part._upper, part.order = self._lower[::k], self._upper[::k], self.order[::k]
+        part._n = part._design.shape[1]
+        part._segments = [
+            (-(-start // k), -(-end // k), lower, upper) for start, end, lower, upper in self._segments
+        ]
+        part._n_first, part._n_outer, part._n_bound = (
+            -(-count // k) for count in (self._n_first, self._n_outer, self._n_bound)
+        )
+        part._blocks = part._cut_into_blocks()
+        return part
 
     def _cut_into_blocks(self) -> list[tuple[int, int, str, list[Segment]]]:
         """Cut the sorted rows into pieces of one kind that fit into the processor's cache."""

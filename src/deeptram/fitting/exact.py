@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 from deeptram.fitting.diagnosis import Labels, diagnose, explain, is_perfect_fit
 from deeptram.fitting.newton import Certificate, NewtonResult, minimize
 from deeptram.fitting.problem import Problem, StructuredData
+from deeptram.fitting.subsample import subsample_start
 from deeptram.fitting.threads import one_thread
 
 Array = NDArray[np.float64]
 
 _SINGULAR = 1e-13
+_USUAL_CURVATURE = 0.05
 _POINT_MASS = 1e6  # how far a perfect fit is taken towards its limit, distributions without spread
 _WORTH_THREADS = 400_000
 
@@ -90,17 +92,19 @@ def fit_exact(
     """
     with one_thread(len(data.x) < _WORTH_THREADS):
         problem = Problem(data)
+        begin = subsample_start(problem.objective, problem.start) if start is None else start
         result = minimize(
             problem.objective,
-            problem.start if start is None else start,
+            begin,
             problem.constraints,
             convex=problem.objective.is_convex,
             unit=problem.unit,
             is_hopeless=partial(is_perfect_fit, problem),
         )
         curvature = result.start_hessian
-        if start is not None:
-            curvature = problem.objective.evaluate(torch.from_numpy(problem.start))[2].numpy()
+        if begin is not problem.start:
+            # of scaled parameters in the model without covariates, roughly
+            curvature = _USUAL_CURVATURE * problem.unit * np.eye(len(begin))
         diagnosis = diagnose(problem, result, curvature)
     explain(problem, result, diagnosis, Labels(linear=list(names)) if labels is None else labels)
     limit = result.parameters * (_POINT_MASS if diagnosis.perfect else 1.0)

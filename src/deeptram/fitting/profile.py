@@ -68,4 +68,3 @@ def profile_interval(fit: ExactFit, column: int, level: float) -> tuple[float, f
         else:
             ends.append(side * np.inf)
     return ends[0], ends[1]
-

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from deeptram.latent import Latent
+from deeptram.pooling.array_kernels import KERNEL_BLOCK, Kernel, in_threads, kernel_of, weighted_sum
 from deeptram.pooling.cdf_stack import CdfMember, CdfStack
 from deeptram.pooling.discrete_pool import DiscretePool
 from deeptram.pooling.info import PoolInfo
@@ -47,12 +47,12 @@ class ArrayPool(DiscretePool):
         """Return P(Y <= y): (n, K), last column exactly 1, without ``y``; (n,) with it."""
         if y is not None or self._log_cdf is not None or self._stack.values.requires_grad:
             return super().cdf(y)
-        method = self.pool_info.method
-        if method == "linear":
-            full = _weighted_sum(self._stack.values, self._weights)
-        else:
-            full = self._blockwise(_plain_cdf, self._stack.n_levels)
-        return self._out(full)
+        if self.pool_info.method == "linear":
+            return self._out(weighted_sum(self._stack.values, self._weights))
+        kernel = kernel_of(self.pool_info.method, self.latent, self._weights)
+        if kernel is None:
+            return self._out(self._blockwise(_plain_cdf, self._stack.n_levels))
+        return self._out(self._by_kernel(kernel))
 
     @property
     def has_trafo(self) -> bool:
@@ -89,6 +89,22 @@ class ArrayPool(DiscretePool):
         stack = CdfStack(values, numpy=self._numpy)
         return ArrayPool(stack, self._weights, self.latent, self.pool_info, self._build)
 
+    def _by_kernel(self, kernel: Kernel) -> Tensor:
+        """Return the pooled CDF; blocks in which some member is certain take the general route."""
+        stack = self._stack
+        result = stack.values.new_empty((stack.n_rows, stack.n_levels))
+
+        def work(blocks: list[slice]) -> None:
+            scratch = torch.empty_like(result[blocks[0]])
+            for rows in blocks:
+                out = result[rows]
+                members = [member[rows] for member in stack.values]
+                if not kernel(members, self._weights, out, scratch[: len(out)]):
+                    out.copy_(_plain_cdf(self._build(stack.members(rows))))
+
+        in_threads(work, stack.blocks(KERNEL_BLOCK * stack.n_members))
+        return result
+
     def _blockwise(self, quantity: Callable[[DiscretePool], Tensor], columns: int) -> Tensor:
         if self._stack.values.requires_grad:
             return quantity(self._build(self._stack.members()))
@@ -112,15 +128,3 @@ class _Of:
 def _plain_cdf(pool: DiscretePool) -> Tensor:
     inner = torch.exp(pool.log_cdf_t())
     return torch.cat([inner, torch.ones_like(inner[:, :1])], dim=1)
-
-
-def _weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
-    """Return the linear pool of CDFs in one pass over the array (a matrix-vector product)."""
-    members, rows, levels = values.shape
-    flat = values.reshape(members, rows * levels)
-    if flat.is_cpu and flat.dtype == torch.float64:
-        full = torch.from_numpy(np.dot(weights.numpy(), flat.numpy())).reshape(rows, levels)
-    else:
-        full = (weights @ flat).reshape(rows, levels)
-    full[:, -1] = 1
-    return full

@@ -18,7 +18,7 @@ from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 
 # Numbers per block: a few blocks of this size stay in the processor's second-level cache.
-BLOCK = 1 << 16
+BLOCK = 1 << 18
 CHECKED_AT_ONCE = 1 << 18
 
 
@@ -118,9 +118,9 @@ class CdfStack:
         """Return the stack of some rows."""
         return CdfStack(self.values[:, index], numpy=self.numpy)
 
-    def blocks(self, size: int = BLOCK) -> Iterator[slice]:
+    def blocks(self, size: int | None = None) -> Iterator[slice]:
         """Yield slices of rows whose members together hold about ``size`` numbers."""
-        step = max(1, size // (self.n_levels * self.n_members))
+        step = max(1, (BLOCK if size is None else size) // (self.n_levels * self.n_members))
         for start in range(0, self.n_rows, step):
             yield slice(start, min(start + step, self.n_rows))
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from deeptram import latent as latents
-from deeptram.latent import Latent
+from deeptram.latent import Latent, Logistic
 from deeptram.pooling.cdf_stack import CdfStack
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.weights import likelihood
@@ -20,6 +20,7 @@ from deeptram.weights.ends import (
     transformed_class_ends,
 )
 from deeptram.weights.likelihood import Build
+from deeptram.weights.logistic_classes import LogisticClasses, logistic_classes
 from deeptram.weights.objective import Objective
 from deeptram.weights.squared_errors import (
     ClassErrors,
@@ -76,12 +77,25 @@ def stack_terms(stack: CdfStack, y: Any, method: str, latent: Latent | None) -> 
         return terms(members, y, method, latent)
     scale = latent or latents.get("logistic")
     codes = members[0].encode(y)
+    fast = logistic_classes(stack, codes) if isinstance(scale, Logistic) else None
+    if fast is not None:
+        return _AddTerm(fast)
     ends, rows = stacked_class_ends(stack, codes, scale), torch.arange(stack.n_rows)
 
     def add(build: Build) -> None:
         likelihood.transformation_intervals(build, ends, rows, scale)
 
     return add
+
+
+class _AddTerm:
+    """Add a term over all members, restricted to those that are held."""
+
+    def __init__(self, term: LogisticClasses) -> None:
+        self.term = term
+
+    def __call__(self, build: Build) -> None:
+        build.add(self.term if bool(build.held.all()) else self.term.of_members(build.held))
 
 
 def objective(

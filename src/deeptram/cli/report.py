@@ -1,0 +1,28 @@
+"""``deeptram report``: one HTML file from a run, finished or not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deeptram.cli.progress import working
+from deeptram.report import build_report
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder of a run made by `deeptram reproduce`.")],
+    n_boot: Annotated[
+        int | None, typer.Option("--n-boot", help="Bootstrap samples of the intervals (1000; quick: 200).")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.95,
+    n_jobs: Annotated[int, typer.Option("--n-jobs", help="Splits evaluated at the same time.")] = 1,
+    figures: Annotated[bool, typer.Option(help="Draw the static figures (PNG, PDF) too.")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+) -> None:
+    """Write report.html, figures, metrics.csv and tables of a run, finished or not."""
+    with working("evaluating and drawing", quiet):
+        page = build_report(run, n_boot=n_boot, level=level, n_jobs=n_jobs, figures=figures)
+    if not quiet:
+        typer.echo(str(page))
