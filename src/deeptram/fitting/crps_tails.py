@@ -93,7 +93,7 @@ def squared_sf_integral(latent: str, z: Array) -> Array:
     Examples
     --------
     >>> squared_sf_integral("normal", np.array([0.0])).round(4)
-    array([0.1169])
+    array([0.117])
     """
     mirror = {
         "minimum-extreme-value": "maximum-extreme-value",

@@ -118,7 +118,7 @@ def minimize(
         floor = tolerance * (unit + abs(value))
         if gap <= floor:
             converged = True
-            if len(rows) and gap > _NEGLIGIBLE * (unit + abs(value)):
+            if gap > _NEGLIGIBLE * (unit + abs(value)):
                 polished = _evaluate(objective, point + step)
                 if polished[0] <= value + floor:
                     point = point + step

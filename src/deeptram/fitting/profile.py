@@ -37,24 +37,27 @@ def profile_interval(fit: ExactFit, column: int, level: float) -> tuple[float, f
     keep = np.delete(np.arange(len(fit.solution)), place)
     constraints = None if problem.constraints is None else problem.constraints[:, keep]
     critical = float(chi2.ppf(level, 1))
-    state = {"start": fit.solution[keep]}
+    centre = fit.solution[keep]
+    near = [centre]  # the last solution, a good start for the next value
 
     def excess(value: float) -> float:
-        result = minimize(
-            problem.with_fixed(column, value),
-            state["start"],
-            constraints,
-            convex=fit.certificate.convex,
-            unit=problem.unit,
-        )
-        state["start"] = result.parameters
+        objective = problem.with_fixed(column, value)
+        for start in (near[0], centre):
+            result = minimize(
+                objective, start, constraints, convex=fit.certificate.convex, unit=problem.unit
+            )
+            if result.converged:
+                near[0] = result.parameters
+                break
         return 2 * (result.value + fit.loglik) - critical
 
     variance = float(fit.vcov[d + column, d + column])
-    width = np.sqrt(variance * critical) if np.isfinite(variance) and variance > 0 else 1.0
+    width = 1 / float(problem.x_sd[column])
+    if np.isfinite(variance) and variance > 0 and not fit.infinite[column]:
+        width = float(np.sqrt(variance * critical))
     ends = []
     for side in (-1.0, 1.0):
-        state["start"] = fit.solution[keep]
+        near[0] = centre
         if fit.infinite[column] == side:
             ends.append(side * np.inf)
             continue
