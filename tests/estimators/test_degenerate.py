@@ -191,7 +191,7 @@ def test_separation_by_a_rare_column_in_a_large_sample() -> None:
     with pytest.warns(SeparationWarning, match=r"in: x2 \(\+inf\);"):
         model = dt.Logit().fit(np.column_stack([x, rare]), y)
     reduced = dt.Logit().fit(x[3:], y[3:])
-    np.testing.assert_allclose(model.coef_[:2], reduced.coef_, rtol=1e-6)
+    np.testing.assert_allclose(model.coef_[:2], reduced.coef_, atol=1e-6)
 
 
 def test_a_strong_effect_is_no_separation() -> None:
@@ -551,7 +551,7 @@ def test_outcomes_explained_by_one_value_are_refused(frame, times) -> None:
 
 def test_an_exponential_model_needs_only_events(frame) -> None:
     model = dt.Survreg([dt.SI()], dist="exponential").fit(frame, np.full(N, 2.0))
-    assert model.theta_[0] == pytest.approx(-np.log(2.0), rel=1e-10)
+    assert model.theta_[0] == pytest.approx(-np.log(2.0), rel=1e-6)
     with pytest.raises(InvalidInputError, match=r"right-censored sample.s. and no event"):
         dt.Survreg([dt.SI()], dist="exponential").fit(frame, dt.Surv.right(np.full(N, 2.0), np.zeros(N)))
 
