@@ -20,6 +20,7 @@ install: $(INSTALLED)  ## create .venv and install deeptram with its development
 
 demo: $(INSTALLED)  ## fit, print and draw a model on embedded data; results in demo-output/
 	$(BIN)/python examples/demo_ordinal.py --out $(DEMO_OUT)
+	$(BIN)/deeptram demo --out $(DEMO_OUT)/digits
 
 test: $(INSTALLED)  ## the default test suite: unit tests, docstrings, README and docs
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
