@@ -9,8 +9,10 @@ import typer
 from deeptram._version import __version__
 from deeptram.cli.data import app as data_app
 from deeptram.cli.demo import demo
+from deeptram.cli.fit import fit
 from deeptram.cli.group import DeeptramGroup, ManyValuesCommand
 from deeptram.cli.pool import pool
+from deeptram.cli.predict import predict
 from deeptram.cli.report import report
 from deeptram.cli.reproduce import reproduce
 
@@ -23,6 +25,8 @@ app = typer.Typer(
 )
 
 app.command("demo")(demo)
+app.command("fit", cls=ManyValuesCommand)(fit)
+app.command("predict", cls=ManyValuesCommand)(predict)
 app.command("pool", cls=ManyValuesCommand)(pool)
 app.command("reproduce", cls=ManyValuesCommand)(reproduce)
 app.command("report")(report)

@@ -146,7 +146,9 @@ PRESETS: dict[str, dict[str, Preset]] = {
         "ham10000": Preset(
             Training(epochs=6, batch_size=64, **_TODAY), pixels=32, splits=1, n_members=3, losses=("nll",)
         ),
-        "digits": Preset(Training(epochs=12, batch_size=64, **_TODAY), splits=2, n_members=3),
+        "digits": Preset(
+            Training(epochs=12, batch_size=64, **_TODAY), splits=2, n_members=3, losses=("nll",)
+        ),
     },
 }
 SETTINGS = ("epochs", "batch_size", "learning_rate")

@@ -28,6 +28,13 @@ FORMATS = ("png", "pdf")
 SCHEMES = ("equal", "tuned")
 PUBLISHED_COLOR = "#B8860B"
 SPLIT_MARKERS = ("o", "s", "D", "^", "v", "P")
+PUBLISHED: dict[str, Any] = {
+    "markerfacecolor": "none",
+    "markeredgecolor": PUBLISHED_COLOR,
+    "markersize": 7,
+    "zorder": 5,
+    "label": "published",
+}
 MARKERS = {"single": "o", "average": "o", **POOL_MARKERS}
 
 
@@ -45,9 +52,11 @@ def save_figures(view: RunView, folder: Path) -> list[Path]:
     with paper_style():
         for loss in view.losses:
             for name, figure in _figures(view, loss):
+                figure.draw_without_rendering()
+                figure.set_layout_engine("none")  # the layout is found once, not for every format
                 for suffix in FORMATS:
                     path = folder / f"{name}-{loss}.{suffix}"
-                    figure.savefig(path, dpi=200)
+                    figure.savefig(path, dpi=160)
                     saved.append(path)
     return saved
 
@@ -106,35 +115,30 @@ def performance_panels(
 
 def _performance(ax: Axes, part: pd.DataFrame, models: list[str], *, members: bool) -> None:
     ensembles = [method for method in METHODS[1:] if method in set(part["method"])]
-    for row in part[np.isfinite(part["estimate"].to_numpy(dtype=float))].itertuples(index=False):
-        offset = 0.0
-        if row.method in ensembles:
-            offset = 0.18 * (ensembles.index(row.method) - (len(ensembles) - 1) / 2)
-        place = models.index(row.model) + offset
-        color = COLORS[row.method]
-        if row.kind == "overall":
-            ends = [end if np.isfinite(end) else row.estimate for end in (row.lower, row.upper)]
-            ax.plot(ends, [place, place], color=color, linewidth=1.2, zorder=3)
-            label = LABELS[row.method]
-            ax.plot(
-                row.estimate, place, MARKERS[row.method], color=color, markersize=4.5, zorder=4, label=label
-            )
-        elif row.kind == "split" and not members:
-            marker = SPLIT_MARKERS[(int(row.split) - 1) % len(SPLIT_MARKERS)]
-            ax.plot(row.estimate, place, marker, color=color, markersize=2.6, alpha=0.35, zorder=2)
-        elif row.kind == "member" and members:
-            ax.plot(row.estimate, place, ".", color=MEMBER_COLOR, markersize=3, alpha=0.7, zorder=1)
-        elif row.kind == "published":
-            ax.plot(
-                row.estimate,
-                place,
-                "D",
-                markerfacecolor="none",
-                markeredgecolor=PUBLISHED_COLOR,
-                markersize=7,
-                zorder=5,
-                label="published",
-            )
+    part = part[np.isfinite(part["estimate"].to_numpy(dtype=float))]
+    shift = {method: 0.18 * (k - (len(ensembles) - 1) / 2) for k, method in enumerate(ensembles)}
+    for (method, kind), rows in part.groupby(["method", "kind"], sort=False):
+        place = np.array([models.index(model) for model in rows["model"]]) + shift.get(method, 0.0)
+        x, color = rows["estimate"].to_numpy(dtype=float), COLORS[method]
+        if kind == "overall":
+            ends = rows[["lower", "upper"]].to_numpy(dtype=float)
+            ends = np.where(np.isfinite(ends), ends, x[:, None])
+            ax.hlines(place, ends[:, 0], ends[:, 1], color=color, linewidth=1.2, zorder=3)
+            style: dict[str, Any] = {"color": color, "markersize": 4.5, "zorder": 4, "label": LABELS[method]}
+            _dots(ax, x, place, MARKERS[method], **style)
+        elif kind == "split" and not members:
+            for split in sorted(set(rows["split"])):
+                here = (rows["split"] == split).to_numpy(dtype=bool)
+                marker = SPLIT_MARKERS[(int(split) - 1) % len(SPLIT_MARKERS)]
+                _dots(ax, x[here], place[here], marker, color=color, markersize=2.6, alpha=0.35, zorder=2)
+        elif kind == "member" and members:
+            _dots(ax, x, place, ".", color=MEMBER_COLOR, markersize=3, alpha=0.7, zorder=1)
+        elif kind == "published":
+            _dots(ax, x, place, "D", **PUBLISHED)
+
+
+def _dots(ax: Axes, x: Any, y: Any, marker: str, **style: Any) -> None:
+    ax.plot(x, y, marker, linestyle="none", **style)
 
 
 def calibration_panels(view: RunView, loss: str) -> Figure | None:
@@ -187,13 +191,14 @@ def coefficient_panels(view: RunView, loss: str) -> Figure | None:
         ax.axvline(0, color=REFERENCE_COLOR, linewidth=0.8, linestyle="--")
         for name, value in truth.items():
             if name in variables:
-                place = variables.index(name)
-                ax.vlines(
-                    value, place - 0.4, place + 0.4, color="#C00000", linewidth=1.2, label="simulated effect"
-                )
-        for row in data[data["weights"] == scheme].itertuples(index=False):
-            shift = 0.24 * (models.index(row.model) - (len(models) - 1) / 2)
-            _coefficient(ax, row, variables.index(row.variable) + shift, palette[row.model])
+                line = variables.index(name)
+                style: dict[str, Any] = {"color": "#C00000", "linewidth": 1.2, "label": "simulated effect"}
+                ax.vlines(value, line - 0.4, line + 0.4, **style)
+        shown = data[data["weights"] == scheme]
+        for (model, kind), rows in shown.groupby(["model", "kind"], sort=False):
+            shift = 0.24 * (models.index(model) - (len(models) - 1) / 2)
+            place = np.array([variables.index(name) for name in rows["variable"]]) + shift
+            _coefficients(ax, rows, place, model, kind, palette[model])
         ax.set_ylim(len(variables) - 0.4, -0.6)
         ax.set_yticks(range(len(variables)), variables if j == 0 else [""] * len(variables))
         ax.set_xlabel("log odds-ratio")
@@ -202,31 +207,18 @@ def coefficient_panels(view: RunView, loss: str) -> Figure | None:
     return figure
 
 
-def _coefficient(ax: Axes, row: Any, place: float, color: str) -> None:
-    if row.kind == "overall":
-        ends = (row.lower_total, row.upper_total)
-        ends = ends if np.isfinite(ends).all() else (row.lower, row.upper)
-        ax.plot(ends, [place, place], color=color, linewidth=1.2, zorder=3)
-        ax.plot(row.estimate, place, "D", color=color, markersize=4.5, zorder=4, label=row.model)
-    elif row.kind == "published":
-        style: dict[str, Any] = {
-            "markerfacecolor": "none",
-            "markeredgecolor": PUBLISHED_COLOR,
-            "markersize": 7,
-        }
-        ax.plot(row.estimate, place, "D", zorder=5, label="published", **style)
+def _coefficients(ax: Axes, rows: pd.DataFrame, place: Any, model: str, kind: str, color: str) -> None:
+    x = rows["estimate"].to_numpy(dtype=float)
+    if kind == "overall":
+        ends = rows[["lower_total", "upper_total"]].to_numpy(dtype=float)
+        ends = np.where(np.isfinite(ends), ends, rows[["lower", "upper"]].to_numpy(dtype=float))
+        ax.hlines(place, ends[:, 0], ends[:, 1], color=color, linewidth=1.2, zorder=3)
+        _dots(ax, x, place, "D", color=color, markersize=4.5, zorder=4, label=model)
+    elif kind == "published":
+        _dots(ax, x, place, "D", **PUBLISHED)
     else:
-        is_member = row.kind == "member"
-        marker = "." if is_member else SPLIT_MARKERS[(int(row.split) - 1) % len(SPLIT_MARKERS)]
-        ax.plot(
-            row.estimate,
-            place,
-            marker,
-            color=MEMBER_COLOR if is_member else color,
-            markersize=2.5,
-            alpha=0.45,
-            zorder=2,
-        )
+        shade = MEMBER_COLOR if kind == "member" else color
+        _dots(ax, x, place, ".", color=shade, markersize=3, alpha=0.45, zorder=2)
 
 
 def weight_panels(view: RunView, loss: str) -> Figure | None:
