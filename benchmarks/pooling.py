@@ -152,18 +152,8 @@ def pooling(n: int, repeats: int) -> dict[str, Any]:
 
 def peak_memory(n: int) -> dict[str, Any]:
     """Measure the peak of the transformation pool in a new process, above what imports need."""
-    code = f"import benchmark_pooling as b; print(b.child({n}))"
-    folder = str(Path(__file__).resolve().parent)
-    program = (
-        "import importlib.util, sys; "
-        "spec = importlib.util.spec_from_file_location("
-        f"'benchmark_pooling', {str(Path(__file__).resolve())!r}); "
-        "module = importlib.util.module_from_spec(spec); sys.modules['benchmark_pooling'] = module; "
-        f"spec.loader.exec_module(module); {code}"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=folder
-    )
+    command = [sys.executable, str(Path(__file__).resolve()), "--memory-of", str(n)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 

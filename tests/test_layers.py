@@ -21,6 +21,7 @@ LAYERS = [
     "errors",
     "_arrays",
     "_numerics",
+    "_threads",
     "_validation",
     "latent",
     "bases",

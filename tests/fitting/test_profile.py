@@ -93,7 +93,9 @@ def test_ends_are_where_the_likelihood_ratio_test_turns(model, kind, frame, late
     from deeptram.fitting.newton import minimize as newton
 
     problem, column = model.fit_.problem, model.design_.names.index("a")
-    place = model.design_.names.index("a") + len(model.fit_.solution) - len(model.coef_) - len(model.scale_coef_)
+    place = (
+        model.design_.names.index("a") + len(model.fit_.solution) - len(model.coef_) - len(model.scale_coef_)
+    )
     keep = np.delete(np.arange(len(model.fit_.solution)), place)
     constraints = None if problem.constraints is None else problem.constraints[:, keep]
     for end in interval:
@@ -110,7 +112,9 @@ def test_intervals_widen_with_the_level(frame, latent):
 def test_intervals_scale_with_the_column(frame, latent):
     y = (latent > 0).astype(int)
     plain = dt.Logit([dt.LS("a")]).fit(frame, y).confint(method="profile").loc["a"]
-    scaled = dt.Logit([dt.LS("a")]).fit(frame.assign(a=-1000 * frame["a"]), y).confint(method="profile").loc["a"]
+    scaled = (
+        dt.Logit([dt.LS("a")]).fit(frame.assign(a=-1000 * frame["a"]), y).confint(method="profile").loc["a"]
+    )
     np.testing.assert_allclose(-1000 * scaled[["upper", "lower"]].to_numpy(), plain, rtol=1e-5)
 
 

@@ -21,6 +21,7 @@ from scipy.spatial import ConvexHull, QhullError
 from torch import Tensor
 
 from deeptram import latent as latents
+from deeptram._threads import one_thread
 from deeptram._validation import check_choice
 from deeptram.calibration.barrier import BarrierSolution, minimize
 from deeptram.calibration.design import class_terms, line_terms
@@ -112,8 +113,9 @@ class Recalibration:
         self, terms: Sequence[Term], n: int, constraints: Floats, start: Floats, identity: Floats
     ) -> Floats:
         oracle = _MeanNll(terms, n)
-        solution = minimize(oracle, constraints, start)
-        self.nll_before_ = float(oracle(identity)[0])
+        with one_thread():
+            solution = minimize(oracle, constraints, start)
+            self.nll_before_ = float(oracle(identity)[0])
         self.nll_after_ = min(solution.value, self.nll_before_)
         self.converged_ = solution.converged
         return _better(solution, identity, self.nll_before_)

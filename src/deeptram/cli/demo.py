@@ -21,11 +21,11 @@ from deeptram.evaluation import evaluate
 from deeptram.experiments.splits import seeded_splits
 from deeptram.fitting.training import Training
 from deeptram.networks import MLP
-from deeptram.predictive import Predictive
 from deeptram.terms import CI, CS, LS, SI
 
 POOLS = ("linear", "log-linear", "transformation")
-METRICS = ("nll", "rps", "accuracy", "qwk", "citl", "calibration_slope")
+METRICS = ("nll", "rps", "accuracy", "qwk")
+CALIBRATION = ("citl", "calibration_slope")
 COVARIATES = tuple(f"x_{j}" for j in range(1, 11))
 NET = MLP(hidden=(64,), dropout=0.3)
 EXPLANATION = """\
@@ -164,8 +164,15 @@ def summarise(parts: Parts, models: dict[str, Any], n_boot: int) -> dict[str, pd
             predictions |= {f"{name}: {pool}": model.predict_distribution(X, pool) for pool in POOLS}
         else:
             predictions[name] = model.predict_distribution(X)
-    scores = evaluate(predictions, y, metrics=METRICS, n_boot=n_boot)
-    pooled = {name: _pooled(model, X) for name, model in models.items()}
+    scores = pd.concat(
+        [
+            evaluate(predictions, y, metrics=METRICS, n_boot=n_boot),
+            evaluate(predictions, y, metrics=CALIBRATION, n_boot=0),
+        ],
+        ignore_index=True,
+    )
+    shown = {name: model for name, model in models.items() if name.endswith("LS")}
+    pooled = {name: model.predict_distribution(X) for name, model in shown.items()}
     guarantees = [
         model.guarantees(X, y).frame().assign(model=name)
         for name, model in models.items()
@@ -178,11 +185,6 @@ def summarise(parts: Parts, models: dict[str, Any], n_boot: int) -> dict[str, pd
         "uncertainty": models["CI-LS"].uncertainty(X).assign(digit=np.asarray(y)),
         "guarantees": pd.concat(guarantees, ignore_index=True),
     }
-
-
-def _pooled(model: Any, X: Any) -> Predictive:
-    predictive: Predictive = model.predict_distribution(X)
-    return predictive
 
 
 def coefficient_tables(models: dict[str, Any]) -> dict[str, pd.DataFrame]:
@@ -240,7 +242,7 @@ def draw(parts: Parts, models: dict[str, Any], tables: dict[str, pd.DataFrame], 
 def _show(tables: dict[str, pd.DataFrame], folder: Path, seconds: float) -> None:
     scores = tables["scores"].pivot_table(index="name", columns="metric", values="estimate", sort=False)
     typer.echo("\nScores on the test rows (smaller is better for nll and rps)\n")
-    typer.echo(scores[list(METRICS)].round(3).to_string())
+    typer.echo(scores[[*METRICS, *CALIBRATION]].round(3).to_string())
     coefficients = tables["coefficients"]
     wide = coefficients.pivot_table(index="covariate", columns="model", values="coef", sort=False)
     wide.insert(0, "truth", coefficients.groupby("covariate", sort=False)["truth"].first())

@@ -43,9 +43,7 @@ def profile_interval(fit: ExactFit, column: int, level: float) -> tuple[float, f
     def excess(value: float) -> float:
         objective = problem.with_fixed(column, value)
         for start in (near[0], centre):
-            result = minimize(
-                objective, start, constraints, convex=fit.certificate.convex, unit=problem.unit
-            )
+            result = minimize(objective, start, constraints, convex=fit.certificate.convex, unit=problem.unit)
             if result.converged:
                 near[0] = result.parameters
                 break

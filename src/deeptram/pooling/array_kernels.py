@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deeptram._threads import one_thread
 from deeptram.latent import Latent, Logistic
 
 Kernel = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor], bool]
@@ -60,12 +61,9 @@ def in_threads(work: Callable[[list[slice]], None], blocks: Iterable[slice]) -> 
     """Deal the blocks out to as many threads as torch may use; each works through its own list."""
     todo = list(blocks)
     count = min(max(1, torch.get_num_threads()), len(todo))
-    if count == 1:
-        return work(todo)
-    with ThreadPoolExecutor(count) as threads:
+    with one_thread(), ThreadPoolExecutor(count) as threads:
         for _ in threads.map(work, [todo[start::count] for start in range(count)]):
             pass
-    return None
 
 
 def _logistic(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Tensor) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from deeptram._threads import one_thread
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
@@ -64,8 +65,9 @@ def tune_weights_stream(
             f"chunks must be iterable more than once, got a {type(chunks).__name__}; "
             "pass the function that makes it, not its result"
         )
-    stream = _Stream(chunks, method, score, latent)
-    solution = search(stream, stream.n_held, convex=stream.convex, exact=stream.exact)
+    with one_thread():
+        stream = _Stream(chunks, method, score, latent)
+        solution = search(stream, stream.n_held, convex=stream.convex, exact=stream.exact)
     weights = np.zeros(stream.n_members)
     weights[stream.held.numpy()] = solution.weights
     gap = solution.gap if stream.convex else float("nan")

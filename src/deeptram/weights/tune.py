@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from deeptram._threads import one_thread
 from deeptram.errors import ConvergenceWarning
 from deeptram.latent import Latent
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
@@ -104,6 +105,11 @@ def tune_weights(
 
 def tune(task: Problem) -> TunedWeights:
     """Solve a checked problem."""
+    with one_thread():
+        return _tune(task)
+
+
+def _tune(task: Problem) -> TunedWeights:
     encoded = task.encode()
     solution, held = _solve(encoded)
     if solution is None:
@@ -142,7 +148,7 @@ def _hopeless(task: Problem) -> TunedWeights:
         f"every weighting of the {task.n_members} members gives some outcome probability zero, so the score "
         "is infinite whatever the weights; equal weights are returned: use the linear pool, or another score",
         ConvergenceWarning,
-        stacklevel=3,
+        stacklevel=5,
     )
     equal = np.full(task.n_members, 1.0 / task.n_members)
     return TunedWeights(equal, float("inf"), float("nan"), 0, False)

@@ -1,0 +1,177 @@
+"""``deeptram fit``: fit a model or an ensemble to a table, with or without images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from deeptram._validation import check_choice
+from deeptram.cli.model_data import ImageSettings, read_columns, read_outcome
+from deeptram.cli.progress import working
+from deeptram.ensemble import Ensemble
+from deeptram.errors import InvalidInputError
+from deeptram.estimators import Tram
+from deeptram.fitting.training import Training
+from deeptram.model import OUTCOMES
+from deeptram.networks import CNN, MLP
+from deeptram.terms import CI, CS, LS
+
+LATENTS = {"continuous": "normal", "survival": "minimum-extreme-value"}
+PLACES = ("intercept", "shift")
+
+
+def fit(
+    data: Annotated[Path, typer.Option(help="Table of the training rows: .csv, .csv.gz or .parquet.")],
+    outcome: Annotated[str, typer.Option(help="Column of the outcome (of the time, for survival).")],
+    kind: Annotated[str, typer.Option("--type", help=f"Type of outcome: {', '.join(OUTCOMES)}.")],
+    out: Annotated[Path, typer.Option(help="Folder for the fitted model; deeptram predict reads it.")],
+    linear: Annotated[
+        str | None, typer.Option(help="Linear shift, a formula: 'x1 + x2', 'age * sex', 'bs(age, df=4)'.")
+    ] = None,
+    deep: Annotated[
+        list[str] | None, typer.Option(help="Columns of a network: --deep x3 x4 (their shift is smooth).")
+    ] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder of image files.")] = None,
+    image_column: Annotated[str, typer.Option(help="Column with the names of the image files.")] = "file",
+    image_size: Annotated[int, typer.Option(min=4, help="Images are resized to this many pixels.")] = 64,
+    grey: Annotated[bool, typer.Option("--grey", help="Read images as grey ones.")] = False,
+    image_term: Annotated[
+        str, typer.Option(help="What images change: the whole baseline (intercept), or a shift.")
+    ] = "intercept",
+    event: Annotated[
+        str | None, typer.Option(help="Survival: column that is 1 where the event was seen.")
+    ] = None,
+    levels: Annotated[list[str] | None, typer.Option(help="The classes in order: --levels low high.")] = None,
+    latent: Annotated[
+        str | None, typer.Option(help="logistic, normal, cloglog or loglog; default by the type of outcome.")
+    ] = None,
+    members: Annotated[int, typer.Option(min=1, help="Members of the ensemble (models with networks).")] = 5,
+    pooling: Annotated[str, typer.Option(help="How members are pooled.")] = "transformation",
+    weights: Annotated[str, typer.Option(help="equal, or tuned on the validation rows.")] = "equal",
+    validation: Annotated[
+        float, typer.Option(help="Share of the rows on which best epochs are chosen.")
+    ] = 0.2,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 100,
+    learning_rate: Annotated[float, typer.Option(help="Step size of training.")] = 1e-3,
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows per step.")] = 64,
+    patience: Annotated[
+        int | None, typer.Option(min=1, help="Stop after so many epochs without improvement.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Root seed.")] = 1,
+    n_jobs: Annotated[int | None, typer.Option(help="Members trained at the same time.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder that keeps finished members: a killed fit goes on from there.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a model saved there before.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+) -> None:
+    """Fit a transformation model to a table; with --deep or --images an ensemble of them.
+
+    Without networks the fit is the exact maximum-likelihood optimum. A positive coefficient means a larger
+    outcome.
+    """
+    check_choice(kind, OUTCOMES, "--type")
+    check_choice(image_term, PLACES, "--image-term")
+    check_choice(weights, ("equal", "tuned"), "--weights")
+    _check_free(out, overwrite)
+    settings = []
+    if images is not None:
+        settings = [ImageSettings(images, image_column, (image_size, image_size), 1 if grey else 3)]
+    terms = _terms(linear, deep, image_column if images is not None else None, image_term)
+    with working("reading", quiet):
+        X, table = read_columns(data, settings)
+        y = read_outcome(table, data, outcome, kind, event)
+    training = Training(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        patience=patience,
+        progress=False if quiet else "auto",
+    )
+    model = Tram(
+        terms,
+        outcome=kind,
+        latent=latent or LATENTS.get(kind, "logistic"),
+        levels=_levels(levels, kind, y),
+        training=training,
+        random_state=seed,
+    )
+    fitted: Any
+    if deep or images is not None:
+        fitted = Ensemble(
+            model,
+            members,
+            pooling=pooling,
+            weights=weights,
+            random_state=seed,
+            n_jobs=n_jobs,
+            checkpoint=checkpoint,
+        )
+        fitted.fit(X, y, validation=validation)
+    else:
+        fitted = model.fit(X, y)
+    fitted.save(out, overwrite=overwrite)
+    if not quiet:
+        _show(fitted, X, y, out)
+
+
+def _terms(linear: str | None, deep: list[str] | None, image: str | None, image_term: str) -> list[Any]:
+    terms: list[Any] = []
+    if image is not None:
+        terms.append(CI(CNN(), image) if image_term == "intercept" else CS(CNN(), image))
+    if deep:
+        terms.append(CS(MLP(), *deep))
+    if linear is not None:
+        terms.append(LS(linear))
+    if not terms:
+        raise InvalidInputError(
+            "a model needs at least one of --linear, --deep and --images, got none; "
+            "for example --linear 'x1 + x2'"
+        )
+    return terms
+
+
+def _levels(levels: list[str] | None, kind: str, y: Any) -> list[Any] | None:
+    """Return the levels as the labels of y are: text, or numbers."""
+    if levels is None:
+        return None
+    if kind not in ("binary", "ordinal", "nominal"):
+        raise InvalidInputError(f"--levels is for classes, got --type {kind}; leave it out")
+    if not pd.api.types.is_numeric_dtype(y):
+        return list(levels)
+    try:
+        return [int(level) if pd.api.types.is_integer_dtype(y) else float(level) for level in levels]
+    except ValueError as error:
+        raise InvalidInputError(
+            f"--levels must be numbers as the outcome is, got {', '.join(levels)}; write them as in the table"
+        ) from error
+
+
+def _check_free(out: Path, overwrite: bool) -> None:
+    """Find out before a long fit that its result could not be saved."""
+    if out.exists() and not overwrite:
+        raise InvalidInputError(f"--out must not exist yet, got {out}; pass --overwrite, or another path")
+
+
+def _show(fitted: Any, X: Any, y: Any, out: Path) -> None:
+    if isinstance(fitted, Ensemble):
+        reason = fitted._lost()
+        if reason is None and len(fitted.coef_):
+            table = fitted.coef_table(method="total")
+            typer.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
+            typer.echo(table.round(4).to_string())
+        elif reason is not None:
+            typer.echo(f"No coefficients: {reason}.")
+        weights = ", ".join(f"{weight:.3f}" for weight in fitted.weights_)
+        typer.echo(f"\n{len(fitted.members_)} members with weights {weights}; trained {fitted.strategy_}.")
+    else:
+        table = fitted.summary()
+        typer.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
+        typer.echo(table.round(4).to_string())
+        typer.echo(f"\nExact maximum likelihood, log-likelihood {fitted.loglik_:.4f}.")
+    typer.echo(f"Mean log-likelihood of the training rows {fitted.score(X, y):.4f}. Saved to {out}.")

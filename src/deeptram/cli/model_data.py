@@ -1,0 +1,124 @@
+"""From a table (and a folder of images) on disk to the X and y of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from deeptram._validation import did_you_mean, first_rows
+from deeptram.cli.tables import read_table
+from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram.inputs.image_files import FolderImages
+from deeptram.responses import Surv
+
+IMAGE_MODES = {1: "L", 3: "RGB"}
+
+
+@dataclass(frozen=True)
+class ImageSettings:
+    """Where images are and how they are read.
+
+    Attributes
+    ----------
+    folder : Path
+    column : str
+        The column of the table with the names of the files.
+    size : (int, int)
+        Height and width.
+    channels : int
+        1 (grey) or 3 (colour).
+    """
+
+    folder: Path
+    column: str
+    size: tuple[int, int]
+    channels: int = 3
+
+
+def read_columns(path: Path, images: Sequence[ImageSettings] = ()) -> tuple[Any, pd.DataFrame]:
+    """Return X, and the table it was made from.
+
+    Parameters
+    ----------
+    path : Path
+        CSV or Parquet.
+    images : sequence of ImageSettings
+        Their columns become images, read when they are used.
+
+    Returns
+    -------
+    X : DataFrame, or dict of columns where there are images
+    table : DataFrame
+    """
+    table = read_table(path)
+    if not images:
+        return table, table
+    X: dict[str, Any] = {name: table[name] for name in table.columns}
+    for one in images:
+        check_column(one.column, table, path, "--image-column")
+        names = table[one.column]
+        if names.isna().any():
+            raise InvalidInputError(
+                f"column {one.column!r} of {path} must name an image in every row, got none in "
+                f"{first_rows(names.isna())}; complete it"
+            )
+        if not one.folder.is_dir():
+            raise InvalidInputError(f"--images must be a folder, got {one.folder}; check the path")
+        X[one.column] = FolderImages.from_folder(
+            one.folder, [str(name) for name in names], one.size, mode=IMAGE_MODES[one.channels]
+        )
+    return X, table
+
+
+def check_column(name: str, table: pd.DataFrame, path: Path, option: str) -> None:
+    """Raise unless a table has a column of this name.
+
+    Examples
+    --------
+    >>> check_column("y", pd.DataFrame({"y": [1]}), Path("a.csv"), "--outcome")
+    """
+    if name not in table.columns:
+        shown = ", ".join(map(repr, list(table.columns)[:10]))
+        raise UnknownNameError(
+            f"{option} must name a column of {path}, got {name!r}; it has {shown}"
+            f"{did_you_mean(name, list(table.columns))}"
+        )
+
+
+def read_outcome(table: pd.DataFrame, path: Path, outcome: str, kind: str, event: str | None) -> Any:
+    """Return y: labels, numbers, or censored times.
+
+    Parameters
+    ----------
+    table : DataFrame
+    path : Path
+        Its file, for messages.
+    outcome : str
+        The column of the outcome (of the time, for survival).
+    kind : str
+        The type of outcome.
+    event : str or None
+        The column that is 1 where the event was seen (survival only).
+    """
+    check_column(outcome, table, path, "--outcome")
+    values = table[outcome]
+    if values.isna().any():
+        raise InvalidInputError(
+            f"column {outcome!r} of {path} must have no missing values, got some in "
+            f"{first_rows(values.isna())}; leave these rows out"
+        )
+    if kind != "survival":
+        if event is not None:
+            raise InvalidInputError(f"--event is for --type survival, got --type {kind}; leave it out")
+        return values
+    if event is None:
+        raise InvalidInputError(
+            "--type survival needs --event, the column that is 1 where the event was seen, got none; name it"
+        )
+    check_column(event, table, path, "--event")
+    return Surv.right(np.asarray(values), np.asarray(table[event]))

@@ -1,0 +1,253 @@
+"""``deeptram fit`` and ``deeptram predict``: tables and images in, models and distributions out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import deeptram as dt
+from deeptram.cli.main import app
+from deeptram.cli.model_data import read_outcome
+
+FAST = ["--epochs", "2", "--members", "2", "--batch-size", "32", "--quiet"]
+
+
+def run(*arguments, code=0):
+    """Run the command line; return what it printed, or its one line on stderr."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.stderr or result.output
+    if code == 2:
+        assert len(result.stderr.strip().splitlines()) == 1
+        assert "Traceback" not in result.stderr
+    return result.stderr if code else result.stdout
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Write a training table with every type of outcome, new rows, and image files."""
+    rng = np.random.default_rng(0)
+    n = 60
+    x = rng.normal(size=(n, 2))
+    z = rng.logistic(size=n) + x[:, 0]
+    (tmp_path / "pictures").mkdir()
+    for i in range(n):
+        pixels = rng.integers(0, 255, size=(9, 9, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "pictures" / f"{i}.png")
+    table = pd.DataFrame(
+        {
+            "id": [f"p{i}" for i in range(n)],
+            "x1": x[:, 0],
+            "x2": x[:, 1],
+            "sex": np.where(x[:, 1] > 0, "f", "m"),
+            "file": [f"{i}.png" for i in range(n)],
+            "grade": np.array(["low", "mid", "high"])[np.digitize(z, [-1, 1])],
+            "sick": (z > 0).astype(int),
+            "value": z,
+            "count": np.floor(np.exp(z / 2)).astype(int),
+            "time": np.exp(z / 2),
+            "event": (rng.random(n) < 0.7).astype(int),
+        }
+    )
+    table.to_csv(tmp_path / "train.csv", index=False)
+    table.drop(columns=["grade", "sick", "value", "count", "time", "event"])[:7].to_csv(
+        tmp_path / "new.csv", index=False
+    )
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "more"),
+    [
+        ("sick", "binary", []),
+        ("grade", "ordinal", ["--levels", "low", "mid", "high"]),
+        ("grade", "nominal", []),
+        ("value", "continuous", []),
+        ("count", "count", []),
+        ("time", "survival", ["--event", "event"]),
+    ],
+)
+def test_exact_fit_is_that_of_the_library(data, outcome, kind, more):
+    arguments = ["--data", data / "train.csv", "--outcome", outcome, "--type", kind, "--out", data / "model"]
+    shown = run("fit", *arguments, "--linear", "x1 + sex", *more)
+    assert "positive: larger outcome" in shown
+    assert "Exact maximum likelihood" in shown
+    run("predict", data / "model", "--data", data / "new.csv", "--out", data / "sub" / "pred.csv", "--quiet")
+    found = pd.read_csv(data / "sub" / "pred.csv", float_precision="round_trip")
+    assert found["id"].tolist() == [f"p{i}" for i in range(7)]
+    table, new = pd.read_csv(data / "train.csv"), pd.read_csv(data / "new.csv")
+    y = dt.Surv.right(table["time"], table["event"]) if kind == "survival" else table[outcome]
+    latent = {"continuous": "normal", "survival": "cloglog"}.get(kind, "logistic")
+    levels = ["low", "mid", "high"] if more and kind == "ordinal" else None
+    model = dt.Tram([dt.LS("x1 + sex")], outcome=kind, latent=latent, levels=levels).fit(table, y)
+    if kind in ("binary", "ordinal", "nominal"):
+        np.testing.assert_allclose(found[[str(c) for c in model.classes_]], model.predict_proba(new))
+        assert found["prediction"].tolist() == model.predict(new).tolist()
+    else:
+        quantiles = model.predict_quantile(new, [0.025, 0.25, 0.5, 0.75, 0.975])
+        np.testing.assert_allclose(found[["q0.025", "q0.25", "q0.5", "q0.75", "q0.975"]], quantiles)
+
+
+def test_an_ensemble_on_a_table(data):
+    arguments = ["--data", data / "train.csv", "--outcome", "value", "--type", "continuous"]
+    shown = run(
+        "fit", *arguments, "--linear", "x1", "--deep", "x2", "sex", "--out", data / "m", "--weights", "tuned",
+        *FAST[:-1],
+    )  # fmt: skip
+    assert "2 members with weights" in shown
+    assert "exp_coef" in shown
+    ensemble = dt.load(data / "m")
+    assert len(ensemble.members_) == 2
+    assert [str(term.columns) for term in ensemble.model.terms] == ["('x2', 'sex')", "x1"]
+    told = run(
+        "predict", data / "m", "--data", data / "new.csv", "--out", data / "p.csv",
+        "--quantiles", "0.1", "0.9", "--times", "0", "1", "--uncertainty", "--pooling", "linear",
+    )  # fmt: skip
+    assert "7 rows written" in told
+    found = pd.read_csv(data / "p.csv")
+    assert found.columns.tolist() == [
+        "id", "q0.1", "q0.9", "P(Y>0)", "P(Y>1)", "prediction", "total", "aleatoric", "epistemic",
+    ]  # fmt: skip
+    new = pd.read_csv(data / "new.csv")
+    linear = ensemble.predict_distribution(new, pooling="linear")
+    np.testing.assert_allclose(found["P(Y>1)"], linear.sf(1.0))
+
+
+@pytest.mark.parametrize("options", [[], ["--grey", "--image-term", "shift"]])
+def test_an_ensemble_on_images(data, options):
+    run(
+        "fit", "--data", data / "train.csv", "--outcome", "grade", "--type", "ordinal", "--levels", "low", "mid",
+        "high", "--images", data / "pictures", "--image-size", "8", "--linear", "x1", "--out", data / "m",
+        "--n-jobs", "1", *options, *FAST,
+    )  # fmt: skip
+    ensemble = dt.load(data / "m")
+    assert ensemble.members_[0].model_.inputs[0].in_shape == ((1, 8, 8) if options else (3, 8, 8))
+    run(
+        "predict",
+        data / "m",
+        "--data",
+        data / "new.csv",
+        "--images",
+        data / "pictures",
+        "--out",
+        data / "p.csv",
+    )
+    found = pd.read_csv(data / "p.csv")
+    np.testing.assert_allclose(found[["low", "mid", "high"]].sum(axis=1), 1)
+    message = run("predict", data / "m", "--data", data / "new.csv", "--out", data / "q.csv", code=2)
+    assert "needs images (column file), got no --images" in message
+
+
+def test_a_checkpoint_is_used(data):
+    arguments = [
+        "fit", "--data", data / "train.csv", "--outcome", "sick", "--type", "binary", "--deep", "x1",
+        "--checkpoint", data / "members", "--overwrite", "--out", data / "m", *FAST,
+    ]  # fmt: skip
+    run(*arguments)
+    marker = data / "members" / "member-0000" / "DONE"
+    before = marker.stat().st_mtime_ns
+    run(*arguments)
+    assert marker.stat().st_mtime_ns == before
+
+
+def test_pools_without_coefficients_say_so(data):
+    shown = run(
+        "fit", "--data", data / "train.csv", "--outcome", "sick", "--type", "binary", "--deep", "x1",
+        "--linear", "x2", "--pooling", "linear", "--out", data / "m", *FAST[:-1],
+    )  # fmt: skip
+    assert "No coefficients: the linear pool" in shown
+
+
+def fit_arguments(data, **changes):
+    options = {
+        "--data": data / "train.csv",
+        "--outcome": "grade",
+        "--type": "ordinal",
+        "--linear": "x1",
+        "--out": data / "m",
+        **changes,
+    }
+    return [
+        "fit",
+        *[part for option, value in options.items() if value is not None for part in (option, value)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"--outcome": "grad"}, "--outcome must name a column of .*did you mean 'grade'"),
+        ({"--type": "ordered"}, "--type must be one of 'binary', 'ordinal'"),
+        ({"--linear": None}, "at least one of --linear, --deep and --images, got none"),
+        ({"--linear": "x9"}, "column 'x9' is needed but missing"),
+        ({"--data": "nowhere.csv"}, "no such file"),
+        ({"--event": "event"}, "--event is for --type survival"),
+        ({"--type": "survival", "--outcome": "time"}, "--type survival needs --event"),
+        ({"--type": "continuous", "--outcome": "value", "--levels": "a"}, "--levels is for classes"),
+        ({"--outcome": "sick", "--levels": "no"}, "--levels must be numbers as the outcome is, got no"),
+        ({"--images": "nowhere"}, "--images must be a folder, got nowhere"),
+        ({"--images": ".", "--image-column": "picture"}, "--image-column must name a column"),
+        ({"--weights": "best"}, "--weights must be one of 'equal', 'tuned'"),
+        ({"--image-term": "scale"}, "--image-term must be one of 'intercept', 'shift'"),
+    ],
+)
+def test_bad_fits_end_with_one_line(data, changes, message):
+    import re
+
+    said = run(*fit_arguments(data, **changes), code=2)
+    assert re.search(message, said), said
+    assert not (data / "m").exists()
+
+
+def test_an_existing_model_is_not_replaced(data):
+    run(*fit_arguments(data), "--quiet")
+    assert "--out must not exist yet" in run(*fit_arguments(data), code=2)
+    run(*fit_arguments(data), "--overwrite", "--quiet")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--out", "p.txt"], "--out must be a .csv file, got p.txt"),
+        (
+            ["--out", "{folder}/p.csv", "--pooling", "linear"],
+            "--pooling is for ensembles, got a single model",
+        ),
+        (["--out", "{folder}/p.csv", "--uncertainty"], "--uncertainty is for ensembles"),
+        (["--out", "{folder}/p.csv", "--quantiles", "0.5"], "--quantiles is for numbers"),
+        (["--out", "{folder}/p.csv", "--times", "1"], "--times is for numbers"),
+        (["--out", "{folder}/new.csv/p.csv"], "--out must be a file that can be written"),
+        (["--out", "{folder}/p.csv", "--pooling", "liner"], "--pooling must be one of"),
+    ],
+)
+def test_bad_predictions_end_with_one_line(data, arguments, message):
+    run(*fit_arguments(data), "--quiet")
+    filled = [argument.format(folder=data) for argument in arguments]
+    assert message in run("predict", data / "m", "--data", data / "new.csv", *filled, code=2)
+
+
+def test_other_messages(data):
+    run(*fit_arguments(data, **{"--type": "continuous", "--outcome": "value"}), "--quiet")
+    common = ["predict", data / "m", "--data", data / "new.csv", "--out", data / "p.csv"]
+    assert "strictly between 0 and 1" in run(*common, "--quantiles", "1.5", code=2)
+    assert "a saved model is a folder" in run("predict", data / "x", *common[2:], code=2)
+    table = pd.read_csv(data / "train.csv")
+    table.loc[3, ["value", "file"]] = np.nan
+    table.to_csv(data / "train.csv", index=False)
+    arguments = {"--type": "continuous", "--outcome": "value", "--out": data / "n"}
+    assert "must have no missing values, got some in row 3" in run(*fit_arguments(data, **arguments), code=2)
+    arguments = {"--images": data / "pictures", "--out": data / "n"}
+    assert "must name an image in every row, got none in row 3" in run(
+        *fit_arguments(data, **arguments), code=2
+    )
+
+
+def test_outcomes_of_every_kind_are_read(data):
+    table = pd.read_csv(data / "train.csv")
+    censored = read_outcome(table, data / "train.csv", "time", "survival", "event")
+    assert isinstance(censored, dt.Surv)
+    assert (
+        read_outcome(table, data / "train.csv", "grade", "ordinal", None).tolist() == table["grade"].tolist()
+    )

@@ -1,0 +1,214 @@
+"""Coefficient tables, covariances and their names."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+import torch
+from scipy import stats
+
+import deeptram as dt
+from deeptram.errors import SeparationWarning
+
+N = 200
+COLUMNS = ["coef", "se", "z", "p", "lower", "upper", "exp_coef"]
+
+
+@pytest.fixture(scope="module")
+def frame():
+    rng = np.random.default_rng(51)
+    return pd.DataFrame(
+        {
+            "a": rng.normal(size=N),
+            "b": rng.uniform(size=N),
+            "f": rng.choice(["p", "q", "r"], size=N),
+            "s": np.where(np.arange(N) % 2, "u", "v"),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def latent(frame):
+    return (frame["a"] - frame["b"]).to_numpy() + np.random.default_rng(52).logistic(size=N)
+
+
+@pytest.fixture(scope="module")
+def grades(latent):
+    return np.array(["low", "mid", "high"])[np.digitize(latent, [-1.0, 0.5])]
+
+
+LEVELS = ["low", "mid", "high"]
+
+
+def test_summary_is_built_from_coefficients_and_covariance(frame, grades):
+    model = dt.Polr([dt.LS("a + b + f")], levels=LEVELS).fit(frame, grades)
+    table = model.summary(level=0.9)
+    assert list(table.columns) == COLUMNS
+    assert list(table.index) == ["a", "b", "fq", "fr"]
+    se = np.sqrt(np.diag(model.vcov_.loc[table.index, table.index]))
+    np.testing.assert_allclose(table["coef"], model.coef_)
+    np.testing.assert_allclose(table["se"], se)
+    np.testing.assert_allclose(table["z"], model.coef_ / se)
+    np.testing.assert_allclose(table["p"], 2 * stats.norm.sf(np.abs(model.coef_ / se)))
+    np.testing.assert_allclose(table["lower"], model.coef_ - stats.norm.ppf(0.95) * se)
+    np.testing.assert_allclose(table["upper"], model.coef_ + stats.norm.ppf(0.95) * se)
+    np.testing.assert_allclose(table["exp_coef"], np.exp(model.coef_))
+    pd.testing.assert_frame_equal(model.confint(0.9), table[["lower", "upper"]], check_like=True)
+
+
+def test_summary_says_what_a_coefficient_is(frame, grades, latent):
+    table = dt.Polr([dt.LS("a")], levels=LEVELS).fit(frame, grades).summary()
+    assert table.attrs["sign"].startswith("F_Z(h(y) - x'beta)")
+    assert table.attrs["effect"] == "log odds-ratio"
+    assert table.attrs["exp_effect"] == "odds ratio"
+    assert table.attrs["level"] == 0.95
+    cox = dt.Coxph([dt.LS("a")], order=3).fit(frame, np.exp(latent / 3)).summary()
+    assert "hazard" in cox.attrs["effect"]
+
+
+def test_default_level_is_95_percent(frame, grades):
+    model = dt.Polr([dt.LS("a")], levels=LEVELS).fit(frame, grades)
+    pd.testing.assert_frame_equal(model.summary(), model.summary(0.95))
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (dt.Polr([dt.LS("a")], levels=LEVELS), ["low|mid", "mid|high", "a"]),
+        (
+            dt.Polr([dt.SI(strata="s"), dt.LS("a")], levels=LEVELS),
+            ["low|mid:su", "mid|high:su", "low|mid:sv", "mid|high:sv", "a"],
+        ),
+        (
+            dt.Polr([dt.Varying("b"), dt.LS("a")], levels=LEVELS),
+            ["low|mid:(Intercept)", "mid|high:(Intercept)", "low|mid:b", "mid|high:b", "a"],
+        ),
+        (
+            dt.Polr([dt.LS("a"), dt.Scale("b + f")], levels=LEVELS),
+            ["low|mid", "mid|high", "a", "scale(b)", "scale(fq)", "scale(fr)"],
+        ),
+        (
+            dt.Tram([dt.LS("a + b")], outcome="nominal", levels=LEVELS),
+            ["mid:(Intercept)", "high:(Intercept)", "mid:a", "mid:b", "high:a", "high:b"],
+        ),
+    ],
+    ids=["plain", "strata", "varying", "scale", "nominal"],
+)
+def test_names_of_the_covariance_of_classes(model, names, frame, grades):
+    model.fit(frame, grades)
+    assert list(model.vcov_.index) == list(model.vcov_.columns) == names
+    np.testing.assert_allclose(model.vcov_, model.vcov_.T)
+    assert (np.linalg.eigvalsh(model.vcov_) > 0).all()
+    assert model.n_parameters_ == len(names)
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (dt.Lm([dt.LS("a")]), ["(Intercept)", "y", "a"]),
+        (dt.Survreg([dt.LS("a")]), ["(Intercept)", "log(y)", "a"]),
+        (dt.Survreg([dt.LS("a")], dist="exponential"), ["(Intercept)", "a"]),
+        (dt.Colr([dt.LS("a")], order=2), ["Bs1", "Bs2", "Bs3", "a"]),
+        (
+            dt.Lm([dt.SI(strata="s"), dt.Varying("b")]),
+            ["(Intercept):su", "y:su", "(Intercept):sv", "y:sv", "(Intercept):b", "y:b"],
+        ),
+    ],
+    ids=["Lm", "weibull", "exponential", "Colr", "strata and varying"],
+)
+def test_names_of_the_covariance_on_the_line(model, names, frame, latent):
+    model.fit(frame, np.exp(latent / 4))
+    assert list(model.vcov_.index) == names
+    assert len(model.theta_) + len(model.coef_) == len(names)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        dt.Polr([dt.LS("a + b")], levels=LEVELS),
+        dt.Polr([dt.SI(strata="s"), dt.LS("a")], levels=LEVELS, latent="cloglog"),
+        dt.Polr([dt.LS("a"), dt.Scale("b")], levels=LEVELS),
+        dt.Polr([dt.Varying("b"), dt.LS("a")], levels=LEVELS),
+    ],
+    ids=["plain", "strata", "scale", "varying"],
+)
+def test_covariance_is_the_inverse_hessian_of_the_public_log_likelihood(model, frame, grades):
+    """Differentiate the model's own predictive distributions, in the user's parameters."""
+    model.fit(frame, grades)
+    sizes = [len(model.theta_), len(model.coef_), len(model.scale_coef_)]
+    matrices = model.design_.matrices(frame)
+    codes = torch.as_tensor(pd.Categorical(grades, categories=LEVELS).codes.astype(np.int64))
+
+    def loglik(point):
+        theta, beta, gamma = torch.split(point, sizes)
+        blocks = theta.reshape(-1, 2)
+        strata = 1 if matrices.strata is None else int(matrices.strata.max()) + 1
+        rows = blocks[:1] if matrices.strata is None else blocks[torch.as_tensor(matrices.strata)]
+        if matrices.varying is not None:
+            rows = rows + torch.as_tensor(matrices.varying) @ blocks[strata:]
+        if matrices.scale is not None:
+            rows = rows * torch.exp(torch.as_tensor(matrices.scale) @ gamma / 2).unsqueeze(1)
+        h = rows - (torch.as_tensor(matrices.x) @ beta).unsqueeze(1)
+        predictive = dt.predictive.DiscretePredictive.from_h(h, latent=model.latent_)
+        return predictive.log_prob_of_codes_t(codes).sum()
+
+    point = torch.from_numpy(np.concatenate([model.theta_, model.coef_, model.scale_coef_]))
+    assert float(loglik(point)) == pytest.approx(model.loglik_, rel=1e-10)
+    hessian = torch.autograd.functional.hessian(loglik, point).numpy()
+    np.testing.assert_allclose(model.vcov_, np.linalg.inv(-hessian), rtol=1e-4, atol=1e-8)
+
+
+def test_nominal_standard_errors_equal_statsmodels(frame, grades):
+    model = dt.Tram([dt.LS("a + b")], outcome="nominal", levels=LEVELS).fit(frame, grades)
+    codes = pd.Categorical(grades, categories=LEVELS).codes
+    theirs = sm.MNLogit(codes, sm.add_constant(frame[["a", "b"]])).fit(disp=0)
+    table = model.summary()
+    assert list(table.index) == ["mid:a", "mid:b", "high:a", "high:b"]
+    np.testing.assert_allclose(table["z"], theirs.tvalues[1:].to_numpy().T.ravel(), rtol=1e-4)
+    np.testing.assert_allclose(table["p"], theirs.pvalues[1:].to_numpy().T.ravel(), rtol=1e-3)
+
+
+def test_summary_of_a_scale_term(frame, latent):
+    model = dt.Lm([dt.LS("a"), dt.Scale("b")]).fit(frame, latent)
+    table = model.summary()
+    assert list(table.index) == ["a", "scale(b)"]
+    assert table.loc["scale(b)", "coef"] == model.scale_coef_["b"]
+    assert table.loc["scale(b)", "se"] == pytest.approx(np.sqrt(model.vcov_.loc["scale(b)", "scale(b)"]))
+    assert list(model.confint(method="profile").index) == ["a"]
+
+
+def test_a_model_without_coefficients_has_an_empty_table(frame, grades):
+    table = dt.Polr([dt.SI()], levels=LEVELS).fit(frame, grades).summary()
+    assert list(table.columns) == COLUMNS
+    assert len(table) == 0
+
+
+def test_infinite_and_finite_coefficients_in_one_table(frame, grades):
+    group = frame.assign(g=(np.arange(N) % 8 == 0).astype(float))
+    with pytest.warns(SeparationWarning):
+        model = dt.Polr([dt.LS("a + g")], levels=LEVELS).fit(group, np.where(group["g"] == 1, "high", grades))
+    table = model.summary()
+    assert table.loc["g", "coef"] == table.loc["g", "exp_coef"] == np.inf
+    assert table.loc["g", COLUMNS[1:6]].isna().all()
+    assert np.isfinite(table.loc["a"]).all()
+
+
+def test_wald_coverage_is_nominal():
+    """400 samples: 95% intervals of a Polr coefficient cover the truth in 95% +- 3%."""
+    rng = np.random.default_rng(53)
+    hits = 0
+    for _ in range(400):
+        x = rng.normal(size=(80, 1))
+        y = np.digitize(0.7 * x[:, 0] + rng.logistic(size=80), [-1.0, 0.0, 1.0])
+        row = dt.Polr().fit(x, y).summary().iloc[0]
+        hits += row["lower"] <= 0.7 <= row["upper"]
+    assert 0.92 <= hits / 400 <= 0.98
+
+
+@pytest.mark.parametrize("weight", [2.0, 0.25])
+def test_weights_scale_the_covariance(frame, grades, weight):
+    plain = dt.Polr([dt.LS("a")], levels=LEVELS).fit(frame, grades)
+    weighted = dt.Polr([dt.LS("a")], levels=LEVELS).fit(frame, grades, sample_weight=np.full(N, weight))
+    np.testing.assert_allclose(weight * weighted.vcov_, plain.vcov_, rtol=1e-6)
