@@ -50,14 +50,18 @@ def direct_ordinal(rows, codes, start):
         mass = cdf[np.arange(N), codes + 1] - cdf[np.arange(N), codes]
         return -np.log(np.maximum(mass, 1e-300)).sum()
 
-    best = minimize(negative, start, method="Nelder-Mead", options={"maxiter": 20_000, "xatol": 1e-8, "fatol": 1e-10})
+    best = minimize(
+        negative, start, method="Nelder-Mead", options={"maxiter": 20_000, "xatol": 1e-8, "fatol": 1e-10}
+    )
     return minimize(negative, best.x, method="BFGS", options={"gtol": 1e-6})
 
 
 def test_a_scale_term_of_classes_by_direct_maximisation(frame, grades):
     model = dt.Polr([dt.LS("a"), dt.Scale("b")]).fit(frame, grades)
     a, b = frame["a"].to_numpy()[:, None], frame["b"].to_numpy()[:, None]
-    found = direct_ordinal(lambda p: np.exp(b * p[4] / 2) * p[:3] - a * p[3], grades, [-1.0, 0.0, 1.0, 0.5, 0.0])
+    found = direct_ordinal(
+        lambda p: np.exp(b * p[4] / 2) * p[:3] - a * p[3], grades, [-1.0, 0.0, 1.0, 0.5, 0.0]
+    )
     assert model.loglik_ == pytest.approx(-found.fun, abs=1e-5)
     assert model.loglik_ >= -found.fun - 1e-8
     np.testing.assert_allclose([*model.theta_, model.coef_["a"], model.scale_coef_["b"]], found.x, atol=2e-3)
@@ -66,7 +70,9 @@ def test_a_scale_term_of_classes_by_direct_maximisation(frame, grades):
 def test_a_varying_effect_of_classes_by_direct_maximisation(frame, grades):
     model = dt.Polr([dt.Varying("b"), dt.LS("a")]).fit(frame, grades)
     a, b = frame["a"].to_numpy()[:, None], frame["b"].to_numpy()[:, None]
-    found = direct_ordinal(lambda p: p[:3] + b * p[3:6] - a * p[6], grades, [-1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.5])
+    found = direct_ordinal(
+        lambda p: p[:3] + b * p[3:6] - a * p[6], grades, [-1.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.5]
+    )
     assert model.loglik_ == pytest.approx(-found.fun, abs=1e-5)
     np.testing.assert_allclose([*model.theta_, model.coef_["a"]], found.x, atol=2e-3)
 
