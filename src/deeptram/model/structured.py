@@ -60,7 +60,12 @@ class StructuredModel:
         if self.beta.ndim == 1:
             parts = {name: -x[:, j] * self.beta[j] for j, name in enumerate(names)}
         else:
-            parts = {name: x[:, [j]] * self.beta[j] for j, name in enumerate(names)}
+            levels = (self.outcome.levels or ())[1:]
+            parts = {
+                f"{level}:{name}": x[:, j] * self.beta[j, k]
+                for k, level in enumerate(levels)
+                for j, name in enumerate(names)
+            }
         if matrices.scale is not None:
             parts["log scale"] = matrices.scale @ self.gamma / 2
         return parts
