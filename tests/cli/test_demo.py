@@ -39,8 +39,18 @@ def test_a_short_demo(tmp_path):
     ensemble = dt.load(folder / "ensemble")
     test = demo.split_digits(1).test
     assert ensemble.score(test.X, test.y) == -nll["CI-LS: transformation"]
-    again = CliRunner().invoke(app, [*arguments, "--quiet"])
-    assert (again.exit_code, again.stdout) == (0, "")
+
+
+def test_a_quiet_demo_prints_nothing(tmp_path, monkeypatch):
+    class Saved:
+        def save(self, path, overwrite):
+            path.mkdir()
+
+    monkeypatch.setattr(demo, "fit_models", lambda *_: {"CI-LS": Saved()})
+    monkeypatch.setattr(demo, "summarise", lambda *_: {})
+    monkeypatch.setattr(demo, "draw", lambda *_: None)
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "d"), "--quiet"])
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_log_odds_ratios_beside_an_image_are_near_the_truth():
