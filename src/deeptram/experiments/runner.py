@@ -101,7 +101,7 @@ def run_study(
     ...     first = run_study(study, folder)
     ...     again = run_study(study, folder)
     >>> first.finished, again.finished, again.repeated
-    (4, 0, 4)
+    (2, 0, 2)
     """
     check_integer(n_jobs, "n_jobs", 1)
     run = RunFolder(out)
