@@ -218,7 +218,7 @@ def test_contributions_add_up_to_h(frame, latent, grades):
 def test_contributions_of_a_nominal_outcome_are_named_by_level(frame, grades):
     model = dt.Tram([dt.LS("a + b")], outcome="nominal").fit(frame, grades)
     parts = model.contributions(frame)
-    assert list(parts.columns) == ["1:a", "1:b", "2:a", "2:b", "3:a", "3:b"]
+    assert sorted(parts.columns) == sorted(model.coef_.index)
     np.testing.assert_allclose(parts["2:b"], frame["b"] * model.coef_["2:b"])
     proba = model.predict_proba(frame)
     logit = parts[["2:a", "2:b"]].sum(axis=1) + model.theta_[1]

@@ -107,7 +107,8 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Matrices, Encoded, Array | None]:
         """Check the data, learn the encodings, and return X with its columns, y and weights encoded."""
-        self.__dict__.pop("model_", None)  # a fit that fails leaves nothing half fitted
+        for name in ("model_", "classes_"):  # a fit that fails leaves nothing half fitted
+            self.__dict__.pop(name, None)
         spec = Spec.of(self.terms)
         latent = self._latent()
         check_choice(self.loss, LOSSES, "loss")
@@ -217,11 +218,15 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
                 "X must be dense, but sparse data was passed; use X.toarray() to convert it to a dense array."
             )
         if isinstance(X, dict):
+            if reset:
+                for name in ("n_features_in_", "feature_names_in_"):
+                    self.__dict__.pop(name, None)
             return X
         try:
             if not isinstance(X, pd.DataFrame):
                 return validate_data(self, X, reset=reset, dtype="numeric", accept_sparse=False)
-            if spec.linear is not None and spec.linear.columns is None:
+            known = reset or hasattr(self, "n_features_in_")
+            if known and spec.linear is not None and spec.linear.columns is None:
                 _check_feature_names(self, X, reset=reset)
                 _check_n_features(self, X, reset=reset)
         except ValueError as error:
