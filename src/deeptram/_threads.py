@@ -9,25 +9,28 @@ import torch
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread inside the block, whatever it used before, and as before afterwards.
+def one_thread(wanted: bool = True) -> Iterator[int]:
+    """Let torch use one thread inside the block (if ``wanted``), and as many as before afterwards.
 
     Threads cost more than they bring for operations of a few microseconds, and stall when other processes
     keep the processor busy. torch keeps the number for each Python thread, so concurrent uses do not
-    disturb each other.
+    disturb each other. Yields how many threads there were before.
 
     Examples
     --------
     >>> before = torch.get_num_threads()
-    >>> with one_thread():
-    ...     torch.get_num_threads()
-    1
+    >>> with one_thread() as outside:
+    ...     torch.get_num_threads(), outside == before
+    (1, True)
     >>> torch.get_num_threads() == before
     True
     """
     before = torch.get_num_threads()
+    if not wanted or before == 1:
+        yield before
+        return
     torch.set_num_threads(1)
     try:
-        yield
+        yield before
     finally:
         torch.set_num_threads(before)

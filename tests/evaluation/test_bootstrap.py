@@ -7,8 +7,9 @@ import pytest
 import scipy.stats
 import torch
 
+from deeptram._threads import one_thread
 from deeptram.evaluation import bootstrap
-from deeptram.evaluation.bootstrap import check_strata, one_thread_per_operation, resample
+from deeptram.evaluation.bootstrap import check_strata, resample
 
 
 def test_sizes_are_kept_within_strata(rng):
@@ -54,6 +55,6 @@ def test_strata_of_any_label():
 
 def test_threads_are_given_back_after_an_error():
     before = torch.get_num_threads()
-    with pytest.raises(KeyError, match="x"), one_thread_per_operation():
+    with pytest.raises(KeyError, match="x"), one_thread():
         raise KeyError("x")
     assert torch.get_num_threads() == before

@@ -111,3 +111,10 @@ def test_large_arrays_are_checked_in_parts(rng, monkeypatch):
     values[1, 499, 0] = 1.5
     with pytest.raises(ValueError, match=r"member 1: .*row 499"):
         CdfStack.check(values)
+
+
+@pytest.mark.parametrize("method", ["log-linear", "transformation"])
+def test_products_below_the_range_of_floats(method):
+    values = np.array([[[f, 0.5, 1.0]] for f in (1e-63, 3e-63, 2e-64, 1e-64, 5e-63)])
+    expected = np.exp(np.log(values[..., 0]).mean())
+    assert dt.pool(values, method=method).cdf()[0, 0] == pytest.approx(expected, rel=1e-12)

@@ -15,6 +15,7 @@ from typing import Any
 import joblib
 from joblib.parallel import get_active_backend
 
+from deeptram._threads import one_thread
 from deeptram.ensemble.members import MemberFit
 from deeptram.errors import ConvergenceWarning, NonFiniteLossError
 from deeptram.fitting.gradient import fit_deep
@@ -22,7 +23,6 @@ from deeptram.fitting.progress import EpochBar
 from deeptram.fitting.seeds import seeded
 from deeptram.fitting.stacked import fit_stacked, why_not_stacked
 from deeptram.fitting.task import DeepTask
-from deeptram.fitting.threads import one_thread
 from deeptram.fitting.training import resolve_device
 from deeptram.inputs.network_inputs import NetworkInputs
 from deeptram.model.parts import build_network, has_convolutions

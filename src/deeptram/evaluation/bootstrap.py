@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -129,25 +128,3 @@ def _groups(statistics: Sequence[Statistic], positions: list[int], n: int) -> li
         groups[-1].append(position)
         size += more
     return groups
-
-
-@contextmanager
-def one_thread_per_operation() -> Iterator[int]:
-    """Let torch use one thread per operation for a while; yield how many it used before.
-
-    Thousands of small operations gain nothing from more, and where other
-    programs keep the processors busy each would wait for its slowest thread.
-    Parallel work is better divided by ``replicates``.
-
-    Examples
-    --------
-    >>> with one_thread_per_operation():
-    ...     torch.get_num_threads()
-    1
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield before
-    finally:
-        torch.set_num_threads(before)

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from deeptram import metrics as metric_functions
+from deeptram._threads import one_thread
 from deeptram._validation import check_integer, check_probability_level, did_you_mean, n_rows
 from deeptram.errors import InvalidInputError, UnknownNameError
-from deeptram.evaluation.bootstrap import check_strata, one_thread_per_operation, replicates, resample
+from deeptram.evaluation.bootstrap import check_strata, replicates, resample
 from deeptram.evaluation.builders import statistics_of
 from deeptram.evaluation.statistics import Statistic
 from deeptram.evaluation.tidy import Floats, Key, summarise
@@ -118,7 +119,7 @@ def evaluate(
     wanted = _metrics(metrics, next(iter(members.values()))[0], y)
     n = n_rows(y)
     codes = check_strata(strata, n)
-    with torch.no_grad(), one_thread_per_operation() as n_workers:
+    with torch.no_grad(), one_thread() as n_workers:
         plan: Plan = {
             (name, label): [statistics_of(metric, y, pred) for pred in group]
             for name, group in members.items()

@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram import metrics, scores
-from deeptram.evaluation.bootstrap import one_thread_per_operation, replicates, resample
+from deeptram._threads import one_thread
+from deeptram.evaluation.bootstrap import replicates, resample
 from deeptram.evaluation.builders import statistics_of
 from deeptram.evaluation.statistics import Statistic
 from deeptram.experiments.ensembles import Entry, Group
@@ -102,7 +103,7 @@ def split_samples(
         Threads.
     """
     plan: dict[Key, list[Statistic]] = {}
-    with torch.no_grad(), one_thread_per_operation():
+    with torch.no_grad(), one_thread():
         for group in groups:
             for entry, pred in group.predictions():
                 for metric in METRICS:

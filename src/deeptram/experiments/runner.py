@@ -21,6 +21,7 @@ import joblib
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from deeptram._threads import one_thread
 from deeptram._validation import check_integer
 from deeptram.datasets.base import Dataset
 from deeptram.errors import ConvergenceWarning, DeeptramError, FileFormatError, InvalidInputError
@@ -32,7 +33,6 @@ from deeptram.experiments.progress import EpochFile, GridProgress, duration, is_
 from deeptram.experiments.splits import Split, splits_frame, splits_from_frame
 from deeptram.experiments.storage import RunFolder
 from deeptram.fitting.progress import listening
-from deeptram.fitting.threads import one_thread
 
 _LISTEN_SECONDS = 1.0
 

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from deeptram._threads import one_thread
 from deeptram.fitting.diagnosis import Labels, diagnose, explain, is_perfect_fit
 from deeptram.fitting.newton import Certificate, NewtonResult, minimize
 from deeptram.fitting.problem import Problem, StructuredData
 from deeptram.fitting.subsample import subsample_start
-from deeptram.fitting.threads import one_thread
 
 Array = NDArray[np.float64]
 

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
+from deeptram._threads import one_thread
 from deeptram.errors import ConvergenceWarning, NonFiniteLossError
 from deeptram.fitting.identify import identify_shifts
+from deeptram.fitting.kept_memory import kept_memory
 from deeptram.fitting.loop import Diverged, Engine, NonFiniteStep, Record, State, train
-from deeptram.fitting.seeds import generator, seeded
+from deeptram.fitting.seeds import seeded
 from deeptram.fitting.task import DeepFit, DeepTask, Member, Setup
-from deeptram.fitting.threads import one_thread
 from deeptram.fitting.training import Training
 from deeptram.inputs.batches import spans
 from deeptram.model.deep import DeepModel, is_network_parameter
@@ -57,7 +58,8 @@ def fit_deep(task: DeepTask, seed: int) -> DeepFit:
     setup = Setup(task)
     member = setup.member(seed)
     engine = SingleEngine(setup, member)
-    with seeded(member.seeds.augment), one_thread(is_small_step([member.model], task.training)):
+    small = is_small_step([member.model], task.training)
+    with seeded(member.seeds.augment), one_thread(small), kept_memory(not small):
         try:
             (record,) = train(engine, [member], task.training, "training")
         except Diverged as stop:
@@ -72,7 +74,7 @@ class SingleEngine(Engine):
         self._setup, self._member = setup, member
         self.model = member.model
         self.model.use_channels_last()
-        set_stream(self.model, DrawnMasks(generator(member.seeds.dropout)))
+        set_stream(self.model, DrawnMasks(member.seeds.dropout))
         self._optimizer = make_optimizer(self.model.named_parameters(), setup.training)
         self._clip = setup.training.clip_norm
         self.model.train()

@@ -19,16 +19,17 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from deeptram._threads import one_thread
 from deeptram.errors import UnsupportedError
 from deeptram.fitting.gradient import finish, is_small_step, make_optimizer, non_finite_error
+from deeptram.fitting.kept_memory import kept_memory
 from deeptram.fitting.loop import Diverged, Engine, NonFiniteStep, State, train
-from deeptram.fitting.seeds import generator, seeded
+from deeptram.fitting.seeds import seeded
 from deeptram.fitting.stacked_forward import StackedForward
 from deeptram.fitting.task import DeepFit, DeepTask, Member, Setup, TrainingRows
-from deeptram.fitting.threads import one_thread
 from deeptram.inputs.batches import spans
 from deeptram.model.deep import Batch, Raw
-from deeptram.model.dropout import Call, RecordedCalls, ReplayedMasks, draw_mask, set_stream
+from deeptram.model.dropout import Call, DrawnMasks, RecordedCalls, ReplayedMasks, set_stream
 
 
 def fit_stacked(task: DeepTask, seeds: Sequence[int]) -> list[DeepFit]:
@@ -61,7 +62,7 @@ def fit_stacked(task: DeepTask, seeds: Sequence[int]) -> list[DeepFit]:
     setup = Setup(task)
     members = [setup.member(seed) for seed in seeds]
     engine = StackedEngine(setup, members)
-    with seeded(members[0].seeds.augment), one_thread(engine.is_small):
+    with seeded(members[0].seeds.augment), one_thread(engine.is_small), kept_memory(not engine.is_small):
         try:
             records = train(engine, members, task.training, f"training {len(members)} members")
         except Diverged as stop:
@@ -107,7 +108,7 @@ class StackedEngine(Engine):
         self._masks = ReplayedMasks()
         set_stream(self._skeleton, self._masks)
         self._example = copy.deepcopy(models[0]).train()
-        self._dropouts = [generator(member.seeds.dropout) for member in members]
+        self._dropouts = [DrawnMasks(member.seeds.dropout) for member in members]
         self._augments = [_fresh_state(member.seeds.augment) for member in members]
         own = [member.validation_rows for member in members]
         self._own_validation = torch.stack([r for r in own if r is not None]) if own[0] is not None else None
@@ -180,9 +181,7 @@ class StackedEngine(Engine):
                 self._example(self._setup.data.batch(torch.zeros(size, dtype=torch.int64)))
             self._calls[size] = recorder.calls
         like = next(iter(self._parameters.values()))
-        drawn = [
-            [draw_mask(shape, rate, one, like) for shape, rate in self._calls[size]] for one in self._dropouts
-        ]
+        drawn = [[one.next(shape, rate, like) for shape, rate in self._calls[size]] for one in self._dropouts]
         return [torch.stack(masks) for masks in zip(*drawn, strict=True)]
 
     def _clip(self, largest: float) -> None:
