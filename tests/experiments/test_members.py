@@ -90,6 +90,11 @@ def test_rps_members_have_standard_errors(material):
     assert (fitted.coefficients["se"] > 0).all()
 
 
+def test_members_have_the_standard_errors_of_their_shift(deep):
+    errors = deep.coefficients["se"].to_numpy()
+    assert ((errors > 0.02) & (errors < 0.05)).all()  # about 1,080 rows, columns of variance one
+
+
 def test_info_says_what_was_done(material, deep):
     assert deep.info["n_epochs"] == 2
     assert deep.info["best_epoch"] in (1, 2)

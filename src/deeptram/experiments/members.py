@@ -242,6 +242,8 @@ def _coefficients(model: Any, train: Dataset, columns: list[str], unit: Unit) ->
         linear = [name for name in columns if name != "image"]
         x = np.column_stack([np.asarray(train.X[name], dtype=np.float64) for name in linear])
         errors = rps_standard_errors(h, train.codes, x)
-    elif len(estimates):
+    elif len(estimates) and unit.is_exact:
         errors = model.summary()["se"].to_numpy()
+    elif len(estimates):  # the shift beside a network, given what the network says
+        errors = np.sqrt(np.diag(model.shift_vcov_.to_numpy()))
     return pd.DataFrame({"variable": estimates.index, "estimate": estimates.to_numpy(), "se": errors})
