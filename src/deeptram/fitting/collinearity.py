@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 TOLERANCE = 1e-7
+_CLEARLY = 1e-4
 
 
 def aliased_columns(standardized: Array) -> NDArray[np.bool_]:
@@ -31,13 +32,8 @@ def aliased_columns(standardized: Array) -> NDArray[np.bool_]:
     n, p = standardized.shape
     if p == 0:
         return np.zeros(0, dtype=bool)
-    gram = standardized.T @ standardized / max(n, 1)
-    try:
-        pivots = np.diag(np.linalg.cholesky(gram))
-        if pivots.min() > 1e-4:
-            return np.zeros(p, dtype=bool)
-    except np.linalg.LinAlgError:
-        pivots = np.zeros(p)
+    if are_independent(standardized.T @ standardized / max(n, 1)):
+        return np.zeros(p, dtype=bool)
     aliased = np.zeros(p, dtype=bool)
     basis = np.zeros((n, 0))
     for j in range(p):
@@ -51,6 +47,20 @@ def aliased_columns(standardized: Array) -> NDArray[np.bool_]:
         else:
             basis = np.column_stack([basis, rest / size])
     return aliased
+
+
+def are_independent(correlations: Array) -> bool:
+    """Return whether no column comes near a combination of others, by their correlation matrix.
+
+    Examples
+    --------
+    >>> are_independent(np.eye(2)), are_independent(np.ones((2, 2)))
+    (True, False)
+    """
+    try:
+        return bool(np.diag(np.linalg.cholesky(correlations)).min(initial=1.0) > _CLEARLY)
+    except np.linalg.LinAlgError:
+        return False
 
 
 def centre_within(columns: Array, strata: NDArray[np.int64] | None, rows: NDArray[np.int64] | slice) -> Array:

@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram._threads import one_thread
+from deeptram.fitting.binary_likelihood import BinaryLikelihood
 from deeptram.fitting.diagnosis import Labels, diagnose, explain, is_perfect_fit
+from deeptram.fitting.discriminant import discriminant_start
 from deeptram.fitting.newton import Certificate, NewtonResult, minimize
 from deeptram.fitting.problem import Problem, StructuredData
 from deeptram.fitting.subsample import subsample_start
@@ -92,7 +94,7 @@ def fit_exact(
     """
     with one_thread(len(data.x) < _WORTH_THREADS):
         problem = Problem(data)
-        begin = subsample_start(problem.objective, problem.start) if start is None else start
+        begin = _better_start(problem) if start is None else start
         result = minimize(
             problem.objective,
             begin,
@@ -137,6 +139,13 @@ def fit_exact(
         problem=problem,
         solution=result.parameters,
     )
+
+
+def _better_start(problem: Problem) -> Array:
+    """Return a point nearer to the optimum than the model without covariates, where one is cheap."""
+    if isinstance(problem.objective, BinaryLikelihood):
+        return discriminant_start(problem.objective, problem.correlations, problem.start)
+    return subsample_start(problem.objective, problem.start)
 
 
 def _exactly_monotone(theta: Array, differences: Array) -> Array:

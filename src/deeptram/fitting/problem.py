@@ -8,6 +8,7 @@ through the same door.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -18,12 +19,13 @@ from torch import Tensor
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
-from deeptram.fitting.collinearity import aliased_columns, centre_within, informative_rows
+from deeptram.fitting.binary_likelihood import BinaryLikelihood
+from deeptram.fitting.collinearity import aliased_columns, are_independent, centre_within, informative_rows
 from deeptram.fitting.cutpoint_cells import Cells, cells_of
 from deeptram.fitting.cutpoint_likelihood import CutpointLikelihood
 from deeptram.fitting.line_likelihood import LineLikelihood
 from deeptram.fitting.line_parts import discrete_parts, line_parts
-from deeptram.fitting.standardize import standardize
+from deeptram.fitting.standardize import moments, standardize
 from deeptram.fitting.starts import start_theta, typical_values
 from deeptram.latent import Latent
 from deeptram.responses import Observations
@@ -83,7 +85,7 @@ class Problem:
 
     data: StructuredData
     aliased: NDArray[np.bool_] = field(init=False)
-    objective: CutpointLikelihood | LineLikelihood = field(init=False)
+    objective: CutpointLikelihood | BinaryLikelihood | LineLikelihood = field(init=False)
     start: Array = field(init=False)
     constraints: Array | None = field(init=False)
     back: Array = field(init=False)
@@ -93,16 +95,34 @@ class Problem:
         """Standardise, detect aliased columns, and set up the likelihood."""
         data = self.data
         self.unit = float(len(data.x) if data.weights is None else data.weights.sum())
-        self.x_mean, self.x_sd, scaled = standardize(data.x, data.weights, centre=data.scale is None)
-        self.aliased, self.aliased_varying, self.aliased_scale = _aliased(data, scaled)
-        kept = ~self.aliased
-        self._x = torch.from_numpy(scaled if kept.all() else np.ascontiguousarray(scaled[:, kept]))
         self._w = None if data.weights is None else torch.from_numpy(data.weights)
+        self._centre_and_scale()
         self.constant = _constant_vector(data.basis)
         if data.codes is not None and data.varying is None and data.scale is None:
             self._set_up_cutpoints(data.codes)
         else:
             self._set_up_line()
+
+    def _centre_and_scale(self) -> None:
+        """Find the moments of x and its aliased columns; often the correlations alone show there are none."""
+        data = self.data
+        p = data.x.shape[1]
+        plain = data.strata is None and data.varying is None and data.scale is None
+        self.x_mean, self.x_sd, self.correlations = moments(data.x, data.weights)
+        none = np.zeros(0, dtype=bool)
+        self.aliased, self.aliased_varying, self.aliased_scale = np.zeros(p, dtype=bool), none, none
+        if plain and are_independent(self.correlations):
+            return
+        self.x_mean, self.x_sd, scaled = standardize(data.x, data.weights, centre=data.scale is None)
+        self.aliased, self.aliased_varying, self.aliased_scale = _aliased(data, scaled)
+        kept = ~self.aliased
+        self.correlations = self.correlations[np.ix_(kept, kept)]
+        self._x = torch.from_numpy(scaled if kept.all() else np.ascontiguousarray(scaled[:, kept]))
+
+    @cached_property
+    def _x(self) -> Tensor:
+        """The identified columns, centred and scaled."""
+        return torch.from_numpy((self.data.x - self.x_mean) / self.x_sd)
 
     # -- discrete outcomes with plain cutpoints -------------------------------------------------
 
@@ -112,7 +132,7 @@ class Problem:
         self.cells = cells
         cell = codes if data.strata is None else data.strata * data.n_classes + codes
         self._cell = cell
-        self.objective = CutpointLikelihood(cell, cells, self._x, self._w, data.latent)
+        self.objective = self._discrete_likelihood()
         mass = np.bincount(cell, weights=data.weights, minlength=data.n_strata * data.n_classes)
         theta = np.zeros(cells.n_columns)
         for s, row in enumerate(mass.reshape(data.n_strata, data.n_classes)):
@@ -120,9 +140,9 @@ class Problem:
             for k, column in enumerate(cells.columns[s]):
                 if column >= 0:
                     theta[column] = data.latent.icdf(shares[k])
-        self.start = np.concatenate([theta, np.zeros(self._x.shape[1])])
-        self.constraints = None
         kept = ~self.aliased
+        self.start = np.concatenate([theta, np.zeros(int(kept.sum()))])
+        self.constraints = None
         d = data.n_strata * (data.n_classes - 1)
         back = np.zeros((d + len(kept), len(self.start)))
         columns = cells.columns.ravel()
@@ -132,6 +152,23 @@ class Problem:
         back[d + slopes, cells.n_columns + np.arange(len(slopes))] = 1 / self.x_sd[kept]
         back[np.flatnonzero(finite), cells.n_columns :] = self.x_mean[kept] / self.x_sd[kept]
         self.back = back
+
+    def _discrete_likelihood(
+        self, x: Tensor | None = None, offset: Tensor | None = None
+    ) -> CutpointLikelihood | BinaryLikelihood:
+        """Return the likelihood of (other) scaled columns; two classes in one stratum have a quicker one."""
+        cells, data = self.cells, self.data
+        if cells is None:
+            raise ValueError("a likelihood with cutpoints needs classes")
+        if not (data.latent.is_symmetric and len(cells.counts) == 1 and cells.n_columns == 1):
+            return CutpointLikelihood(
+                self._cell, cells, self._x if x is None else x, self._w, data.latent, offset
+            )
+        lower = self._cell == np.flatnonzero(cells.upper == 0)[0]
+        if x is not None or self.aliased.any():
+            scaled = self.scaled_x if x is None else x.numpy()
+            return BinaryLikelihood(lower, scaled, self._w, data.latent, shift_offset=offset)
+        return BinaryLikelihood(lower, data.x, self._w, data.latent, centre=self.x_mean, spread=self.x_sd)
 
     # -- everything else ---------------------------------------------------------------------------
 
@@ -206,14 +243,14 @@ class Problem:
 
     # -- profiles ---------------------------------------------------------------------------------
 
-    def with_fixed(self, column: int, value: float) -> CutpointLikelihood | LineLikelihood:
+    def with_fixed(self, column: int, value: float) -> CutpointLikelihood | BinaryLikelihood | LineLikelihood:
         """Return the likelihood with one (kept) coefficient of the linear shift held at ``value``."""
         place = int((~self.aliased[:column]).sum())
         offset = self._x[:, place] * (value * self.x_sd[column])
         others = [j for j in range(self._x.shape[1]) if j != place]
         rest = self._x[:, others].contiguous()
         if self.cells is not None:
-            return CutpointLikelihood(self._cell, self.cells, rest, self._w, self.data.latent, offset)
+            return self._discrete_likelihood(rest, offset)
         parts = self._make(*self._make_arguments, rest, offset)
         n_theta, q = self._sizes
         return LineLikelihood(parts, self.data.latent, n_theta, rest.shape[1], q, len(self.data.x))

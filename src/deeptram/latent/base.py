@@ -23,8 +23,8 @@ class Latent(ABC):
 
     Implementing a latent distribution:
 
-    - Inherit from ``Latent`` and set ``name``, ``aliases``, ``effect_name`` and
-      ``exp_effect_name``.
+    - Inherit from ``Latent`` and set ``name``, ``aliases``, ``effect_name``,
+      ``exp_effect_name``, and ``is_symmetric`` where F(-z) = 1 - F(z).
     - Implement ``_log_cdf``, ``_log_sf``, ``_log_pdf``, ``_icdf``, ``_from_log``,
       ``_log_interval`` (finite ends) and the first two derivatives of log f on tensors.
     - Add it to the registry in ``deeptram/latent/__init__.py``; the property
@@ -44,6 +44,7 @@ class Latent(ABC):
     aliases: ClassVar[tuple[str, ...]]
     effect_name: ClassVar[str]
     exp_effect_name: ClassVar[str]
+    is_symmetric: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         """Return the call that gives this object."""
@@ -156,6 +157,14 @@ class Latent(ABC):
         value = self._log_sf(z)
         hazard = torch.exp(self._log_pdf(z) - value)
         return value, -hazard, -hazard * (self._dlog_pdf(z) + hazard)
+
+    def log_cdf_total(self, z: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the weighted sum of log F(z), with its slope and (non-negative) curvature at each row."""
+        value, slope, second = self.log_cdf_derivatives(z)
+        curvature = -second.clamp(max=0)  # log F is concave: anything else is rounding
+        if weights is None:
+            return value.sum(), slope, curvature
+        return weights @ value, slope * weights, curvature * weights
 
     def log_interval_derivatives(
         self, lo: Tensor, hi: Tensor

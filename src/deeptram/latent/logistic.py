@@ -9,6 +9,8 @@ from torch.nn.functional import logsigmoid
 from deeptram._numerics import log1mexp_of_log
 from deeptram.latent.base import Latent
 
+_FACTORS, _FAR = 16, -40.0  # F(-40)^16 is within the range of float64
+
 
 class Logistic(Latent):
     r"""Standard logistic distribution, :math:`F_Z(z) = 1 / (1 + e^{-z})`.
@@ -26,6 +28,7 @@ class Logistic(Latent):
     aliases = ("logit",)
     effect_name = "log odds-ratio"
     exp_effect_name = "odds ratio"
+    is_symmetric = True
 
     def _log_cdf(self, z: Tensor) -> Tensor:
         return logsigmoid(z)
@@ -60,6 +63,23 @@ class Logistic(Latent):
         """Return log F(z) with its first and second derivative, from one exponential."""
         upper, lower, log_upper = _sigmoids(z)
         return log_upper, lower, -upper * lower
+
+    def log_cdf_total(self, z: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the weighted sum of log F(z), with its slope and curvature at each row.
+
+        The sum of logarithms is the logarithm of products of a few probabilities
+        at a time, as long as none is so small that a product could vanish.
+        """
+        upper = torch.sigmoid(z)
+        slope = 1 - upper
+        curvature = upper * slope
+        if weights is not None:
+            return weights @ logsigmoid(z), slope.mul_(weights), curvature.mul_(weights)
+        if not bool(z.min() > _FAR if len(z) else True):
+            return logsigmoid(z).sum(), slope, curvature
+        whole = len(z) // _FACTORS * _FACTORS
+        total = upper[:whole].view(-1, _FACTORS).prod(dim=1).log_().sum() + upper[whole:].prod().log_()
+        return total, slope, curvature
 
     def log_sf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log(1 - F(z)) with its first and second derivative, from one exponential."""

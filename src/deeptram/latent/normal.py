@@ -32,6 +32,7 @@ class Normal(Latent):
     aliases = ("probit", "gaussian")
     effect_name = "shift in standard deviations of the transformed outcome"
     exp_effect_name = "exp(shift)"
+    is_symmetric = True
 
     def _log_cdf(self, z: Tensor) -> Tensor:
         return _log_ndtr(z)

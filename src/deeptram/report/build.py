@@ -49,6 +49,7 @@ class Plot:
     name: str
     html: str
     caption: str
+    width: int
 
 
 def build_report(
@@ -186,7 +187,7 @@ def _loss_context(view: RunView, loss: str) -> dict[str, Any]:
         "best": best_sentence(view, loss),
         "readings": coefficient_readings(view, loss),
         "plots": {
-            name: Plot(name, _div(figure, f"{name}-{loss}"), caption)
+            name: Plot(name, _div(figure, f"{name}-{loss}"), caption, figure.layout.meta["width"])
             for name, (figure, caption) in figures.items()
             if figure is not None
         },
@@ -201,7 +202,12 @@ def _div(figure: Any, name: str) -> str:
         full_html=False,
         include_plotlyjs=False,
         div_id=name,
-        config={"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["lasso2d", "select2d"]},
+        config={
+            "displaylogo": False,
+            "responsive": True,
+            "modeBarButtons": [["toImage", "resetScale2d"]],
+            "toImageButtonOptions": {"filename": name, "scale": 2},
+        },
     )
     return str(html)
 

@@ -39,6 +39,7 @@ PUBLISHED_MARKER: dict[str, Any] = {
     "size": 13,
     "line": {"color": "#B8860B", "width": 2},
 }
+PANEL_WIDTH = 150  # pixels at least; on a small screen the figure scrolls
 REFERENCE_LINE: dict[str, Any] = {"color": "#999", "width": 1, "dash": "dash"}
 
 
@@ -55,7 +56,10 @@ def require_plotly() -> Any:
 
 
 def grid(rows: Sequence[str], columns: Sequence[str], height: int) -> Figure:
-    """Return an empty figure of panels, each ``height`` pixels high; several rows are kinds of weights."""
+    """Return an empty figure of panels, each ``height`` pixels high; several rows are kinds of weights.
+
+    Panels above each other have the same x-axis; ``layout.meta["width"]`` is the least legible width.
+    """
     require_plotly()
     from plotly.subplots import make_subplots
 
@@ -64,19 +68,21 @@ def grid(rows: Sequence[str], columns: Sequence[str], height: int) -> Figure:
         cols=len(columns),
         column_titles=list(columns),
         row_titles=[f"{row} weights" for row in rows] if len(rows) > 1 else None,
+        shared_xaxes="columns" if len(rows) > 1 else False,
         horizontal_spacing=min(0.05, 0.3 / max(1, len(columns))),
         vertical_spacing=0.12 if len(rows) > 1 else 0.0,
     )
     figure.update_layout(
         height=height * len(rows) + 60,
         template="plotly_white",
-        margin={"l": 80, "r": 30, "t": 40, "b": 50},
+        margin={"l": 80, "r": 40, "t": 40, "b": 50},
         font={"family": FONT, "size": 12},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.0 + 36 / (height * len(rows)), "x": 0},
         hoverlabel={"bgcolor": "white", "font": {"family": FONT}},
+        meta={"width": PANEL_WIDTH * len(columns) + 120},
     )
     figure.update_annotations(font_size=13)
-    figure.update_xaxes(exponentformat="none")
+    figure.update_xaxes(exponentformat="none", showticklabels=True, nticks=6, tickangle=0)
     return figure
 
 

@@ -24,7 +24,7 @@ def odds_sentence(unit: str, event: str, estimate: float, lower: float, upper: f
     limits = "" if math.isnan(lower) else f" ({math.exp(lower):.2f}–{math.exp(upper):.2f})"
     sentence = f"{unit} multiplies the odds of {event} by {math.exp(estimate):.2f}{limits}{given}"
     if lower < 0 < upper:
-        sentence += "; no effect is compatible with this"
+        sentence += "; the interval includes no effect"
     return sentence[0].upper() + sentence[1:] + "."
 
 
@@ -78,12 +78,12 @@ def gain_sentences(view: RunView, loss: str) -> list[str]:
             for name in ("linear", "log-linear")
             if ("equal", name) in values
         )
-        change = 100 * (pooled - average) / average
+        change = f"{100 * (pooled - average) / average:+.1f}".replace("-", "−")
         tuned = values.get(("tuned", "transformation"))
         tuned_words = "" if tuned is None else f"; with tuned weights {tuned:.4f}"
         sentences.append(
             f"{model}: the transformation ensemble has {metric_label(metric)} {pooled:.4f} where its members "
-            f"have {average:.4f} on average ({change:+.1f} %; {others}){tuned_words}."
+            f"have {average:.4f} on average ({change} %; {others}){tuned_words}."
         )
     return sentences
 

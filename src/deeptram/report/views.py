@@ -93,7 +93,7 @@ def performance_view(
     chosen.loc[chosen["method"] == "member", "kind"] = "member"
     chosen["method"] = chosen["method"].replace("member", "average")
     parts = [chosen, published_view(view, loss, metrics, relative=relative)]
-    full = pd.concat([part for part in parts if len(part)], ignore_index=True)
+    full = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     twice = full[(full["method"] == "single") | (full["kind"] == "member")]
     full = pd.concat([full, twice.assign(weights="tuned")], ignore_index=True)
     columns = [
