@@ -143,8 +143,16 @@ def pooling(n: int, repeats: int) -> dict[str, Any]:
     result["scipy_transformation_seconds"], _ = best_of(
         lambda: expit(np.tensordot(equal, logit(cdfs), axes=1)), 1
     )
+    result["other_bare_sums_seconds"] = {
+        "einsum": best_of(lambda: np.einsum("m,mnk->nk", equal, cdfs), repeats)[0],
+        "broadcast": best_of(lambda: (equal[:, None, None] * cdfs).sum(axis=0), repeats)[0],
+    }
+    peers = {"tensordot": result["bare_sum_seconds"], **result["other_bare_sums_seconds"]}
     result["ratios"] = {
-        method: {name: seconds / result["bare_sum_seconds"] for name, seconds in result[method].items()}
+        method: {
+            peer: {name: seconds / bare_seconds for name, seconds in result[method].items()}
+            for peer, bare_seconds in peers.items()
+        }
         for method in METHODS
     }
     return result

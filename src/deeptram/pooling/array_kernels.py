@@ -22,8 +22,8 @@ Kernel = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor], bool]
 # Products of more factors than this, or below this, could leave the range of float64.
 _MOST_FACTORS = 16
 _SMALLEST = 1e-280
-# Blocks of this many numbers per member keep torch to one thread each and all members in cache.
-KERNEL_BLOCK = 1 << 15
+# Blocks of this many numbers per member: large against the cost of a call, small against memory.
+KERNEL_BLOCK = 1 << 17
 
 
 def weighted_sum(values: Tensor, weights: Tensor) -> Tensor:
@@ -61,9 +61,27 @@ def in_threads(work: Callable[[list[slice]], None], blocks: Iterable[slice]) -> 
     """Deal the blocks out to as many threads as torch may use; each works through its own list."""
     todo = list(blocks)
     count = min(max(1, torch.get_num_threads()), len(todo))
-    with one_thread(), ThreadPoolExecutor(count) as threads:
-        for _ in threads.map(work, [todo[start::count] for start in range(count)]):
+
+    def alone(some: list[slice]) -> None:
+        with one_thread():
+            work(some)
+
+    with ThreadPoolExecutor(count) as threads:
+        for _ in threads.map(alone, [todo[start::count] for start in range(count)]):
             pass
+
+
+def new_array(rows: int, columns: int, like: Tensor) -> Tensor:
+    """Return an array to be written to; on CPUs NumPy's, whose large arrays lie on large pages.
+
+    Examples
+    --------
+    >>> new_array(2, 3, torch.zeros(1, dtype=torch.float64)).shape
+    torch.Size([2, 3])
+    """
+    if like.is_cpu and like.dtype == torch.float64:
+        return torch.from_numpy(np.empty((rows, columns)))
+    return like.new_empty((rows, columns))
 
 
 def _logistic(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Tensor) -> bool:

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 
 from deeptram.latent import Latent
-from deeptram.pooling.array_kernels import KERNEL_BLOCK, Kernel, in_threads, kernel_of, weighted_sum
+from deeptram.pooling.array_kernels import (
+    KERNEL_BLOCK,
+    Kernel,
+    in_threads,
+    kernel_of,
+    new_array,
+    weighted_sum,
+)
 from deeptram.pooling.cdf_stack import CdfMember, CdfStack
 from deeptram.pooling.discrete_pool import DiscretePool
 from deeptram.pooling.info import PoolInfo
@@ -92,7 +99,7 @@ class ArrayPool(DiscretePool):
     def _by_kernel(self, kernel: Kernel) -> Tensor:
         """Return the pooled CDF; blocks in which some member is certain take the general route."""
         stack = self._stack
-        result = stack.values.new_empty((stack.n_rows, stack.n_levels))
+        result = new_array(stack.n_rows, stack.n_levels, stack.values)
 
         def work(blocks: list[slice]) -> None:
             scratch = torch.empty_like(result[blocks[0]])
@@ -108,7 +115,7 @@ class ArrayPool(DiscretePool):
     def _blockwise(self, quantity: Callable[[DiscretePool], Tensor], columns: int) -> Tensor:
         if self._stack.values.requires_grad:
             return quantity(self._build(self._stack.members()))
-        result = self._stack.values.new_empty((self._stack.n_rows, columns))
+        result = new_array(self._stack.n_rows, columns, self._stack.values)
         for rows in self._stack.blocks():
             result[rows] = quantity(self._build(self._stack.members(rows)))
         return result

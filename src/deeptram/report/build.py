@@ -10,7 +10,8 @@ from typing import Any
 
 from deeptram._version import __version__
 from deeptram.errors import MissingDependencyError
-from deeptram.experiments import RunFolder, aggregate, storage
+from deeptram.experiments import RunFolder, Study, aggregate, storage
+from deeptram.experiments.config import EXACT_MODELS
 from deeptram.experiments.paper import N_BOOT
 from deeptram.experiments.progress import duration
 from deeptram.plots.style import metric_label
@@ -50,6 +51,7 @@ class Plot:
     html: str
     caption: str
     width: int
+    widest: int
 
 
 def build_report(
@@ -104,6 +106,8 @@ def page_context(run: RunFolder, view: RunView, n_boot: int, level: float) -> di
         "config": view.config,
         "n_done": done,
         "n_units": len(members),
+        "terms": _terms(study),
+        "exact": [model for model in study.models if model in EXACT_MODELS],
         "missing": members[~members["done"]].to_dict("records"),
         "splits": view.splits,
         "n_boot": n_boot,
@@ -187,7 +191,7 @@ def _loss_context(view: RunView, loss: str) -> dict[str, Any]:
         "best": best_sentence(view, loss),
         "readings": coefficient_readings(view, loss),
         "plots": {
-            name: Plot(name, _div(figure, f"{name}-{loss}"), caption, figure.layout.meta["width"])
+            name: Plot(name, _div(figure, f"{name}-{loss}"), caption, **figure.layout.meta)
             for name, (figure, caption) in figures.items()
             if figure is not None
         },
@@ -210,6 +214,19 @@ def _div(figure: Any, name: str) -> str:
         },
     )
     return str(html)
+
+
+def _terms(study: Study) -> list[str]:
+    """Return what the parts of the models' names mean, those that occur."""
+    linear = ", ".join(study.protocol.linear)
+    meanings = {
+        "SI": "SI: intercepts without covariates",
+        "CI": "CI: intercepts by an image network",
+        "CS": "CS: shift by an image network",
+        "LS": f"LS: linear shift of {linear}",
+    }
+    there = {part for model in study.models for part in model.split("-")}
+    return [meaning for part, meaning in meanings.items() if part in there]
 
 
 def _command(view: RunView) -> str:

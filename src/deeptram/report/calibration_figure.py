@@ -31,6 +31,7 @@ def calibration_figure(view: RunView, loss: str) -> Figure | None:
     go = require_plotly()
     rows = list(SCHEMES) if view.deep_models(loss) else ["equal"]
     figure = grid(rows, models, 300)
+    figure.layout.meta["widest"] = 380 * len(models) + 120  # panels that are about square
     shown: set[str] = set()
     largest = float(np.nanmax(data[["predicted", "observed"]].to_numpy(dtype=float)))
     end = 1.0 if view.study.protocol.cuts == "equidistant" else min(1.0, 1.25 * largest)

@@ -45,7 +45,8 @@ def coefficient_figure(view: RunView, loss: str) -> Figure | None:
                     continue
                 place = [variables.index(name) + step for name in rows["variable"]]
                 trace = _coefficient_trace(rows, place, model, kind, palette[model])
-                trace["showlegend"] = column == 1 and kind == "overall"
+                first = kind == "published" and not any(one.name == "published" for one in figure.data)
+                trace["showlegend"] = first or (column == 1 and kind == "overall")
                 figure.add_trace(go.Scatter(**trace), row=1, col=column)
         truth = view.config.get("info", {}).get("beta")
         if truth:
@@ -96,8 +97,8 @@ def _coefficient_trace(
         "x": rows["estimate"],
         "y": place,
         "mode": "markers",
-        "name": model,
-        "legendgroup": model,
+        "name": "published" if kind == "published" else model,
+        "legendgroup": "published" if kind == "published" else model,
         "marker": styles[kind],
         "customdata": np.column_stack([rows["variable"], split_names(rows)]),
         "hovertemplate": f"<b>{model}</b> %{{customdata[0]}}, {words[kind]}<br>"

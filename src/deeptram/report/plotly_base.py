@@ -58,11 +58,13 @@ def require_plotly() -> Any:
 def grid(rows: Sequence[str], columns: Sequence[str], height: int) -> Figure:
     """Return an empty figure of panels, each ``height`` pixels high; several rows are kinds of weights.
 
-    Panels above each other have the same x-axis; ``layout.meta["width"]`` is the least legible width.
+    Panels above each other have the same x-axis; ``layout.meta`` has the least legible ``width``, and the
+    ``widest`` that looks well (0: any).
     """
     require_plotly()
     from plotly.subplots import make_subplots
 
+    height = max(height, 130) if len(rows) > 1 else height  # room for the row's title
     figure = make_subplots(
         rows=len(rows),
         cols=len(columns),
@@ -79,10 +81,12 @@ def grid(rows: Sequence[str], columns: Sequence[str], height: int) -> Figure:
         font={"family": FONT, "size": 12},
         legend={"orientation": "h", "yanchor": "bottom", "y": 1.0 + 36 / (height * len(rows)), "x": 0},
         hoverlabel={"bgcolor": "white", "font": {"family": FONT}},
-        meta={"width": PANEL_WIDTH * len(columns) + 120},
+        meta={"width": PANEL_WIDTH * len(columns) + 120, "widest": 0},
     )
     figure.update_annotations(font_size=13)
-    figure.update_xaxes(exponentformat="none", showticklabels=True, nticks=6, tickangle=0)
+    figure.update_xaxes(
+        exponentformat="none", showticklabels=True, nticks=5 if len(columns) > 2 else 8, tickangle=0
+    )
     return figure
 
 
