@@ -8,6 +8,7 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
+
 from digits_report import digits_report as make_report
 
 LOADING = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src", "object": "data"}
@@ -115,12 +116,28 @@ def test_gallery_shows_images_with_distributions_and_bands(page, digits_run):
 
 
 def test_figures_are_there(page):
-    names = ("performance", "relative", "calibration", "calibration-metrics", "coefficients", "weights", "history")
+    names = (
+        "performance",
+        "relative",
+        "calibration",
+        "calibration-metrics",
+        "coefficients",
+        "weights",
+        "history",
+    )
     assert {f"{name}-nll" for name in names} <= page.ids
 
 
 def test_static_figures_are_there(digits_run):
-    names = ("performance", "members", "relative", "calibration", "calibration-metrics", "coefficients", "weights")
+    names = (
+        "performance",
+        "members",
+        "relative",
+        "calibration",
+        "calibration-metrics",
+        "coefficients",
+        "weights",
+    )
     for name in names:
         for suffix in ("png", "pdf"):
             assert (digits_run / "figures" / f"{name}-nll.{suffix}").stat().st_size > 5_000
@@ -128,7 +145,10 @@ def test_static_figures_are_there(digits_run):
 
 def test_provenance(page):
     said = words(page, "provenance")
-    assert "deeptram reproduce digits --preset quick --epochs 2 --models SI SI-LS SI-CS SI-CS-LS CI CI-LS" in said
+    assert (
+        "deeptram reproduce digits --preset quick --epochs 2 --models SI SI-LS SI-CS SI-CS-LS CI CI-LS"
+        in said
+    )
     for name in ("python", "torch", "numpy", "deeptram", "Seed", "Machine"):
         assert name in said
 
@@ -194,6 +214,18 @@ def test_a_configuration_without_a_part(key, refused, digits_run, tmp_path):
     assert "config.json must be readable" in refused("report", tmp_path)
 
 
+@pytest.mark.parametrize("key", ["levels", "n_rows", "versions"])
+def test_a_configuration_that_says_too_little(key, refused, digits_run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(digits_run, copy)
+    config = json.loads((copy / "config.json").read_text())
+    del config[key]
+    (copy / "config.json").write_text(json.dumps(config))
+    shutil.rmtree(copy / "tables")
+    message = refused("report", copy, "--n-boot", "0", "--no-figures")
+    assert f"got a file without {key}" in message
+
+
 def test_a_run_without_members(refused, digits_run, tmp_path):
     shutil.copy(digits_run / "config.json", tmp_path)
     message = refused("report", tmp_path)
@@ -214,7 +246,11 @@ def test_a_damaged_member_is_named(refused, digits_run, tmp_path):
 
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
-    [("--level", "1.5", "level must be"), ("--n-boot", "-3", "n_boot must be"), ("--n-jobs", "0", "n_jobs must be")],
+    [
+        ("--level", "1.5", "level must be"),
+        ("--n-boot", "-3", "n_boot must be"),
+        ("--n-jobs", "0", "n_jobs must be"),
+    ],
 )
 def test_bad_options(option, value, sentence, refused, digits_run):
     assert sentence in refused("report", digits_run, option, value, "--no-figures")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pandas as pd
 import pytest
-from digits_report import LOG
-from digits_report import digits_report as make_report
 
 from deeptram.experiments.aggregate import METRIC_COLUMNS
 from deeptram.experiments.paper import DATASETS
+from digits_report import LOG
+from digits_report import digits_report as make_report
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +83,14 @@ BAD = {
     "no processes": (["digits", "--n-jobs", "0"], "n_jobs must be .*got 0"),
     "pixels of one size": (["digits", "--pixels", "64"], "images of digits have one size"),
     "negative bootstrap": (["digits", "--n-boot", "-1"], "--n-boot must be .*got -1"),
-    "not a number": (["digits", "--splits", "one"], "one.*is not a valid int.*see 'deeptram reproduce"),
+    "not a number": (["digits", "--splits", "one"], "--splits.*integer.*see 'deeptram reproduce --help'"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), BAD.values(), ids=BAD.keys())
 def test_bad_input_is_one_sentence(arguments, sentence, refused, tmp_path):
     message = refused("reproduce", *arguments, "--out", tmp_path / "run")
-    assert pytest.importorskip("re").search(sentence, message), message
+    assert re.search(sentence, message), message
     assert not (tmp_path / "run" / "config.json").exists()
 
 
@@ -118,5 +119,5 @@ def test_a_damaged_configuration_is_named(refused, tmp_path):
 @pytest.mark.parametrize("dataset", [name for name in DATASETS if name != "digits"])
 def test_missing_data_are_named(dataset, refused, tmp_path):
     message = refused("reproduce", dataset, "--data", tmp_path, "--out", tmp_path / "run")
-    assert dataset in message
+    assert dataset in message.lower()
     assert str(tmp_path) in message

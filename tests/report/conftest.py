@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from digits_report import digits_report as make_report
 
 from deeptram.experiments import RunFolder, aggregate
 from deeptram.report.views import RunView
+from digits_report import digits_report as make_report
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from rich.table import Table
 from deeptram.experiments import Tables
 
 SHOWN = ("nll", "rps", "accuracy")
+METHODS = ("single", "average", "linear", "log-linear", "transformation")
 
 
 def show_summary(tables: Tables, out: Path) -> None:
@@ -20,21 +21,41 @@ def show_summary(tables: Tables, out: Path) -> None:
     members = tables.members
     done, total = int(members["done"].sum()), len(members)
     title = f"{members['dataset'].iloc[0]}: {done} of {total} members"
-    console.print(summary_table(tables.metrics, title))
+    console.print(summary_table(tables.metrics, title, list(dict.fromkeys(members["model"]))))
     console.print(
-        f"tables in {out}; `deeptram report {out}` makes the report", highlight=False, soft_wrap=True
+        f"all metrics, splits and intervals in {out}; `deeptram report {out}` makes the report",
+        highlight=False,
+        soft_wrap=True,
     )
 
 
-def summary_table(metrics: pd.DataFrame, title: str) -> Table:
-    """Return the means over all splits with their intervals, one line per model, loss, weights and method."""
+def summary_table(metrics: pd.DataFrame, title: str, models: list[str]) -> Table:
+    """Return the means over all splits, narrow enough for 80 columns: a line per ensemble, the NLL with interval.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+        ``Tables.metrics``.
+    title : str
+    models : list of str
+        In the order to show.
+    """
     shown = metrics[metrics["split"].isna() & metrics["metric"].isin(SHOWN)]
-    table = Table("model", "loss", "weights", "method", *SHOWN, title=title, title_justify="left")
-    for key, rows in shown.groupby(["model", "loss", "weights", "method"], sort=False):
+    table = Table(
+        title=title, title_justify="left", box=None, padding=(0, 1), pad_edge=False, collapse_padding=True
+    )
+    for name in ("model", "loss", "weights", "method"):
+        table.add_column(name, no_wrap=True)
+    for name in SHOWN:
+        table.add_column(name, no_wrap=True, justify="left" if name == SHOWN[0] else "right")
+    groups = {key: rows for key, rows in shown.groupby(["model", "loss", "weights", "method"], sort=False)}
+    order = sorted(groups, key=lambda key: (models.index(key[0]), key[1], key[2], METHODS.index(key[3])))
+    for key in order:
         cells = []
         for metric in SHOWN:
-            row = rows[rows["metric"] == metric]
-            cells.append("" if row.empty else interval_text(*row.iloc[0][["estimate", "lower", "upper"]]))
+            row = groups[key][groups[key]["metric"] == metric]
+            estimate, lower, upper = (row.iloc[0][name] for name in ("estimate", "lower", "upper"))
+            cells.append(interval_text(estimate, lower if metric == SHOWN[0] else np.nan, upper))
         table.add_row(*(str(part) for part in key), *cells)
     return table
 

@@ -106,7 +106,7 @@ class _Aggregation:
     def __init__(self, run: RunFolder, study: Study, done: list[Unit], n_boot: int, level: float) -> None:
         self.run, self.study, self.done = run, study, done
         self.n_boot, self.level = n_boot, level
-        self.levels = tuple(range(len(run.config()["levels"])))
+        self.levels = tuple(range(len(run.described("levels")["levels"])))
         self.codes = storage.read_arrays(run.path / storage.OUTCOMES)["codes"].astype(np.int64)
         self.splits: list[Split] = splits_from_frame(storage.read_table(run.path / storage.SPLITS))
 

@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from deeptram.errors import FileFormatError, InvalidInputError
+from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError
 from deeptram.experiments.config import Study, Unit, unit_hash
 
 CONFIG, SPLITS, OUTCOMES, GALLERY, METRICS = (
@@ -171,8 +171,18 @@ class RunFolder:
         """Return the study of the run."""
         try:
             return Study.from_dict(self.config()["study"])
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            if isinstance(error, DeeptramError):
+                raise
             _damaged(self.path / CONFIG, type(error).__name__, error)
+
+    def described(self, *names: str) -> dict[str, Any]:
+        """Return the configuration after checking that it says these things about the run."""
+        config = self.config()
+        missing = [name for name in names if name not in config]
+        if missing:
+            _damaged(self.path / CONFIG, f"a file without {', '.join(missing)}")
+        return config
 
     def data_digests(self) -> dict[str, str | None]:
         """Return the digests of the data that the run was made from."""

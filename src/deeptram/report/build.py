@@ -87,7 +87,7 @@ def build_report(
     study = run.study()
     n_boot = N_BOOT.get(study.preset, 1000) if n_boot is None else n_boot
     tables = aggregate(run.path, n_boot=n_boot, level=level, n_jobs=n_jobs)
-    view = RunView(study, tables, run.config())
+    view = RunView(study, tables, run.described("levels", "n_rows", "info", "versions", "machine"))
     if figures:
         save_figures(view, run.path / storage.FIGURES)
     target = run.path / REPORT
