@@ -30,7 +30,7 @@ def show_summary(tables: Tables, out: Path) -> None:
 
 
 def summary_table(metrics: pd.DataFrame, title: str, models: list[str]) -> Table:
-    """Return the means over all splits, narrow enough for 80 columns: a line per ensemble, the NLL with interval.
+    """Return the means over all splits, narrow enough for 80 columns: a line per ensemble.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def summary_table(metrics: pd.DataFrame, title: str, models: list[str]) -> Table
         table.add_column(name, no_wrap=True)
     for name in SHOWN:
         table.add_column(name, no_wrap=True, justify="left" if name == SHOWN[0] else "right")
-    groups = {key: rows for key, rows in shown.groupby(["model", "loss", "weights", "method"], sort=False)}
+    groups = dict(iter(shown.groupby(["model", "loss", "weights", "method"], sort=False)))
     order = sorted(groups, key=lambda key: (models.index(key[0]), key[1], key[2], METHODS.index(key[3])))
     for key in order:
         cells = []
