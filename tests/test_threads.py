@@ -1,8 +1,6 @@
-"""One thread for a while, and as before afterwards."""
+"""The guard that keeps torch to one thread."""
 
 from __future__ import annotations
-
-import threading
 
 import pytest
 import torch
@@ -10,30 +8,30 @@ import torch
 from deeptram._threads import one_thread
 
 
-def test_nested_concurrent_and_failing_uses_restore_the_number():
+@pytest.fixture
+def two_threads():
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    try:
-        inside, release = threading.Event(), threading.Event()
+    yield
+    torch.set_num_threads(before)
 
-        def other():
-            with one_thread():
-                inside.set()
-                release.wait(10)
 
+@pytest.mark.usefixtures("two_threads")
+def test_one_thread_inside_and_as_before_outside_also_after_an_error():
+    with one_thread() as outside:
+        assert (torch.get_num_threads(), outside) == (1, 2)
+    assert torch.get_num_threads() == 2
+
+    def fail() -> None:
         with one_thread():
-            worker = threading.Thread(target=other)
-            worker.start()
-            assert inside.wait(10)
-            with one_thread():
-                assert torch.get_num_threads() == 1
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_nothing_happens_when_not_wanted():
+    with one_thread(wanted=False):
         assert torch.get_num_threads() == 2
-        release.set()
-        worker.join(10)
-        with pytest.raises(ValueError, match="stop"), one_thread():
-            raise ValueError("stop")
-        with one_thread():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

@@ -115,6 +115,16 @@ def test_large_arrays_are_checked_in_parts(rng, monkeypatch):
 
 @pytest.mark.parametrize("method", ["log-linear", "transformation"])
 def test_products_below_the_range_of_floats(method):
-    values = np.array([[[f, 0.5, 1.0]] for f in (1e-63, 3e-63, 2e-64, 1e-64, 5e-63)])
+    values = np.array([[[f, 0.5, 1.0]] for f in (1e-63, 3e-64, 2e-65, 1e-65, 5e-65)])
     expected = np.exp(np.log(values[..., 0]).mean())
-    assert dt.pool(values, method=method).cdf()[0, 0] == pytest.approx(expected, rel=1e-12)
+    assert dt.pool(values, method=method).cdf()[0, 0] == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def test_the_last_column_is_exactly_one():
+    values = np.ones((10, 1, 3))
+    values[:, :, :2] = [0.2, 0.7]
+    weights = np.full(10, 0.1)
+    assert np.dot(weights, np.ones(10)) != 1.0 or sum(weights) != 1.0
+    for method in ("linear", "log-linear", "transformation"):
+        assert dt.pool(values, method=method, weights=weights).cdf()[0, -1] == 1.0
+        assert dt.pool(values, method=method, weights=[0.55, *[0.05] * 9]).cdf()[0, -1] == 1.0
