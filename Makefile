@@ -11,7 +11,7 @@ INSTALLED_CLUSTER := .venv/.installed-cluster
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-cluster check bench clean
+.PHONY: help install demo browser test test-slow test-cluster check bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -21,6 +21,10 @@ install: $(INSTALLED)  ## create .venv and install deeptram with its development
 demo: $(INSTALLED)  ## fit, print and draw a model on embedded data; results in demo-output/
 	$(BIN)/python examples/demo_ordinal.py --out $(DEMO_OUT)
 	$(BIN)/deeptram demo --out $(DEMO_OUT)/digits
+
+browser:  ## install Chromium (Debian, as root), with which the tests open the report
+	apt-get update
+	apt-get install -y --no-install-recommends chromium
 
 test: $(INSTALLED)  ## the default test suite: unit tests, docstrings, README and docs
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal

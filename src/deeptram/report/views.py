@@ -92,6 +92,7 @@ def performance_view(
     chosen.loc[chosen["split"].isna(), "kind"] = "overall"
     chosen.loc[chosen["method"] == "member", "kind"] = "member"
     chosen["method"] = chosen["method"].replace("member", "average")
+    chosen = _without_single_split(view, chosen)
     parts = [chosen, published_view(view, loss, metrics, relative=relative)]
     full = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     twice = full[(full["method"] == "single") | (full["kind"] == "member")]
@@ -139,6 +140,7 @@ def coefficient_view(view: RunView, loss: str) -> pd.DataFrame:
     chosen["kind"] = "split"
     chosen.loc[chosen["split"].isna(), "kind"] = "overall"
     chosen.loc[chosen["method"] == "member", "kind"] = "member"
+    chosen = _without_single_split(view, chosen)
     published = published_coefficients()
     published = comparable(published[published["loss"] == loss], view.study, view.splits)
     parts = [chosen, published.assign(kind="published")]
@@ -150,6 +152,11 @@ def coefficient_view(view: RunView, loss: str) -> pd.DataFrame:
 def has_published(view: RunView) -> bool:
     """Whether published numbers stand beside any of ours."""
     return any(is_same_protocol(view.study, model) for model in view.study.models)
+
+
+def _without_single_split(view: RunView, table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table without the marks of a split that is the only one: the mean is the same."""
+    return table if len(view.splits) > 1 else table[table["kind"] != "split"]
 
 
 def _relative(published: pd.DataFrame) -> pd.DataFrame:
