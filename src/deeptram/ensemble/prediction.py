@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from deeptram._validation import check_sample_weight
 from deeptram.calibration import Recalibration
 from deeptram.ensemble.foreign import predict_all
-from deeptram.errors import MissingMethodError
 from deeptram.estimators.base import BaseTram
+from deeptram.estimators.predictive_methods import PredictiveMethods
 from deeptram.pooling import Guarantees, StructureCheck, guarantees, pool, structure_check
-from deeptram.predictive import DiscretePredictive, Predictive
+from deeptram.predictive import Predictive
 from deeptram.weights import TunedWeights, tune_weights
 
 Array = NDArray[np.float64]
 
 
-class PredictionMixin:
+class PredictionMixin(PredictiveMethods):
     """Pooled predictions, their score, and the weights of the members."""
 
     pooling: Any
@@ -55,43 +54,13 @@ class PredictionMixin:
         method = self.pooling if pooling is None else pooling
         return pool(members, method=method, weights=self.weights_)
 
-    def predict(self, X: Any) -> Any:
-        """Return the most likely class, or the median, of each row."""
-        predictive = self.predict_distribution(X)
-        return predictive.mode() if isinstance(predictive, DiscretePredictive) else predictive.median()
-
-    @property
-    def predict_proba(self) -> Callable[[Any], Array]:
-        """Return class probabilities, shape (n, K): ``predict_proba(X)`` (discrete outcomes only)."""
-        kind = _known_kind(self)
-        if kind is not None and kind not in ("binary", "ordinal", "nominal"):
-            raise MissingMethodError(
-                f"predict_proba is for classes, got outcome={kind!r}: use predict_distribution(X)."
-            )
-        return self._predict_proba
-
-    def _predict_proba(self, X: Any) -> Array:
-        return np.asarray(self.predict_distribution(X).pmf())
-
-    def predict_quantile(self, X: Any, q: ArrayLike) -> Any:
-        """Return quantiles of each row: (n,) for one q, (n, Q) for several."""
-        return self.predict_distribution(X).quantile(q)
-
-    def predict_survival(self, X: Any, times: ArrayLike) -> Array:
-        """Return P(Y > t) for every t of ``times``, shape (n, len(times))."""
-        predictive = self.predict_distribution(X)
-        return np.column_stack([predictive.sf(float(t)) for t in np.atleast_1d(np.asarray(times, float))])
-
-    def loglik(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the log-likelihood of outcomes, summed over rows."""
-        rows = np.asarray(self.predict_distribution(X).log_prob(y))
-        weights = check_sample_weight(sample_weight, len(rows))
-        return float(rows.sum() if weights is None else weights @ rows)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the mean log-likelihood (larger is better)."""
-        rows = np.asarray(self.predict_distribution(X).log_prob(y))
-        return float(np.average(rows, weights=check_sample_weight(sample_weight, len(rows))))
+    def _outcome_kind(self) -> str | None:
+        """Return the kind of outcome where the members or the model say so."""
+        members = getattr(self, "members_", None)
+        if members and isinstance(members[0], BaseTram):
+            return members[0].outcome_.kind
+        model = getattr(self, "model", None)
+        return model.outcome if isinstance(model, BaseTram) else None
 
     def tune_weights(self, X: Any, y: Any, score: str = "nll") -> TunedWeights:
         """Choose the weights that minimise a score on these data, eq. (6), and use them from now on.
@@ -129,12 +98,3 @@ class PredictionMixin:
         """Return which of the paper's propositions apply to this pool, and whether each held here."""
         members = self.predict_members(X)
         return guarantees(members, self._pool(members), y, self.weights_)
-
-
-def _known_kind(ensemble: Any) -> str | None:
-    """Return the kind of outcome where the members or the model say so."""
-    members = getattr(ensemble, "members_", None)
-    if members and isinstance(members[0], BaseTram):
-        return members[0].outcome_.kind
-    model = getattr(ensemble, "model", None)
-    return model.outcome if isinstance(model, BaseTram) else None

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from deeptram._validation import check_float_vector, check_no_missing, check_sample_weight
-from deeptram.errors import MissingMethodError, UnsupportedError
+from deeptram.errors import UnsupportedError
+from deeptram.estimators.predictive_methods import PredictiveMethods
 from deeptram.estimators.sklearn_words import require_fit
 from deeptram.latent import Latent
-from deeptram.model import DISCRETE, Design, Matrices, Outcome
+from deeptram.model import Design, Matrices, Outcome
 from deeptram.predictive import Predictive
 from deeptram.predictive.parameters import RowParameters, build_predictive
 from deeptram.terms import Spec
@@ -21,7 +20,7 @@ from deeptram.terms import Spec
 Array = NDArray[np.float64]
 
 
-class PredictionMixin:
+class PredictionMixin(PredictiveMethods):
     """Everything a fitted model says about new rows."""
 
     outcome: str
@@ -52,46 +51,8 @@ class PredictionMixin:
             log_first=outcome.log_first,
         )
 
-    def predict(self, X: Any) -> Any:
-        """Return the most likely class, or the median, of each row."""
-        predictive = self.predict_distribution(X)
-        return predictive.mode() if self.outcome_.is_discrete else predictive.median()
-
-    @property
-    def predict_proba(self) -> Callable[[Any], Array]:
-        """Return class probabilities, shape (n, K): ``predict_proba(X)`` (discrete outcomes only)."""
-        if self.outcome not in DISCRETE:
-            raise MissingMethodError(
-                f"predict_proba is for classes, got outcome={self.outcome!r}: use predict_distribution(X)."
-            )
-        return self._predict_proba
-
-    def _predict_proba(self, X: Any) -> Array:
-        return np.asarray(self.predict_distribution(X).pmf())
-
-    def predict_quantile(self, X: Any, q: ArrayLike) -> Any:
-        """Return quantiles of each row: (n,) for one q, (n, Q) for several."""
-        return self.predict_distribution(X).quantile(q)
-
-    def predict_survival(self, X: Any, times: ArrayLike) -> Array:
-        """Return P(Y > t) for every t of ``times`` (levels, for classes), shape (n, len(times))."""
-        predictive = self.predict_distribution(X)
-        if self.outcome_.is_discrete:
-            return np.column_stack([predictive.sf(level) for level in np.atleast_1d(np.asarray(times))])
-        points = check_float_vector(np.atleast_1d(np.asarray(times)), "times")
-        check_no_missing(np.isnan(points), "times")
-        return np.column_stack([predictive.sf(float(t)) for t in points])
-
-    def loglik(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the log-likelihood of outcomes, summed over rows."""
-        rows = np.asarray(self.predict_distribution(X).log_prob(y))
-        weights = check_sample_weight(sample_weight, len(rows))
-        return float(rows.sum() if weights is None else weights @ rows)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the mean log-likelihood (larger is better)."""
-        rows = np.asarray(self.predict_distribution(X).log_prob(y))
-        return float(np.average(rows, weights=check_sample_weight(sample_weight, len(rows))))
+    def _outcome_kind(self) -> str:
+        return self.outcome
 
     def contributions(self, X: Any, y: Any = None) -> pd.DataFrame:
         """Return the parts of h of each row, one column per part.

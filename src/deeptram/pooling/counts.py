@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,38 +13,18 @@ from deeptram._validation import first_rows
 from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent
 from deeptram.pooling.combine import log_weighted_mean, weighted_mean
-from deeptram.pooling.info import PoolInfo
 from deeptram.pooling.linear import LinearRule
 from deeptram.pooling.log_linear import LogLinearRule, log_ratio
-from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
+from deeptram.pooling.member_pool import MemberPool
+from deeptram.pooling.quasi_arithmetic import QuasiArithmeticRule
 from deeptram.predictive.count import CountPredictive
 
 _NEGLIGIBLE = -45.0  # log of the share of the tail that a sum may leave out
 _LONGEST_SUM = 2**20
 
 
-class CountPool(CountPredictive):
-    """A pool of count members of positive weight; parameters as for ``LinePool``."""
-
-    def __init__(
-        self, members: Sequence[CountPredictive], weights: Tensor, latent: Latent | None, info: PoolInfo
-    ) -> None:
-        self._members = list(members)
-        self._weights = weights
-        self._numpy = all(member._numpy for member in members)
-        self.latent = latent
-        self.dtype = members[0].dtype
-        self.pool_info = info
-
-    def __len__(self) -> int:
-        return len(self._members[0])
-
-    def __getitem__(self, rows: Any) -> CountPool:
-        """Return the pool of some rows of every member."""
-        return self._rebuild([member[rows] for member in self._members])
-
-    def _rebuild(self, members: Sequence[CountPredictive]) -> CountPool:
-        return type(self)(members, self._weights, self.latent, self.pool_info)
+class CountPool(MemberPool, CountPredictive):
+    """A pool of count members of positive weight; parameters as for ``MemberPool``."""
 
 
 class LinearCountPool(LinearRule, CountPool):
@@ -137,7 +116,7 @@ class LogLinearDensityCountPool(CountPool):
         return self._look_up(log_sf, k, -torch.inf)
 
     def _log_g(self, k: Tensor) -> Tensor:
-        total = self._members[0].log_pmf_t(k) * self._weights[0]
+        total: Tensor = self._members[0].log_pmf_t(k) * self._weights[0]
         for member, weight in zip(self._members[1:], self._weights[1:], strict=True):
             total = total + member.log_pmf_t(k) * weight
         return total
@@ -182,33 +161,8 @@ class LogLinearDensityCountPool(CountPool):
         return torch.where(k > last, torch.full_like(value, beyond), value)
 
 
-class QuasiArithmeticCountPool(CountPool):
+class QuasiArithmeticCountPool(QuasiArithmeticRule, CountPool):
     """Quasi-arithmetic pool of the CDFs of count members, eq. (1)."""
-
-    def __init__(
-        self,
-        members: Sequence[CountPredictive],
-        weights: Tensor,
-        latent: Latent | None,
-        info: PoolInfo,
-        method: QuasiArithmetic,
-    ) -> None:
-        super().__init__(members, weights, latent, info)
-        self._method = method
-
-    def _rebuild(self, members: Sequence[CountPredictive]) -> CountPool:
-        return type(self)(members, self._weights, self.latent, self.pool_info, self._method)
-
-    def _pooled(self, k: Tensor) -> Tensor:
-        return self._method.pool_cdf([torch.exp(m.log_cdf_t(k)) for m in self._members], self._weights)
-
-    def log_cdf_t(self, k: Tensor) -> Tensor:
-        """Return the log of the pooled F."""
-        return torch.log(self._pooled(k))
-
-    def log_sf_t(self, k: Tensor) -> Tensor:
-        """Return the log of one minus the pooled F."""
-        return torch.log1p(-self._pooled(k))
 
     def log_pmf_t(self, k: Tensor) -> Tensor:
         """Return the log of the step of the pooled F."""

@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from deeptram.latent import Latent
-from deeptram.pooling.info import PoolInfo
+from deeptram.pooling.member_pool import MemberPool
 from deeptram.predictive.line import LinePredictive
 
 
-class LinePool(LinePredictive):
+class LinePool(MemberPool, LinePredictive):
     """A pool of members on the line (continuous and survival outcomes), all of positive weight.
 
     Implementing a pool: implement ``log_cdf_t``, ``log_sf_t`` and ``log_pdf_t`` from those of ``_members``
     and, where the sample space is not the union of the members' own, ``support_t``.
 
-    Parameters
-    ----------
-    members : sequence of LinePredictive
-        Same rows.
-    weights : Tensor, shape (M,)
-        Positive, sum one.
-    latent : Latent or None
-        The scale on which ``trafo`` is given.
-    info : PoolInfo
+    Parameters as for ``MemberPool``.
     """
-
-    def __init__(
-        self, members: Sequence[LinePredictive], weights: Tensor, latent: Latent | None, info: PoolInfo
-    ) -> None:
-        self._members = list(members)
-        self._weights = weights
-        self._numpy = all(member._numpy for member in members)
-        self.latent = latent
-        self.dtype = members[0].dtype
-        self.pool_info = info
-
-    def __len__(self) -> int:
-        return len(self._members[0])
-
-    def __getitem__(self, rows: Any) -> LinePool:
-        """Return the pool of some rows of every member."""
-        return self._rebuild([member[rows] for member in self._members])
-
-    def _rebuild(self, members: Sequence[LinePredictive]) -> LinePool:
-        return type(self)(members, self._weights, self.latent, self.pool_info)
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         """Return the union of the members' sample spaces."""

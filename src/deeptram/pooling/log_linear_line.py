@@ -48,10 +48,10 @@ class LogLinearDensityPool(LinePool):
 
     _layout: tuple[Frame, Panels] | None = None
 
-    def __getitem__(self, rows: Any) -> LinePool:
+    def __getitem__(self, rows: Any) -> LogLinearDensityPool:
         """Return the pool of some rows; integrals that are already known are kept."""
         some = super().__getitem__(rows)
-        if self._layout is not None and isinstance(some, LogLinearDensityPool):
+        if self._layout is not None:
             index = row_index(rows, len(self))
             frame, panels = self._layout
             some._layout = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,7 +22,11 @@ from deeptram.latent import Latent
 from deeptram.pooling.combine import weighted_mean
 from deeptram.pooling.discrete_pool import DiscretePool
 from deeptram.pooling.info import PoolInfo
+from deeptram.pooling.member_pool import MemberPool
 from deeptram.predictive.discrete import DiscretePredictive
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _PROBE = np.array([0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99])
 _RELATIVE_STEP = 1e-5
@@ -102,6 +106,35 @@ class QuasiArithmetic:
         pooled = self.backward(weighted_mean([self.forward(cdf) for cdf in cdfs], weights))
         each = torch.stack(cdfs)
         return torch.clamp(pooled.to(each.dtype), each.min(dim=0).values, each.max(dim=0).values)
+
+
+class QuasiArithmeticRule(MemberPool):
+    """The quasi-arithmetic pool of CDFs that are functions of y: shared by members on the line and counts."""
+
+    def __init__(
+        self,
+        members: Sequence[Any],
+        weights: Tensor,
+        latent: Latent | None,
+        info: PoolInfo,
+        method: QuasiArithmetic,
+    ) -> None:
+        super().__init__(members, weights, latent, info)
+        self._method = method
+
+    def _rebuild(self, members: Sequence[Any]) -> Self:
+        return type(self)(members, self._weights, self.latent, self.pool_info, self._method)
+
+    def _pooled(self, y: Tensor) -> Tensor:
+        return self._method.pool_cdf([torch.exp(m.log_cdf_t(y)) for m in self._members], self._weights)
+
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        """Return the log of the pooled F."""
+        return torch.log(self._pooled(y))
+
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        """Return the log of one minus the pooled F."""
+        return torch.log1p(-self._pooled(y))
 
 
 class QuasiArithmeticDiscretePool(DiscretePool):

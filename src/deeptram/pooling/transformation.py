@@ -10,7 +10,6 @@ carried along, so a class keeps its probability where the rounded h of its two e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +19,7 @@ from deeptram.pooling.combine import log_weighted_mean, weighted_mean
 from deeptram.pooling.discrete_pool import DiscretePool
 from deeptram.pooling.info import PoolInfo
 from deeptram.pooling.line_base import all_knots, inner_support
+from deeptram.pooling.member_pool import MemberPool
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.trafo import TrafoPredictive
 from deeptram.predictive.transformation import TransformationPredictive
@@ -82,7 +82,7 @@ class TransformationDiscretePool(DiscretePool):
         return self._open_ended(self.latent.log_interval(h[:, :-1], h[:, 1:], self._pooled_gaps()))
 
 
-class TransformationPool(TrafoPredictive):
+class TransformationPool(MemberPool, TrafoPredictive):
     r"""Transformation pool of members on the line (Def. 5), with :math:`\bar h' = \sum_m w_m h_m'`.
 
     Members with bounded sample spaces: outside that of any member the pool is certain, too. Where sample
@@ -96,24 +96,6 @@ class TransformationPool(TrafoPredictive):
     >>> dt.pool(members, latent="normal").quantile([0.5, 0.975]).round(3)  # again normal, N(1, 1)
     array([[1.  , 2.96]])
     """
-
-    def __init__(
-        self, members: Sequence[LinePredictive], weights: Tensor, latent: Latent, info: PoolInfo
-    ) -> None:
-        self._members = list(members)
-        self._weights = weights
-        self._numpy = all(member._numpy for member in members)
-        self.latent = latent
-        self.dtype = members[0].dtype
-        self.pool_info = info
-
-    def __len__(self) -> int:
-        return len(self._members[0])
-
-    def __getitem__(self, rows: Any) -> TransformationPool:
-        """Return the pool of some rows of every member."""
-        members = [member[rows] for member in self._members]
-        return TransformationPool(members, self._weights, self.latent, self.pool_info)
 
     def h_t(self, y: Tensor) -> Tensor:
         """Return the mean of the members' transformations."""
