@@ -40,12 +40,21 @@ def _close_figures():
     plt.close("all")
 
 
-@pytest.mark.parametrize("name", ["figure3", "figure4"])
+@pytest.mark.parametrize("name", ["figure1", "figure3", "figure4"])
 def test_scripts_write_their_figure(name, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [name, "--out", str(tmp_path / "figures")])
     load(name).main()
     assert (tmp_path / "figures" / f"{name}.png").stat().st_size > 10_000
     assert capsys.readouterr().out.strip().endswith(f"{name}.png")
+
+
+def test_figure1_shades_the_same_probability_twice():
+    figure1 = load("figure1")
+    for pred, at in ((figure1.continuous(), 3.2), (figure1.ordinal(), "medium")):
+        display = dt.plots.illustration(pred, at=at)
+        shaded = display.frame().iloc[display.place]
+        assert scipy.special.expit(shaded["h"]) == pytest.approx(shaded["cdf"], abs=1e-12)
+        assert 0.2 < shaded["cdf"] < 0.8
 
 
 def test_figure3_only_the_transformation_pool_stays_logistic(figure3):

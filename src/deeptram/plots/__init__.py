@@ -8,6 +8,7 @@ from deeptram.plots.curves import cdf, density, trafo
 from deeptram.plots.display import Display
 from deeptram.plots.epistemic import epistemic
 from deeptram.plots.history import history
+from deeptram.plots.illustration import illustration
 from deeptram.plots.performance import performance
 from deeptram.plots.pit import pit
 from deeptram.plots.reliability import reliability
@@ -23,6 +24,7 @@ __all__ = [
     "density",
     "epistemic",
     "history",
+    "illustration",
     "paper_style",
     "performance",
     "pit",
