@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "pdf")
+LEGEND_WIDTH = 1.75  # inches of one entry
 SCHEMES = ("equal", "tuned")
 PUBLISHED_COLOR = "#B8860B"
 SPLIT_MARKERS = ("o", "s", "D", "^", "v", "P")
@@ -108,7 +109,7 @@ def performance_panels(
             ax.locator_params(axis="x", nbins=4)
             if i == 0:
                 ax.set_title(metric_label(metric), loc="left")
-        axes[i][0].set_ylabel(f"{scheme} weights")
+        axes[i][0].set_ylabel(f"{scheme} weights" if len(rows) > 1 else "")
     _legend(figure, axes)
     return figure
 
@@ -170,7 +171,7 @@ def calibration_panels(view: RunView, loss: str) -> Figure | None:
             ax.set_xlabel("predicted" if i == len(rows) - 1 else "")
             if i == 0:
                 ax.set_title(model, loc="left")
-        axes[i][0].set_ylabel(f"observed, {scheme} weights")
+        axes[i][0].set_ylabel(f"observed, {scheme} weights" if len(rows) > 1 else "observed")
     _legend(figure, axes)
     return figure
 
@@ -202,7 +203,7 @@ def coefficient_panels(view: RunView, loss: str) -> Figure | None:
         ax.set_ylim(len(variables) - 0.4, -0.6)
         ax.set_yticks(range(len(variables)), variables if j == 0 else [""] * len(variables))
         ax.set_xlabel("log odds-ratio")
-        ax.set_title(f"{scheme} weights", loc="left")
+        ax.set_title(f"{scheme} weights" if len(columns) > 1 else "", loc="left")
     _legend(figure, axes)
     return figure
 
@@ -255,7 +256,7 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figur
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * columns + 1.0, height * rows + 0.6), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
+    return figure, figure.subplots(rows, columns, squeeze=False, sharex="col")
 
 
 def _legend(figure: Figure, axes: Any) -> None:
@@ -264,4 +265,5 @@ def _legend(figure: Figure, axes: Any) -> None:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     if found:
-        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=min(5, len(found)))
+        columns = min(len(found), max(2, int(figure.get_figwidth() / LEGEND_WIDTH)))
+        figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
