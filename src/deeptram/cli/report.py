@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from deeptram.cli.progress import working
-from deeptram.report import build_report
+from deeptram.report import build_report, results_markdown
 
 
 def report(
@@ -19,9 +19,17 @@ def report(
     level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.95,
     n_jobs: Annotated[int, typer.Option("--n-jobs", help="Splits evaluated at the same time.")] = 1,
     figures: Annotated[bool, typer.Option(help="Draw the static figures (PNG, PDF) too.")] = True,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the results as Markdown instead; write no page.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
     """Write report.html, figures, metrics.csv and tables of a run, finished or not."""
+    if markdown:
+        with working("evaluating", quiet):
+            text = results_markdown(run, n_boot=n_boot, level=level, n_jobs=n_jobs)
+        typer.echo(text, nl=False)
+        return
     with working("evaluating and drawing", quiet):
         page = build_report(run, n_boot=n_boot, level=level, n_jobs=n_jobs, figures=figures)
     if not quiet:

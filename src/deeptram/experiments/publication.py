@@ -9,6 +9,7 @@ import pandas as pd
 from deeptram.experiments.config import EXACT_MODELS, Study
 from deeptram.experiments.splits import PAPER
 
+PAPER_DATASETS = ("mnist", "melanoma", "utkface")
 SPLIT_COLUMNS = [f"split_{k}" for k in range(1, 7)]
 
 
@@ -48,12 +49,24 @@ def is_same_protocol(study: Study, model: str) -> bool:
     >>> is_same_protocol(make_study("mnist", "modern"), "CI"), is_same_protocol(make_study("mnist"), "CI")
     (False, True)
     """
-    published = study.dataset in ("mnist", "melanoma", "utkface")
+    published = study.dataset in PAPER_DATASETS
     return published and (model in EXACT_MODELS or (study.preset == "paper" and not study.changed))
 
 
 def comparable(table: pd.DataFrame, study: Study, splits: list[int]) -> pd.DataFrame:
-    """Return published means beside which a run's means may stand.
+    """Return the published means of the models that were fitted as the authors fitted theirs.
+
+    Parameters
+    ----------
+    table, study, splits
+        As for :func:`published_means`.
+    """
+    means = published_means(table, study, splits)
+    return means[means["model"].map(lambda model: is_same_protocol(study, model)).astype(bool)]
+
+
+def published_means(table: pd.DataFrame, study: Study, splits: list[int]) -> pd.DataFrame:
+    """Return the published means of a study's data set and models.
 
     Where the splits are the authors' own, the mean is over the splits that were
     run; elsewhere over all six.
@@ -72,8 +85,7 @@ def comparable(table: pd.DataFrame, study: Study, splits: list[int]) -> pd.DataF
         The table's columns without ``split``; ``estimate`` is a mean, ``smallest`` and ``largest`` are
         over all six splits.
     """
-    models = [model for model in study.models if is_same_protocol(study, model)]
-    chosen = table[(table["dataset"] == study.dataset) & table["model"].isin(models)]
+    chosen = table[(table["dataset"] == study.dataset) & table["model"].isin(study.models)]
     keys = [column for column in table.columns if column not in ("split", "estimate")]
     ranges = chosen.groupby(keys, sort=False)["estimate"].agg(smallest="min", largest="max")
     if study.dataset in PAPER:

@@ -119,7 +119,7 @@ def page_context(run: RunFolder, view: RunView, n_boot: int, level: float) -> di
         "gallery": make_gallery(run, view),
         "seconds": duration(float(members["seconds"].fillna(0).sum())),
         "fingerprint": study.fingerprint,
-        "command": _command(view),
+        "command": run_command(view),
         "version": __version__,
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "plotly_js": plotly_javascript(),
@@ -143,6 +143,11 @@ def render(context: dict[str, Any]) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template("report.html.j2").render(**context)
+
+
+def loss_name(view: RunView, loss: str) -> str:
+    """Return a training loss in words; of a binary outcome the RPS is called the Brier score."""
+    return "Brier score" if view.study.protocol.outcome == "binary" and loss == "rps" else LOSS_NAMES[loss]
 
 
 def plotly_javascript() -> str:
@@ -183,9 +188,7 @@ def _loss_context(view: RunView, loss: str) -> dict[str, Any]:
     }
     return {
         "loss": loss,
-        "name": LOSS_NAMES[loss]
-        if view.study.protocol.outcome != "binary" or loss == "nll"
-        else "Brier score",
+        "name": loss_name(view, loss),
         "lines": headline(view, loss),
         "gains": gain_sentences(view, loss),
         "best": best_sentence(view, loss),
@@ -229,7 +232,8 @@ def _terms(study: Study) -> list[str]:
     return [meaning for part, meaning in meanings.items() if part in there]
 
 
-def _command(view: RunView) -> str:
+def run_command(view: RunView) -> str:
+    """Return the command that makes the run again."""
     study = view.study
     words = ["deeptram reproduce", study.dataset, f"--preset {study.preset}"]
     words += [f"--{name.replace('_', '-')} {value}" for name, value in study.changed.items()]
