@@ -159,6 +159,13 @@ def test_it_prints_where_the_page_is(digits_run, run):
     assert result.stdout.strip() == str(digits_run / "report.html")
 
 
+def test_markdown_goes_to_stdout(digits_run, run):
+    result = run("report", digits_run, "--n-boot", "40", "--markdown")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("`deeptram reproduce digits")
+    assert "| CI-LS | tuned | transformation |" in result.stdout
+
+
 def test_an_unfinished_run_is_reported_as_such(digits_run, run, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(digits_run, copy)
