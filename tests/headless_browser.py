@@ -24,6 +24,7 @@ SWITCHES = (
     "--no-first-run",
     "--hide-scrollbars",
     "--force-color-profile=srgb",
+    "--host-resolver-rules=MAP * ~NOTFOUND",  # whatever the page wants from elsewhere is not there
     "--remote-debugging-pipe",
 )
 
@@ -93,7 +94,7 @@ class Browser:
             os.close(fd)
         self._profile.cleanup()
 
-    def call(self, method: str, *, timeout: float = 60, session: bool = True, **parameters: object) -> dict:
+    def call(self, method: str, *, timeout: float = 180, session: bool = True, **parameters: object) -> dict:
         """Send a command of the DevTools protocol and return its result."""
         self._last += 1
         message = {"id": self._last, "method": method, "params": parameters}
@@ -161,7 +162,7 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
-    def _wait_for(self, method: str, timeout: float = 60) -> None:
+    def _wait_for(self, method: str, timeout: float = 180) -> None:
         end = time.monotonic() + timeout
         while not any(event["method"] == method for event in self._events):
             self._receive(end)
