@@ -115,7 +115,7 @@ class Preset:
 N_BOOT = {"paper": 1000, "modern": 1000, "quick": 200}
 _TODAY: dict[str, Any] = {"learning_rate": 1e-3, "schedule": "cosine"}
 _MODERN = {
-    "mnist": Preset(Training(epochs=10, batch_size=64, warm_start=False, **_TODAY)),
+    "mnist": Preset(Training(epochs=8, batch_size=64, warm_start=False, **_TODAY)),
     "melanoma": Preset(Training(epochs=12, batch_size=64, **_TODAY), pixels=128),
     "utkface": Preset(Training(epochs=20, batch_size=64, **_TODAY), pixels=128),
     "ham10000": Preset(Training(epochs=20, batch_size=64, **_TODAY), pixels=128),
