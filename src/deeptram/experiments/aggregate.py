@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import joblib
@@ -24,7 +24,7 @@ from deeptram.experiments.coefficient_tables import coefficient_table
 from deeptram.experiments.config import Study, Unit, digest_of, unit_hash
 from deeptram.experiments.ensembles import Entry, Group, entry_columns, group_units
 from deeptram.experiments.members import load_predictions
-from deeptram.experiments.replicates import Key, Sample, mean_over_splits, split_samples
+from deeptram.experiments.replicates import Key, Sample, group_samples, mean_over_splits
 from deeptram.experiments.splits import Split, splits_from_frame
 from deeptram.experiments.storage import RunFolder
 from deeptram.experiments.tables import KEY_FILE, Tables, mean_calibration
@@ -59,7 +59,7 @@ def aggregate(
     level : float
         Coverage of the intervals.
     n_jobs : int
-        Splits evaluated at the same time; the result does not depend on it.
+        Models of a split evaluated at the same time; the result does not depend on it.
     refresh : bool
         Compute anew even if the tables in the folder are those of these members.
 
@@ -91,17 +91,17 @@ def aggregate(
 
 
 @dataclass(eq=False)
-class _SplitResult:
+class _GroupResult:
+    group: Group
     split: int
     samples: dict[Key, Sample]
-    groups: list[Group] = field(default_factory=list)
-    calibration: list[pd.DataFrame] = field(default_factory=list)
-    weights: list[dict[str, Any]] = field(default_factory=list)
-    guarantees: list[pd.DataFrame] = field(default_factory=list)
+    calibration: list[pd.DataFrame]
+    weights: list[dict[str, Any]]
+    guarantees: list[pd.DataFrame]
 
 
 class _Aggregation:
-    """One pass over the splits of a run."""
+    """One pass over the models of a run, split by split."""
 
     def __init__(self, run: RunFolder, study: Study, done: list[Unit], n_boot: int, level: float) -> None:
         self.run, self.study, self.done = run, study, done
@@ -110,36 +110,40 @@ class _Aggregation:
         self.codes = storage.read_arrays(run.path / storage.OUTCOMES)["codes"].astype(np.int64)
         self.splits: list[Split] = splits_from_frame(storage.read_table(run.path / storage.SPLITS))
 
-    def split(self, split: int, n_workers: int) -> _SplitResult:
-        """Evaluate what is there of one split."""
+    def group(self, units: list[Unit], n_workers: int) -> _GroupResult:
+        """Evaluate what is there of one model under one loss in one split."""
+        split = units[0].split
         part = self.splits[split - 1]
         y_val, y_test = self.codes[part.validation], self.codes[part.test]
-        groups = [group.tune(y_val) for group in self._groups(split)]
-        samples = split_samples(
-            groups,
+        group = self._load(units).tune(y_val)
+        samples = group_samples(
+            group,
             y_test,
             cutoff=self.study.protocol.cutoff,
             n_boot=self.n_boot,
             seed=np.random.SeedSequence(self.study.seed, spawn_key=(split, 1)),
             n_workers=n_workers,
         )
-        result = _SplitResult(split, samples)
-        for group in groups:
-            labels = self._labels(group, split)
-            result.calibration.extend(self._calibration(group, y_test, split))
-            result.weights.extend({**labels, **row} for row in group.weight_rows())
-            result.guarantees.extend(frame.assign(**labels) for frame in group.guarantee_rows(y_test))
-            result.groups.append(dataclasses.replace(group, val=(), test=()))
-        return result
+        labels = {"dataset": self.study.dataset, "model": group.model, "loss": group.loss, "split": split}
+        return _GroupResult(
+            dataclasses.replace(group, val=(), test=()),
+            split,
+            samples,
+            calibration=list(self._calibration(group, y_test, split)),
+            weights=[{**labels, **row} for row in group.weight_rows()],
+            guarantees=[frame.assign(**labels) for frame in group.guarantee_rows(y_test)],
+        )
 
     def tables(self, n_jobs: int) -> Tables:
-        """Evaluate all splits, and put the results together."""
-        splits = sorted({unit.split for unit in self.done})
-        workers = max(1, n_jobs // len(splits))
-        tasks = (joblib.delayed(self.split)(split, workers) for split in splits)
-        results: list[_SplitResult] = joblib.Parallel(n_jobs=min(n_jobs, len(splits)))(tasks)
-        by_split = {result.split: result.samples for result in results}
-        groups = [group for result in results for group in result.groups]
+        """Evaluate all models in all splits, and put the results together."""
+        found = list(self._in_order())
+        workers = max(1, n_jobs // len(found))
+        tasks = (joblib.delayed(self.group)(units, workers) for units in found)
+        results: list[_GroupResult] = joblib.Parallel(n_jobs=min(n_jobs, len(found)))(tasks)
+        by_split: dict[int, dict[Key, Sample]] = {}
+        for result in results:
+            by_split.setdefault(result.split, {}).update(result.samples)
+        groups = [result.group for result in results]
         calibration = [curve for result in results for curve in result.calibration]
         weights = [row for result in results for row in result.weights]
         held = [frame for result in results for frame in result.guarantees]
@@ -163,18 +167,17 @@ class _Aggregation:
             history=self._history(),
         )
 
-    def _groups(self, split: int) -> Iterator[Group]:
+    def _in_order(self) -> Iterator[list[Unit]]:
+        """Yield the members that make an ensemble: by split, then loss, then model."""
         order = {model: position for position, model in enumerate(self.study.models)}
-        found = group_units([unit for unit in self.done if unit.split == split])
-        for key in sorted(found, key=lambda k: (k[1], order[k[0]])):
-            units = found[key]
-            loaded = [load_predictions(self.run, unit, self.levels) for unit in units]
-            yield Group(
-                tuple(units), tuple(one["val"] for one in loaded), tuple(one["test"] for one in loaded)
-            )
+        for split in sorted({unit.split for unit in self.done}):
+            found = group_units([unit for unit in self.done if unit.split == split])
+            for key in sorted(found, key=lambda k: (k[1], order[k[0]])):
+                yield found[key]
 
-    def _labels(self, group: Group, split: int) -> dict[str, Any]:
-        return {"dataset": self.study.dataset, "model": group.model, "loss": group.loss, "split": split}
+    def _load(self, units: list[Unit]) -> Group:
+        loaded = [load_predictions(self.run, unit, self.levels) for unit in units]
+        return Group(tuple(units), tuple(one["val"] for one in loaded), tuple(one["test"] for one in loaded))
 
     def _metric_rows(self, by_split: Mapping[int, Mapping[Key, Sample]]) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []

@@ -1,7 +1,8 @@
-"""Metrics of all predictions of one split, with bootstrap replicates paired over all of them.
+"""Metrics of all predictions of a model in one split, with bootstrap replicates paired over all of them.
 
-Every replicate draws the test rows once and evaluates every model, loss, pool and
-member on them; splits are drawn independently, so averages over splits are
+Every replicate draws the test rows once and evaluates every pool and member on
+them. All models and losses of a split use the seed of the split, hence the same
+rows; splits are drawn independently, so averages over splits are
 stratified by split. AUC and Brier score are those of the event
 Y > levels[cutoff] of the protocol.
 """
@@ -83,14 +84,14 @@ def mean_over_splits(by_split: Mapping[int, Mapping[Key, Sample]]) -> dict[Key, 
     }
 
 
-def split_samples(
-    groups: list[Group], y: Any, *, cutoff: int, n_boot: int, seed: Any, n_workers: int = 1
+def group_samples(
+    group: Group, y: Any, *, cutoff: int, n_boot: int, seed: Any, n_workers: int = 1
 ) -> dict[Key, Sample]:
-    """Return every metric of every prediction and average of one split.
+    """Return every metric of every prediction and average of one model.
 
     Parameters
     ----------
-    groups : list of Group
+    group : Group
         With tuned weights.
     y : array-like
         Outcomes of the test part.
@@ -104,10 +105,9 @@ def split_samples(
     """
     plan: dict[Key, list[Statistic]] = {}
     with torch.no_grad(), one_thread():
-        for group in groups:
-            for entry, pred in group.predictions():
-                for metric in METRICS:
-                    plan[entry, metric] = metric_statistics(metric, y, pred, cutoff)
+        for entry, pred in group.predictions():
+            for metric in METRICS:
+                plan[entry, metric] = metric_statistics(metric, y, pred, cutoff)
         point = _values(plan, torch.ones(len(y), 1, dtype=torch.float64), 1)
         strata = np.zeros(len(y), dtype=np.int64)
         blocks = [_values(plan, counts, n_workers) for counts in resample(strata, n_boot, seed)]
@@ -115,7 +115,7 @@ def split_samples(
     for key in plan:
         drawn = np.concatenate([np.empty(0), *(block[key] for block in blocks)])
         samples[key] = Sample(float(point[key][0]), drawn)
-    return {**samples, **_averages(groups, samples)}
+    return {**samples, **_averages(group, samples)}
 
 
 def metric_statistics(metric: str, y: Any, pred: Predictive, cutoff: int) -> list[Statistic]:
@@ -146,13 +146,12 @@ def metric_statistics(metric: str, y: Any, pred: Predictive, cutoff: int) -> lis
     return statistics_of(metrics.get(metric), y, pred)
 
 
-def _averages(groups: list[Group], samples: Mapping[Key, Sample]) -> dict[Key, Sample]:
+def _averages(group: Group, samples: Mapping[Key, Sample]) -> dict[Key, Sample]:
     averages = {}
-    for group in groups:
-        members = [entry for entry, _ in _member_entries(group)]
-        for entry, weights in group.averages():
-            for metric in METRICS:
-                averages[entry, metric] = weighted([samples[m, metric] for m in members], weights)
+    members = [entry for entry, _ in _member_entries(group)]
+    for entry, weights in group.averages():
+        for metric in METRICS:
+            averages[entry, metric] = weighted([samples[m, metric] for m in members], weights)
     return averages
 
 
