@@ -17,7 +17,7 @@ def report(
         int | None, typer.Option("--n-boot", help="Bootstrap samples of the intervals (1000; quick: 200).")
     ] = None,
     level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.95,
-    n_jobs: Annotated[int, typer.Option("--n-jobs", help="Models of a split evaluated at the same time.")] = 1,
+    n_jobs: Annotated[int, typer.Option("--n-jobs", help="Models evaluated at the same time.")] = 1,
     figures: Annotated[bool, typer.Option(help="Draw the static figures (PNG, PDF) too.")] = True,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the results as Markdown instead; write no page.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.optimize import nnls
+
+from deeptram.fitting.nonnegative import nonnegative_least_squares
 
 Array = NDArray[np.float64]
 
@@ -68,18 +69,10 @@ def solve_bounded(factor: Array, gradient: Array, bounds: Array) -> tuple[Array,
     free = len(gradient) - len(bounds)
     right = -solve_triangular(factor, gradient, lower=True)
     block = upper[free:, free:]
-    size = np.linalg.norm(block, axis=0)
-    target = right[free:] - block @ bounds
-    above, _ = nnls(block / size, target)
-    loose = above > 0
-    if loose.any():
-        # the positive part once more as a plain least-squares problem, to full precision
-        polished = np.linalg.lstsq(block[:, loose] / size[loose], target, rcond=None)[0]
-        if (polished > 0).all():
-            above[loose] = polished
-    constrained = bounds + above / size
+    above = nonnegative_least_squares(block, right[free:] - block @ bounds)
+    constrained = bounds + above
     multipliers = block.T @ (block @ constrained - right[free:])
-    multipliers[loose] = 0.0
+    multipliers[above > 0] = 0.0
     head = solve_triangular(upper[:free, :free], right[:free] - upper[:free, free:] @ constrained)
     return np.concatenate([head, constrained]), np.maximum(multipliers, 0.0)
 
@@ -122,8 +115,7 @@ def solve_quadratic(factor: Array, gradient: Array, constraints: Array, bounds: 
     stacked = np.vstack([rows.T, right / scale])
     target = np.zeros(stacked.shape[0])
     target[-1] = 1.0
-    duals, _ = nnls(stacked, target)
-    active = duals > 0
+    active = nonnegative_least_squares(stacked, target) > 0
     while True:
         step, multipliers = _on_face(rows, right, whitened, active)
         negative = multipliers < 0

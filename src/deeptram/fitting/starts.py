@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
+from deeptram.fitting.nonnegative import nonnegative_least_squares
 from deeptram.responses import Observations
 
 if TYPE_CHECKING:
@@ -86,8 +86,7 @@ def start_theta(data: StructuredData, constant: Array) -> Array:
     rows = data.basis.evaluate(points)
     lift = np.linalg.pinv(increments)
     design = np.column_stack([rows @ constant, -rows @ constant, rows @ lift])
-    solution, _ = nnls(design, target)
-    steps = solution[2:]
+    steps = nonnegative_least_squares(design, target)[2:]
     steps = np.maximum(steps, 0.05 * max(float(steps.mean()), 1e-3))
     theta = lift @ steps
     return np.asarray(theta + constant * float((target - rows @ theta).mean()))
