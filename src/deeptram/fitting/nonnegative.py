@@ -1,16 +1,14 @@
-"""Non-negative least squares whose answer meets the conditions of optimality.
+"""Non-negative least squares by the active-set method of Lawson and Hanson (1974, ch. 23).
 
-SciPy's solver gives the first guess; some of its versions (1.15) return points
-that are not optimal without saying so. The active-set method of Lawson and
-Hanson (1974, ch. 23) goes on from there, and stops only where the
-Kuhn-Tucker conditions hold to rounding. After a good guess it has nothing to do.
+Not SciPy's: its solver returns points that are not optimal in some versions (1.15) and raises errors
+in others where columns are dependent. This one starts from the positive part of the unconstrained
+solution, which is close, and stops only where the Kuhn-Tucker conditions hold to rounding.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 Array = NDArray[np.float64]
 
@@ -28,7 +26,7 @@ def nonnegative_least_squares(matrix: Array, target: Array, start: Array | None 
     target : ndarray, shape (m,)
         b.
     start : ndarray, optional, shape (d,)
-        Any point :math:`\ge 0`; by default SciPy's answer.
+        Any point :math:`\ge 0`.
 
     Returns
     -------
@@ -43,7 +41,8 @@ def nonnegative_least_squares(matrix: Array, target: Array, start: Array | None 
     units = np.linalg.norm(matrix, axis=0)
     units[units == 0] = 1.0
     matrix = matrix / units
-    x = _first_guess(matrix, target) if start is None else start * units
+    everything = np.ones(len(units), dtype=bool)
+    x = np.maximum(_on_face(matrix, target, everything), 0.0) if start is None else start * units
     free = x > 0
     x = _settle(matrix, target, x, free)
     negligible = _ROUNDING * np.linalg.norm(target)
@@ -60,14 +59,7 @@ def nonnegative_least_squares(matrix: Array, target: Array, start: Array | None 
             continue
         refused[:] = False
         x = _settle(matrix, target, x, free)
-    return x / units
-
-
-def _first_guess(matrix: Array, target: Array) -> Array:
-    try:
-        return np.asarray(nnls(matrix, target)[0], dtype=np.float64)
-    except RuntimeError:  # too many iterations
-        return np.zeros(matrix.shape[1])
+    return np.asarray(x / units)
 
 
 def _settle(matrix: Array, target: Array, x: Array, free: NDArray[np.bool_]) -> Array:
