@@ -121,6 +121,19 @@ def test_an_early_stop_is_not_called_converged():
     assert result.certificate.gap > 1e-6
 
 
+def test_a_step_that_is_not_optimal_on_its_face_is_not_called_converged(monkeypatch):
+    """As if the solver of the quadratic model had missed the active constraints and stayed where it was."""
+    problem = Problem(line_data())
+    monkeypatch.setattr(
+        "deeptram.fitting.newton.newton_step",
+        lambda gradient, hessian, rows, point, lift: (np.zeros_like(point), np.zeros(len(rows))),
+    )
+    result = minimize(problem.objective, problem.start, problem.constraints)
+    assert result.certificate.gap == 0
+    assert result.certificate.gradient > 1e-3
+    assert not result.converged
+
+
 def test_the_gap_bounds_the_distance_to_the_optimum_near_it():
     problem = Problem(line_data())
     best = minimize(problem.objective, problem.start, problem.constraints).value

@@ -22,6 +22,7 @@ _FLAT = 1e-14
 _LARGE = 1e3
 _DIVERGED = 1e8
 _NEGLIGIBLE = 1e-17
+_STATIONARY = 1e-3
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def minimize(
     r"""Minimise an objective subject to :math:`C\psi \ge 0` by constrained Newton steps.
 
     Each step minimises the quadratic model exactly over the feasible set, so
-    the active constraints are found by the method and not by a heuristic; a
+    the active constraints are found by the method and not by a heuristic; that
+    it did is checked where it stops, by the projected gradient. A
     backtracking line search makes it global. Where the Hessian is not positive
     definite (non-convex problems) its eigenvalues are replaced by their
     absolute values. Steps stop short of where a density would vanish
@@ -140,14 +142,15 @@ def minimize(
             break
         point, (value, gradient, hessian) = taken
         n_iter += 1
+    certificate = _certificate(gap, gradient, hessian, rows, multipliers, convex)
     return NewtonResult(
         parameters=point,
         value=value,
         gradient=gradient,
         hessian=hessian,
         n_iter=n_iter,
-        converged=converged,
-        certificate=_certificate(gap, gradient, hessian, rows, multipliers, convex),
+        converged=converged and certificate.gradient <= _STATIONARY,
+        certificate=certificate,
         start_hessian=start_hessian,
     )
 
