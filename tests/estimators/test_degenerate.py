@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -589,3 +590,20 @@ def test_warnings_point_at_the_line_that_called_fit(frame, grades) -> None:
     with pytest.warns(CollinearityWarning) as caught:
         dt.Tram([dt.LS("a", "one")], outcome="nominal").fit(frame.assign(one=1.0), grades)
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("seed", [17, 31, 47])
+def test_a_flat_direction_across_an_active_constraint_is_no_reason_to_warn(seed):
+    """Left truncation makes the likelihood non-convex; curvature counts only where the fit can move."""
+    rng = np.random.default_rng(seed)
+    n = 200
+    X = pd.DataFrame({"x": rng.normal(size=n), "g": rng.choice(["a", "b"], n)})
+    t = np.exp((X["x"].to_numpy() + rng.logistic(size=n)) / 2 + 1)
+    seen = np.minimum(t, rng.exponential(6.0, n))
+    y = dt.Surv.right(seen, t <= seen, entry=rng.uniform(0, 0.9, n) * seen)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = dt.Colr([dt.SI(strata="g"), dt.LS("x")], log_first=True).fit(X, y)
+    assert fit.converged_
+    assert fit.certificate_.active
+    assert abs(fit.coef_["x"] - 1.0) < 3 * fit.summary()["se"]["x"]

@@ -129,3 +129,13 @@ def test_weak_shares_name_the_parameters():
     assert shares[1] == 1.0
     assert shares[2] < 1e-6
     np.testing.assert_array_equal(weak_shares(np.eye(3), np.eye(3)), 0.0)
+
+
+def test_weak_directions_across_constraints_that_hold_do_not_count():
+    end = np.eye(3)
+    end[:2, :2] = [[0.5, 0.5], [0.5, 0.5]]  # flat along (1, -1, 0)
+    assert (weak_shares(np.eye(3), end) > 0.9).tolist() == [True, True, False]
+    across = np.array([[1.0, -1.0, 0.0]])
+    np.testing.assert_array_equal(weak_shares(np.eye(3), end, held=across), 0.0)
+    along = np.array([[1.0, 1.0, 0.0]])
+    assert (weak_shares(np.eye(3), end, held=along) > 0.9).tolist() == [True, True, False]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import null_space
 
 from deeptram.errors import (
     CollinearityWarning,
@@ -103,19 +104,25 @@ def has_lost_information(start_hessian: Array, hessian: Array, least: float = LI
     return bool(weak_shares(start_hessian, hessian, least).any())
 
 
-def weak_shares(start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION) -> Array:
+def weak_shares(
+    start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION, held: Array | None = None
+) -> Array:
     """Return each parameter's largest share in a direction that lost its information; zeros if none did.
 
     Parameters
     ----------
     start_hessian, hessian, least
         As in ``has_lost_information``.
+    held : ndarray, optional, shape (a, d)
+        Constraints that hold with equality: the fit cannot move across them, so
+        curvature there is not looked at.
     """
     both = start_hessian + hessian
     unit = np.sqrt(np.maximum(np.abs(np.diag(both)), 1e-300))
-    values, vectors = np.linalg.eigh(both / np.outer(unit, unit))
+    basis = (np.eye(len(both)) if held is None else null_space(held / unit)) / unit[:, None]
+    values, vectors = np.linalg.eigh(basis.T @ both @ basis)
     known = values > 1e-10
-    whitened = vectors[:, known] / np.sqrt(values[known]) / unit[:, None]
+    whitened = basis @ (vectors[:, known] / np.sqrt(values[known]))
     ratios, directions = np.linalg.eigh(whitened.T @ hessian @ whitened)
     found = np.abs(unit[:, None] * (whitened @ directions[:, ratios < least]))
     if not found.size:
@@ -157,7 +164,9 @@ def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Di
 
 def _weak(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
     """Mark the coefficients a non-convex likelihood has become flat in (there, no linear program tells)."""
-    strong = weak_shares(start_hessian, result.hessian) > _SHARE
+    active = list(result.certificate.active)
+    held = problem.constraints[active] if problem.constraints is not None and active else None
+    strong = weak_shares(start_hessian, result.hessian, held=held) > _SHARE
     kept, stretch = np.flatnonzero(~problem.aliased), np.flatnonzero(~problem.aliased_scale)
     n_theta = len(result.parameters) - len(kept) - len(stretch)
     return Diagnosis(
