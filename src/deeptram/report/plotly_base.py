@@ -64,7 +64,7 @@ def grid(rows: Sequence[str], columns: Sequence[str], height: int) -> Figure:
     require_plotly()
     from plotly.subplots import make_subplots
 
-    height = max(height, 130) if len(rows) > 1 else height  # room for the row's title
+    height = max(height, 150) if len(rows) > 1 else height  # room for the row's title
     figure = make_subplots(
         rows=len(rows),
         cols=len(columns),
@@ -79,13 +79,16 @@ def grid(rows: Sequence[str], columns: Sequence[str], height: int) -> Figure:
         template="plotly_white",
         margin={"l": 80, "r": 40, "t": 40, "b": 50},
         font={"family": FONT, "size": 12},
-        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0 + 36 / (height * len(rows)), "x": 0},
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0 + 50 / (height * len(rows)), "x": 0},
         hoverlabel={"bgcolor": "white", "font": {"family": FONT}},
         meta={"width": PANEL_WIDTH * len(columns) + 120, "widest": 0},
     )
     figure.update_annotations(font_size=13)
     figure.update_xaxes(
-        exponentformat="none", showticklabels=True, nticks=5 if len(columns) > 2 else 8, tickangle=0
+        exponentformat="none",
+        showticklabels=True,
+        nticks={1: 8, 2: 8, 3: 5}.get(len(columns), 4),
+        tickangle=0,
     )
     return figure
 
