@@ -84,12 +84,8 @@ def grid(rows: Sequence[str], columns: Sequence[str], height: int) -> Figure:
         meta={"width": PANEL_WIDTH * len(columns) + 120, "widest": 0},
     )
     figure.update_annotations(font_size=13)
-    figure.update_xaxes(
-        exponentformat="none",
-        showticklabels=True,
-        nticks={1: 8, 2: 8, 3: 5}.get(len(columns), 4),
-        tickangle=0,
-    )
+    ticks = 5 if len(columns) > 2 else 8
+    figure.update_xaxes(exponentformat="none", showticklabels=True, nticks=ticks, tickangle=0)
     return figure
 
 
