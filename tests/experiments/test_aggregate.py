@@ -18,7 +18,7 @@ from deeptram.experiments import RunFolder, Unit, aggregate, storage
 from deeptram.experiments.data import load_study_data, make_splits
 from deeptram.experiments.ensembles import Entry, Group
 from deeptram.experiments.members import load_predictions
-from deeptram.experiments.replicates import METRICS, group_samples, weighted
+from deeptram.experiments.replicates import METRICS, split_samples, weighted
 from deeptram.pooling import pool
 from deeptram.weights import tune_weights
 
@@ -133,7 +133,7 @@ def test_replicates_are_metrics_of_resampled_rows(truth):
     y_val, y, loaded = truth
     units = (Unit("CI-LS", "nll", 1, 1), Unit("CI-LS", "nll", 1, 2))
     made = Group(units, tuple(o["val"] for o in loaded), tuple(o["test"] for o in loaded)).tune(y_val)
-    samples = group_samples(made, y, cutoff=2, n_boot=4, seed=11)
+    samples = split_samples([made], y, cutoff=2, n_boot=4, seed=11)
     (counts,) = resample(np.zeros(len(y), dtype=np.int64), 4, 11)
     pooled = pool(made.test, method="transformation")
     for b in range(4):
@@ -172,7 +172,7 @@ def test_tables_are_made_once(small_run, tables, monkeypatch):
     def never(*_args, **_options):
         raise AssertionError("the tables were made again")
 
-    monkeypatch.setattr(sys.modules["deeptram.experiments.aggregate"], "group_samples", never)
+    monkeypatch.setattr(sys.modules["deeptram.experiments.aggregate"], "split_samples", never)
     again = aggregate(small_run.path, n_boot=40)
     pd.testing.assert_frame_equal(again.metrics, tables.metrics)
     with pytest.raises(AssertionError, match="made again"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import joblib
@@ -24,7 +24,7 @@ from deeptram.experiments.coefficient_tables import coefficient_table
 from deeptram.experiments.config import Study, Unit, digest_of, unit_hash
 from deeptram.experiments.ensembles import Entry, Group, entry_columns, group_units
 from deeptram.experiments.members import load_predictions
-from deeptram.experiments.replicates import Key, Sample, group_samples, mean_over_splits
+from deeptram.experiments.replicates import Key, Sample, mean_over_splits, split_samples
 from deeptram.experiments.splits import Split, splits_from_frame
 from deeptram.experiments.storage import RunFolder
 from deeptram.experiments.tables import KEY_FILE, Tables, mean_calibration
@@ -59,7 +59,8 @@ def aggregate(
     level : float
         Coverage of the intervals.
     n_jobs : int
-        Models of a split evaluated at the same time; the result does not depend on it.
+        Splits (or, if there are fewer of them, models of a split) evaluated at
+        the same time; the result does not depend on it.
     refresh : bool
         Compute anew even if the tables in the folder are those of these members.
 
@@ -91,17 +92,17 @@ def aggregate(
 
 
 @dataclass(eq=False)
-class _GroupResult:
-    group: Group
+class _BatchResult:
     split: int
     samples: dict[Key, Sample]
-    calibration: list[pd.DataFrame]
-    weights: list[dict[str, Any]]
-    guarantees: list[pd.DataFrame]
+    groups: list[Group] = field(default_factory=list)
+    calibration: list[pd.DataFrame] = field(default_factory=list)
+    weights: list[dict[str, Any]] = field(default_factory=list)
+    guarantees: list[pd.DataFrame] = field(default_factory=list)
 
 
 class _Aggregation:
-    """One pass over the models of a run, split by split."""
+    """One pass over the splits of a run."""
 
     def __init__(self, run: RunFolder, study: Study, done: list[Unit], n_boot: int, level: float) -> None:
         self.run, self.study, self.done = run, study, done
@@ -110,40 +111,39 @@ class _Aggregation:
         self.codes = storage.read_arrays(run.path / storage.OUTCOMES)["codes"].astype(np.int64)
         self.splits: list[Split] = splits_from_frame(storage.read_table(run.path / storage.SPLITS))
 
-    def group(self, units: list[Unit], n_workers: int) -> _GroupResult:
-        """Evaluate what is there of one model under one loss in one split."""
-        split = units[0].split
+    def evaluate(self, batch: list[list[Unit]], n_workers: int) -> _BatchResult:
+        """Evaluate some of the models of one split."""
+        split = batch[0][0].split
         part = self.splits[split - 1]
         y_val, y_test = self.codes[part.validation], self.codes[part.test]
-        group = self._load(units).tune(y_val)
-        samples = group_samples(
-            group,
+        groups = [self._load(units).tune(y_val) for units in batch]
+        samples = split_samples(
+            groups,
             y_test,
             cutoff=self.study.protocol.cutoff,
             n_boot=self.n_boot,
             seed=np.random.SeedSequence(self.study.seed, spawn_key=(split, 1)),
             n_workers=n_workers,
         )
-        labels = {"dataset": self.study.dataset, "model": group.model, "loss": group.loss, "split": split}
-        return _GroupResult(
-            dataclasses.replace(group, val=(), test=()),
-            split,
-            samples,
-            calibration=list(self._calibration(group, y_test, split)),
-            weights=[{**labels, **row} for row in group.weight_rows()],
-            guarantees=[frame.assign(**labels) for frame in group.guarantee_rows(y_test)],
-        )
+        result = _BatchResult(split, samples)
+        for group in groups:
+            labels = self._labels(group, split)
+            result.calibration.extend(self._calibration(group, y_test, split))
+            result.weights.extend({**labels, **row} for row in group.weight_rows())
+            result.guarantees.extend(frame.assign(**labels) for frame in group.guarantee_rows(y_test))
+            result.groups.append(dataclasses.replace(group, val=(), test=()))
+        return result
 
     def tables(self, n_jobs: int) -> Tables:
         """Evaluate all models in all splits, and put the results together."""
-        found = list(self._in_order())
-        workers = max(1, n_jobs // len(found))
-        tasks = (joblib.delayed(self.group)(units, workers) for units in found)
-        results: list[_GroupResult] = joblib.Parallel(n_jobs=min(n_jobs, len(found)))(tasks)
+        batches = self._batches(n_jobs)
+        workers = max(1, n_jobs // len(batches))
+        tasks = (joblib.delayed(self.evaluate)(batch, workers) for batch in batches)
+        results: list[_BatchResult] = joblib.Parallel(n_jobs=min(n_jobs, len(batches)))(tasks)
         by_split: dict[int, dict[Key, Sample]] = {}
         for result in results:
             by_split.setdefault(result.split, {}).update(result.samples)
-        groups = [result.group for result in results]
+        groups = [group for result in results for group in result.groups]
         calibration = [curve for result in results for curve in result.calibration]
         weights = [row for result in results for row in result.weights]
         held = [frame for result in results for frame in result.guarantees]
@@ -167,17 +167,26 @@ class _Aggregation:
             history=self._history(),
         )
 
-    def _in_order(self) -> Iterator[list[Unit]]:
-        """Yield the members that make an ensemble: by split, then loss, then model."""
+    def _batches(self, n_jobs: int) -> list[list[list[Unit]]]:
+        """Return the members of each model by split; each model alone if splits are fewer than jobs.
+
+        Models of a split share its bootstrap samples; each alone, they draw the same ones again.
+        """
         order = {model: position for position, model in enumerate(self.study.models)}
+        by_split = []
         for split in sorted({unit.split for unit in self.done}):
             found = group_units([unit for unit in self.done if unit.split == split])
-            for key in sorted(found, key=lambda k: (k[1], order[k[0]])):
-                yield found[key]
+            by_split.append([found[key] for key in sorted(found, key=lambda k: (k[1], order[k[0]]))])
+        if len(by_split) >= n_jobs:
+            return by_split
+        return [[units] for models in by_split for units in models]
 
     def _load(self, units: list[Unit]) -> Group:
         loaded = [load_predictions(self.run, unit, self.levels) for unit in units]
         return Group(tuple(units), tuple(one["val"] for one in loaded), tuple(one["test"] for one in loaded))
+
+    def _labels(self, group: Group, split: int) -> dict[str, Any]:
+        return {"dataset": self.study.dataset, "model": group.model, "loss": group.loss, "split": split}
 
     def _metric_rows(self, by_split: Mapping[int, Mapping[Key, Sample]]) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []

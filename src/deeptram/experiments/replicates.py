@@ -1,8 +1,7 @@
-"""Metrics of all predictions of a model in one split, with bootstrap replicates paired over all of them.
+"""Metrics of all predictions of one split, with bootstrap replicates paired over all of them.
 
-Every replicate draws the test rows once and evaluates every pool and member on
-them. All models and losses of a split use the seed of the split, hence the same
-rows; splits are drawn independently, so averages over splits are
+Every replicate draws the test rows once and evaluates every model, loss, pool and
+member on them; splits are drawn independently, so averages over splits are
 stratified by split. AUC and Brier score are those of the event
 Y > levels[cutoff] of the protocol.
 """
@@ -84,14 +83,14 @@ def mean_over_splits(by_split: Mapping[int, Mapping[Key, Sample]]) -> dict[Key, 
     }
 
 
-def group_samples(
-    group: Group, y: Any, *, cutoff: int, n_boot: int, seed: Any, n_workers: int = 1
+def split_samples(
+    groups: list[Group], y: Any, *, cutoff: int, n_boot: int, seed: Any, n_workers: int = 1
 ) -> dict[Key, Sample]:
-    """Return every metric of every prediction and average of one model.
+    """Return every metric of every prediction and average of one split.
 
     Parameters
     ----------
-    group : Group
+    groups : list of Group
         With tuned weights.
     y : array-like
         Outcomes of the test part.
@@ -104,18 +103,24 @@ def group_samples(
         Threads.
     """
     plan: dict[Key, list[Statistic]] = {}
+    own: list[list[Key]] = []
     with torch.no_grad(), one_thread():
-        for entry, pred in group.predictions():
-            for metric in METRICS:
-                plan[entry, metric] = metric_statistics(metric, y, pred, cutoff)
+        for group in groups:
+            own.append([])
+            for entry, pred in group.predictions():
+                for metric in METRICS:
+                    plan[entry, metric] = metric_statistics(metric, y, pred, cutoff)
+                    own[-1].append((entry, metric))
         point = _values(plan, torch.ones(len(y), 1, dtype=torch.float64), 1)
         strata = np.zeros(len(y), dtype=np.int64)
         blocks = [_values(plan, counts, n_workers) for counts in resample(strata, n_boot, seed)]
-    samples = {}
-    for key in plan:
-        drawn = np.concatenate([np.empty(0), *(block[key] for block in blocks)])
-        samples[key] = Sample(float(point[key][0]), drawn)
-    return {**samples, **_averages(group, samples)}
+    samples: dict[Key, Sample] = {}
+    for keys, group in zip(own, groups, strict=True):
+        for key in keys:
+            drawn = np.concatenate([np.empty(0), *(block[key] for block in blocks)])
+            samples[key] = Sample(float(point[key][0]), drawn)
+        samples.update(_averages(group, samples))
+    return samples
 
 
 def metric_statistics(metric: str, y: Any, pred: Predictive, cutoff: int) -> list[Statistic]:
