@@ -23,7 +23,7 @@ from deeptram.metrics.discrimination import folded, pair_positions, probabilisti
 from deeptram.metrics.logistic import fit_intercept, fit_slope, informative
 from deeptram.predictive.base import Predictive
 
-CHUNK = 2**16  # elements of counts treated at once where a pass over them is needed
+CHUNK = 2**17  # elements of counts treated at once where a pass over them is needed
 CERTIFIED = 1e-8  # largest certified error of a coefficient that is not refitted
 
 

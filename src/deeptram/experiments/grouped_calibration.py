@@ -19,7 +19,7 @@ from torch import Tensor
 
 from deeptram.evaluation.statistics import Statistic
 from deeptram.metrics.calibration import standardisation
-from deeptram.metrics.logistic import fit_intercept, fit_slope, informative, overlaps, solve
+from deeptram.metrics.logistic import fit_intercept, fit_slope, informative, solve
 
 WIDTH = 0.04  # of the groups at a linear predictor of zero
 GROWTH = 4.0  # the width grows by the factor e every so many units
@@ -92,7 +92,10 @@ class GroupedCalibration(Statistic):
         self._base = self._full_fit(self._z, self._event, size.unsqueeze(1), self._exact.clone())
 
     def _fit(self, counts: Tensor) -> Tensor:
-        """Return the estimates (B,) of grouped counts: Newton steps, with care where these do not settle."""
+        """Return the estimates (B,) of grouped counts: Newton steps, with care where these do not settle.
+
+        Without overlap of events and others there is no optimum, and steps do not settle.
+        """
         z = self._z.unsqueeze(1)
         powers = torch.cat([torch.ones_like(z), z, z**2], dim=1).T.contiguous()
         order = 2 if self._slope else 1
@@ -110,8 +113,6 @@ class GroupedCalibration(Statistic):
             if not bool(restless.any()):
                 break
         value = coef[-1].clone()
-        if self._slope:
-            restless |= ~overlaps(self._z, self._event, counts)
         if bool(restless.any()):
             again = torch.nonzero(restless).squeeze(1)
             start = self._base.expand(-1, len(again)).clone()
