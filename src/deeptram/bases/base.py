@@ -55,9 +55,9 @@ class Basis(ABC):
     if TYPE_CHECKING:  # a field in one basis, derived in the others: no common base at run time
 
         @property
+        @abstractmethod
         def support(self) -> tuple[float, float]:
             """End points between which h is fitted; the domain where there are none."""
-            raise NotImplementedError
 
     @property
     @abstractmethod

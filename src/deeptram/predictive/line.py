@@ -266,9 +266,9 @@ class LinePredictive(Predictive):
         entry = torch.as_tensor(seen.entry, dtype=self.dtype).unsqueeze(1)
         return value - self.log_entry_t(entry)[:, 0]
 
+    @abstractmethod
     def __getitem__(self, rows: Any) -> LinePredictive:
         """Return the distributions of some rows (slice, integer array or mask)."""
-        raise NotImplementedError
 
     # -- helpers ------------------------------------------------------------------------------
 

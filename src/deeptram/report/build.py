@@ -10,9 +10,8 @@ from typing import Any
 
 from deeptram._version import __version__
 from deeptram.errors import MissingDependencyError
-from deeptram.experiments import RunFolder, Study, aggregate, storage
+from deeptram.experiments import RunFolder, Study, storage
 from deeptram.experiments.config import EXACT_MODELS
-from deeptram.experiments.paper import N_BOOT
 from deeptram.experiments.progress import duration
 from deeptram.plots.style import metric_label
 from deeptram.report.calibration_figure import calibration_figure
@@ -30,7 +29,7 @@ from deeptram.report.reading import (
 )
 from deeptram.report.static_figures import save_figures
 from deeptram.report.training_figures import history_figure, weights_figure
-from deeptram.report.views import CALIBRATION_METRICS, RunView, has_published
+from deeptram.report.views import CALIBRATION_METRICS, RunView, has_published, view_of_run
 
 REPORT = "report.html"
 TITLES = {
@@ -73,7 +72,7 @@ def build_report(
     level : float
         Coverage of the intervals.
     n_jobs : int
-        Splits evaluated at the same time.
+        Models evaluated at the same time.
     figures : bool
         Whether to draw the static figures (PNG and PDF) too.
 
@@ -83,11 +82,7 @@ def build_report(
         Of the page.
     """
     require_plotly()
-    run = RunFolder(path).require()
-    study = run.study()
-    n_boot = N_BOOT.get(study.preset, 1000) if n_boot is None else n_boot
-    tables = aggregate(run.path, n_boot=n_boot, level=level, n_jobs=n_jobs)
-    view = RunView(study, tables, run.described("levels", "n_rows", "info", "versions", "machine"))
+    run, view, n_boot = view_of_run(path, n_boot=n_boot, level=level, n_jobs=n_jobs)
     if figures:
         save_figures(view, run.path / storage.FIGURES)
     target = run.path / REPORT

@@ -14,8 +14,6 @@ from typing import Any
 import pandas as pd
 
 from deeptram.errors import FileFormatError
-from deeptram.experiments import RunFolder, aggregate
-from deeptram.experiments.paper import N_BOOT
 from deeptram.experiments.progress import duration
 from deeptram.experiments.publication import (
     PAPER_DATASETS,
@@ -28,7 +26,7 @@ from deeptram.plots.style import metric_label
 from deeptram.report.build import loss_name, run_command
 from deeptram.report.headline import Cell, Line, headline
 from deeptram.report.reading import coefficient_readings, guarantee_summary
-from deeptram.report.views import RunView
+from deeptram.report.views import RunView, view_of_run
 
 BEGIN, END = "<!-- run: {name} -->", "<!-- end of run: {name} -->"
 
@@ -47,13 +45,9 @@ def results_markdown(
     level : float
         Coverage of the intervals.
     n_jobs : int
-        Splits evaluated at the same time.
+        Models evaluated at the same time.
     """
-    run = RunFolder(path).require()
-    study = run.study()
-    n_boot = N_BOOT.get(study.preset, 1000) if n_boot is None else n_boot
-    tables = aggregate(run.path, n_boot=n_boot, level=level, n_jobs=n_jobs)
-    view = RunView(study, tables, run.described("levels", "n_rows", "info", "versions", "machine"))
+    _, view, n_boot = view_of_run(path, n_boot=n_boot, level=level, n_jobs=n_jobs)
     parts = [_what_was_run(view), _how_to_read(view, n_boot, level)]
     for loss in view.losses:
         parts.append(f"Trained with the {loss_name(view, loss)}:")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from deeptram.experiments import RunFolder, aggregate
 from deeptram.experiments.config import Study
+from deeptram.experiments.paper import N_BOOT
 from deeptram.experiments.publication import (
     comparable,
     is_same_protocol,
@@ -65,6 +68,30 @@ class RunView:
         members = self.tables.metrics[self.tables.metrics["method"] == "transformation"]
         there = set(members.loc[members["loss"] == loss, "model"])
         return [model for model in self.models(loss) if model in there]
+
+
+def view_of_run(
+    path: str | os.PathLike[str], *, n_boot: int | None, level: float, n_jobs: int
+) -> tuple[RunFolder, RunView, int]:
+    """Return a run, its tables (made if they are not there), and the number of bootstrap samples.
+
+    Parameters
+    ----------
+    path : path-like
+        Folder of the run, finished or not.
+    n_boot : int, optional
+        Bootstrap samples; by default the preset's.
+    level : float
+        Coverage of the intervals.
+    n_jobs : int
+        Models evaluated at the same time.
+    """
+    run = RunFolder(path).require()
+    study = run.study()
+    n_boot = N_BOOT.get(study.preset, 1000) if n_boot is None else n_boot
+    tables = aggregate(run.path, n_boot=n_boot, level=level, n_jobs=n_jobs)
+    described = run.described("levels", "n_rows", "info", "versions", "machine")
+    return run, RunView(study, tables, described), n_boot
 
 
 def performance_view(
