@@ -60,7 +60,7 @@ def aggregate(
         Coverage of the intervals.
     n_jobs : int
         Splits (or, if there are fewer of them, models of a split) evaluated at
-        the same time; the result does not depend on it.
+        the same time; the result does not depend on it, but for rounding.
     refresh : bool
         Compute anew even if the tables in the folder are those of these members.
 

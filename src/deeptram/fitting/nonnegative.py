@@ -2,7 +2,8 @@
 
 Not SciPy's: its solver returns points that are not optimal in some versions (1.15) and raises errors
 in others where columns are dependent. This one starts from the positive part of the unconstrained
-solution, which is close, and stops only where the Kuhn-Tucker conditions hold to rounding.
+solution, which is close, and goes on until the Kuhn-Tucker conditions hold to rounding; the number of
+exchanges is bounded far above what is ever needed.
 """
 
 from __future__ import annotations
