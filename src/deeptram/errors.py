@@ -13,9 +13,10 @@ True
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+if TYPE_CHECKING:
+    from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
 
 class DeeptramError(Exception):
@@ -32,10 +33,6 @@ class InvalidTypeError(DeeptramError, TypeError):
 
 class UnknownNameError(InvalidInputError):
     """A name (latent, column, score, level, ...) is not one of those known."""
-
-
-class NotFittedError(DeeptramError, _SklearnNotFittedError):
-    """A method that needs a fitted model was called before ``fit``."""
 
 
 class UnsupportedError(DeeptramError, ValueError):
@@ -104,3 +101,20 @@ class CollinearityWarning(DeeptramWarning):
 
 class EmptyClassWarning(DeeptramWarning):
     """A declared level has no observation; it gets probability zero."""
+
+
+if TYPE_CHECKING:
+
+    class NotFittedError(DeeptramError, _SklearnNotFittedError):
+        """A method that needs a fitted model was called before ``fit``."""
+
+
+def __getattr__(name: str) -> Any:
+    """Make ``NotFittedError`` when it is first used: its base is scikit-learn's, which is slow to import."""
+    if name != "NotFittedError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sklearn.exceptions import NotFittedError as base
+
+    text = "A method that needs a fitted model was called before ``fit``."
+    error = type(name, (DeeptramError, base), {"__doc__": text, "__module__": __name__})
+    return globals().setdefault(name, error)

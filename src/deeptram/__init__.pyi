@@ -1,0 +1,71 @@
+# Where each public name of deeptram lives; __init__.py loads it from there when it is first used.
+
+from . import calibration, datasets, errors, latent, metrics, networks, plots, scores, weights
+from ._version import __version__
+from .ensemble import Ensemble, load
+from .estimators import (
+    BoxCox,
+    Colr,
+    Cotram,
+    Coxph,
+    Lehmann,
+    Lm,
+    Logit,
+    Polr,
+    Survreg,
+    Tram,
+    compare,
+    proportionality_test,
+)
+from .evaluation import evaluate
+from .fitting.training import Training
+from .pooling import QuasiArithmetic, guarantees, pool, structure_check
+from .predictive import Predictive
+from .responses import Surv
+from .terms import CI, CS, LS, SI, Scale, Varying
+from .weights import TunedWeights, top_k, tune_weights, tune_weights_cv
+
+__all__ = [
+    "CI",
+    "CS",
+    "LS",
+    "SI",
+    "BoxCox",
+    "Colr",
+    "Cotram",
+    "Coxph",
+    "Ensemble",
+    "Lehmann",
+    "Lm",
+    "Logit",
+    "Polr",
+    "Predictive",
+    "QuasiArithmetic",
+    "Scale",
+    "Surv",
+    "Survreg",
+    "Training",
+    "Tram",
+    "TunedWeights",
+    "Varying",
+    "__version__",
+    "calibration",
+    "compare",
+    "datasets",
+    "errors",
+    "evaluate",
+    "guarantees",
+    "latent",
+    "load",
+    "metrics",
+    "networks",
+    "plots",
+    "pool",
+    "proportionality_test",
+    "scores",
+    "structure_check",
+    "top_k",
+    "tune_weights",
+    "tune_weights_cv",
+    "weights",
+]
