@@ -596,11 +596,23 @@ def test_a_failed_fit_leaves_no_half_fitted_model():
         model.fit(X, Y[:-1])
     with pytest.raises(NotFittedError):
         model.predict(X)
-    refitted = fitted().set_params(loss="crps")
-    with pytest.raises(UnsupportedError):
-        refitted.fit(X, Y)
-    with pytest.raises(NotFittedError):
-        refitted.predict(X)
+
+
+@pytest.mark.parametrize("spoil", ["loss", "rows", "classes", "columns"])
+def test_a_failed_refit_leaves_the_fitted_model_as_it_was(spoil):
+    model = fitted()
+    before, expected = dict(vars(model)), model.predict_proba(X)
+    if spoil == "loss":
+        model.set_params(loss="crps")
+    y = {"rows": Y[:-1], "classes": np.full_like(Y, Y[0])}.get(spoil, Y)
+    x = np.full((N, 5), "text") if spoil == "columns" else X
+    with pytest.raises((UnsupportedError, InvalidInputError)):
+        model.fit(x, y)
+    after = dict(vars(model))
+    after["loss"] = before["loss"]
+    assert after.keys() == before.keys()
+    assert all(after[name] is before[name] for name in before)
+    np.testing.assert_array_equal(model.predict_proba(X), expected)
 
 
 def test_inputs_are_left_alone():

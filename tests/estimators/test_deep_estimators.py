@@ -396,3 +396,25 @@ def test_a_non_finite_loss_keeps_the_best_epoch():
     assert model.best_epoch_ >= 1
     assert np.isfinite(model.loglik_)
     assert np.isfinite(model.coef_).all()
+
+
+def test_a_failed_refit_leaves_a_fitted_deep_model_as_it_was():
+    X, z = table()
+    model = dt.Colr(
+        [dt.CS(dt.networks.MLP(hidden=(4,)), "a"), dt.LS("b")], training=FAST, random_state=1
+    ).fit(X, z)
+    expected = model.predict(X)
+    model.set_params(terms=[dt.CS(Exploding, "a"), dt.LS("b")], training=FAST.replace(epochs=9))
+    with pytest.raises(NonFiniteLossError):
+        model.fit(X, z)
+    np.testing.assert_array_equal(model.predict(X), expected)
+
+
+def test_a_refit_without_networks_forgets_the_history():
+    X, z = table()
+    model = dt.Colr(
+        [dt.CS(dt.networks.MLP(hidden=(4,)), "a"), dt.LS("b")], training=FAST, random_state=1
+    ).fit(X, z)
+    model.set_params(terms=[dt.LS("b")]).fit(X, z)
+    assert not hasattr(model, "history_")
+    assert np.isfinite(model.vcov_.to_numpy()).all()

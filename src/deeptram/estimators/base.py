@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, va
 
 from deeptram import latent as latents
 from deeptram._validation import check_choice, check_same_length, check_sample_weight
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnsupportedError
 from deeptram.estimators.class_counts import check_class_counts
 from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.inference import InferenceMixin
@@ -97,18 +97,32 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
         Returns
         -------
         self
+            A fit that fails leaves a fitted model as it was.
         """
-        X, matrices, encoded, weights = self._prepare(X, y, sample_weight)
-        if self.spec_.is_deep:
-            fit_with_networks(self, X, y, matrices, encoded, weights, validation)
+        fresh = self._unfitted()
+        X, matrices, encoded, weights = fresh._prepare(X, y, sample_weight)
+        if fresh.spec_.is_deep:
+            try:
+                fit_with_networks(fresh, X, y, matrices, encoded, weights, validation)
+            except NonFiniteLossError:
+                if not hasattr(self, "model_"):  # the best epoch is better than nothing
+                    self.__dict__ = fresh.__dict__
+                raise
         else:
-            self._fit_structured(matrices, encoded, weights)
+            fresh._fit_structured(matrices, encoded, weights)
+        self.__dict__ = fresh.__dict__
         return self
+
+    def _unfitted(self) -> BaseTram:
+        """Return an estimator of the same settings (the same objects, too) without what was learned."""
+        fresh: BaseTram = object.__new__(type(self))
+        fresh.__dict__ = {
+            name: value for name, value in self.__dict__.items() if name[0] == "_" or name[-1] != "_"
+        }
+        return fresh
 
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Matrices, Encoded, Array | None]:
         """Check the data, learn the encodings, and return X with its columns, y and weights encoded."""
-        for name in ("model_", "classes_"):  # a fit that fails leaves nothing half fitted
-            self.__dict__.pop(name, None)
         spec = Spec.of(self.terms)
         latent = self._latent()
         check_choice(self.loss, LOSSES, "loss")
@@ -218,9 +232,6 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
                 "X must be dense, but sparse data was passed; use X.toarray() to convert it to a dense array."
             )
         if isinstance(X, dict):
-            if reset:
-                for name in ("n_features_in_", "feature_names_in_"):
-                    self.__dict__.pop(name, None)
             return X
         try:
             if not isinstance(X, pd.DataFrame):
