@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,24 @@ from deeptram.model import DISCRETE
 from deeptram.predictive import DiscretePredictive, Predictive
 
 Array = NDArray[np.float64]
+
+
+class _ForClasses:
+    """A method that only models of classes have, as by scikit-learn's ``available_if``, with the reason."""
+
+    def __init__(self, method: Callable[[Any, Any], Array]) -> None:
+        self._method = method
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]
+
+    def __get__(self, model: Any, owner: type) -> Callable[..., Array]:
+        if model is None:
+            return self._method
+        kind = model._outcome_kind()
+        if kind is not None and kind not in DISCRETE:
+            raise MissingMethodError(
+                f"{self._method.__name__} is for classes, got outcome={kind!r}: use predict_distribution(X)."
+            )
+        return MethodType(self._method, model)
 
 
 class PredictiveMethods:
@@ -33,17 +53,9 @@ class PredictiveMethods:
         predictive = self.predict_distribution(X)
         return predictive.mode() if isinstance(predictive, DiscretePredictive) else predictive.median()
 
-    @property
-    def predict_proba(self) -> Callable[[Any], Array]:
-        """Return class probabilities, shape (n, K): ``predict_proba(X)`` (discrete outcomes only)."""
-        kind = self._outcome_kind()
-        if kind is not None and kind not in DISCRETE:
-            raise MissingMethodError(
-                f"predict_proba is for classes, got outcome={kind!r}: use predict_distribution(X)."
-            )
-        return self._predict_proba
-
-    def _predict_proba(self, X: Any) -> Array:
+    @_ForClasses
+    def predict_proba(self, X: Any) -> Array:
+        """Return the class probabilities of each row, shape (n, K), in the order of ``classes_``."""
         return np.asarray(self.predict_distribution(X).pmf())
 
     def predict_quantile(self, X: Any, q: ArrayLike) -> Any:

@@ -12,6 +12,7 @@ from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError, NotFittedError
 
 _RESHAPE = "Expected 2D array"
+_NAMES = "The feature names should match"  # its list of names, one a line, stays as it is
 
 
 def require_fit(estimator: Any) -> None:
@@ -32,7 +33,7 @@ def require_fit(estimator: Any) -> None:
 
 
 def one_sentence(error: Exception, X: Any) -> InvalidInputError:
-    r"""Return an error of scikit-learn's about X as one of ours, in one sentence.
+    r"""Return an error of scikit-learn's about X as one of ours: one sentence, and its list of names.
 
     Parameters
     ----------
@@ -62,4 +63,4 @@ def one_sentence(error: Exception, X: Any) -> InvalidInputError:
             return InvalidInputError(
                 f"{start}: {count} {what} value{'s' * (count > 1)} in {rows}; {remedy} these rows first"
             )
-    return InvalidInputError(message.splitlines()[0])
+    return InvalidInputError(message if message.startswith(_NAMES) else message.splitlines()[0])
