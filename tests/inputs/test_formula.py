@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -249,4 +251,26 @@ class TestStoredFormulas:
         with pytest.raises(
             InvalidInputError, match=r"a stored term must be evaluated by one of .*; save the model"
         ):
+            FormulaEncoder.from_dict(state)
+
+    @pytest.mark.parametrize(
+        "formula",
+        [
+            "C(month) + bs(age, df=4)",
+            "C(month, contr.sum) * cr(age, df=4) + cc(age, df=4)",
+            "bs(age, df=4, extrapolation='raise') + poly(age, 2) + scale(log(age + 1))",
+            "C(month % 2) + C(month + 100) + np.log(age + 1)",
+            "np.bitwise_and(month, 1)",
+        ],
+    )
+    def test_what_was_stored_comes_back(self, frame, formula):
+        encoder = LinearEncoder.fit(frame, formula)
+        again = LinearEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+        np.testing.assert_array_equal(again.transform(frame), encoder.transform(frame))
+
+    def test_a_state_that_is_not_there_is_not_learned_anew(self, frame):
+        state = self.state(frame)
+        state["transform_state"] = {}
+        match = r"must hold the state of all its transforms, got 'C\(month\) \+ bs\(age, df=4\)' without some"
+        with pytest.raises(InvalidInputError, match=match):
             FormulaEncoder.from_dict(state)

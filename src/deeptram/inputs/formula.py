@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -112,6 +113,12 @@ class FormulaEncoder:
         """Return the design matrix of other rows, shape (n, p)."""
         values = {name: table.column(name) for name in self.columns}
         self._check_levels_of_calls(values)
+        design, _ = self._encode(_frame(values, self.factors, table.n_rows))
+        check_finite_columns(design, self.names)
+        return design
+
+    def _encode(self, frame: pd.DataFrame) -> tuple[Floats, dict[str, Any]]:
+        """Return the design matrix of prepared columns, and the state of the transforms afterwards."""
         spec = ModelSpec(
             _formula(self.terms),
             na_action="ignore",
@@ -122,11 +129,9 @@ class FormulaEncoder:
                 for expression, (kind, levels) in self.encoder_state.items()
             },
         )
-        matrix, used = _materialize(spec, _frame(values, self.factors, table.n_rows), self.text)
+        matrix, used = _materialize(spec, frame, self.text)
         position = {name: j for j, name in enumerate(used.column_names)}
-        design: Floats = matrix[:, [position[name] for name in self.raw_names]]
-        check_finite_columns(design, self.names)
-        return design
+        return matrix[:, [position[name] for name in self.raw_names]], dict(used.transform_state)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the encoder as JSON-able values."""
@@ -155,7 +160,7 @@ class FormulaEncoder:
             )
         if not set(_columns(terms, frozenset(columns))) <= set(columns):
             raise InvalidInputError("a stored formula must name all columns it uses; save the model again")
-        return cls(
+        encoder = cls(
             str(state["formula"]),
             terms,
             columns,
@@ -168,6 +173,32 @@ class FormulaEncoder:
             tuple(str(name) for name in state["raw_names"]),
             tuple(str(name) for name in state["names"]),
         )
+        encoder._check_state()
+        return encoder
+
+    def _check_state(self) -> None:
+        """Raise unless a row without numbers can be encoded, and nothing is learned from it."""
+        levels = {factor.column: pd.Categorical(factor.levels[:1], factor.levels) for factor in self.factors}
+        for expression, (_, known) in self.encoder_state.items():
+            name = factor_column(expression)
+            if name is not None and name not in levels and known:
+                levels[name] = np.array(known[:1])
+        unknown, zero = (
+            pd.DataFrame({name: levels.get(name, [number]) for name in self.columns}, index=[0])
+            for number in (np.nan, 0)
+        )
+        try:
+            learned = self._encode(unknown)[1]
+        except UnknownNameError:  # a computed factor, whose levels no made-up row can have
+            return
+        except InvalidInputError:  # functions of integers know no NaN
+            learned = self._encode(zero)[1]
+        states = (json.dumps(to_plain(state), sort_keys=True) for state in (learned, self.transform_state))
+        if len(set(states)) > 1:
+            raise InvalidInputError(
+                f"a stored formula must hold the state of all its transforms, got {self.text!r} without "
+                "some; save the model again"
+            )
 
     def _check_levels_of_calls(self, values: Mapping[str, Any]) -> None:
         """Name the unseen level of ``C(column)``; levels of plain factors are checked on their own."""
