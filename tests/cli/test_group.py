@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import errno
+import os
+import re
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import typer
@@ -125,3 +131,76 @@ def test_the_module_runs_and_fails_as_a_process(tmp_path):
     assert done.stderr.splitlines() == [
         f"deeptram: {tmp_path / 'none.csv'} must be a file, got no such file; check the path"
     ]
+
+
+ENDINGS = {
+    "full disk": (OSError(errno.ENOSPC, "No space left on device", "run/a.csv"), "run/a.csv must be readable and writable, got no space left on device; make room on the disk"),
+    "limit": (OSError(errno.EFBIG, "File too large"), "a file must be readable and writable, got file too large; raise the limit on the size"),
+    "read-only": (OSError(errno.EROFS, "Read-only file system", "out"), "out must be .* got read-only file system; choose a folder that can be written"),
+    "not allowed": (PermissionError(errno.EACCES, "Permission denied", "out"), "out must be .* got permission denied; choose another place"),
+    "closed pipe": (BrokenPipeError(errno.EPIPE, "Broken pipe"), "the output must be read to its end, got a closed pipe; write to a file"),
+    "memory": (MemoryError(), "the computer must have enough memory for this, got too little"),
+    "truncated": (EOFError("Compressed file ended"), "every file must be complete, got one that ends too early"),
+    "bare": (OSError("something odd"), "a file must be readable and writable, got something odd; check the path"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ENDINGS)
+def test_what_the_machine_refuses_is_one_line_and_code_2(kind):
+    error, message = ENDINGS[kind]
+    app = typer.Typer(cls=DeeptramGroup, pretty_exceptions_enable=False)
+
+    @app.command()
+    def work(from_worker: bool = False) -> None:
+        if from_worker:
+            raise RuntimeError("could not send the task") from error
+        raise error
+
+    app.command()(lambda: None)
+    for extra in ([], ["--from-worker"]):
+        result = call(app, "work", *extra)
+        lines = [line for line in result.stderr.splitlines() if line]
+        assert (result.exit_code, result.stdout, len(lines)) == (2, "", 1), result.output
+        assert re.match(f"deeptram: {message}", lines[0])
+
+
+def test_interruptions_say_so(toy):
+    assert call(toy, "fail", "interrupt").stderr.strip() == "deeptram: interrupted"
+
+
+PYTHON = [sys.executable, "-m", "deeptram"]
+
+
+def begin(*args, **options):
+    return subprocess.Popen([*PYTHON, *args], stderr=subprocess.PIPE, **options)
+
+
+def end(process):
+    """Exit code and last words of a process."""
+    with process:
+        words = process.stderr.read().decode().strip()
+    return process.returncode, words
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="looks into /proc")
+def test_closed_pipes_and_early_interruptions_of_a_process():
+    piped, early = begin("--help", stdout=subprocess.PIPE), begin("--help", stdout=subprocess.DEVNULL)
+    piped.stdout.close()
+    maps, limit = Path(f"/proc/{early.pid}/maps"), time.monotonic() + 60
+    while "numpy" not in maps.read_text() and time.monotonic() < limit:
+        time.sleep(0.02)
+    early.send_signal(signal.SIGINT)
+    assert end(early) == (130, "deeptram: interrupted")
+    assert end(piped) == (
+        2,
+        "deeptram: the output must be read to its end, got a closed pipe; write to a file to keep all of it",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout():
+    with open("/dev/full", "w") as full:
+        code, words = end(begin("--version", stdout=full))
+    assert code == 2
+    assert words.startswith("deeptram: a file must be readable and writable, got no space left on device")

@@ -47,5 +47,5 @@ def about(
 ) -> None:
     """Deep transformation models and interpretable ensembles.
 
-    Exit codes: 0 done, 2 usage or bad input, 1 unexpected.
+    Exit codes: 0 done, 2 usage, bad input or a full disk, 130 interrupted, 1 unexpected.
     """
