@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from scipy import stats
 from scipy.optimize import minimize
 
 import deeptram as dt
+from deeptram.errors import DeeptramWarning, InvalidInputError
 
 N = 240
 
@@ -223,3 +226,38 @@ def test_contributions_of_a_nominal_outcome_are_named_by_level(frame, grades):
     proba = model.predict_proba(frame)
     logit = parts[["2:a", "2:b"]].sum(axis=1) + model.theta_[1]
     np.testing.assert_allclose(np.log(proba[:, 2] / proba[:, 0]), logit, rtol=1e-8)
+
+
+@pytest.mark.parametrize("make", [dt.Polr, dt.Colr, dt.Lm], ids=lambda m: m.__name__)
+def test_varying_effects_give_valid_probabilities_or_a_reason(make):
+    """Random small problems, with constraints active on training rows, and rows far outside."""
+    rng = np.random.default_rng(54)
+    reasons = []
+    for _ in range(15):
+        n, columns = int(rng.integers(20, 100)), int(rng.integers(1, 3))
+        x = rng.normal(size=(n, columns)).round(int(rng.integers(0, 3)))
+        z = x[:, 0] * rng.normal() + np.exp(x[:, -1] * rng.normal()) * rng.logistic(size=n)
+        y = np.digitize(z, [-1.0, 0.0, 1.0]) if make is dt.Polr else z
+        options: dict[str, Any] = {"order": 3} if make is dt.Colr else {}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeeptramWarning)
+            model = make([dt.Varying(*[f"x{j}" for j in range(columns)])], **options).fit(x, y)
+        for rows in (x, rng.uniform(-4, 4, size=(10, columns))):
+            try:
+                predictive = model.predict_distribution(rows)
+            except InvalidInputError as error:
+                reasons.append((rows is x, str(error)))
+                continue
+            cdf = predictive.cdf() if make is dt.Polr else predictive.cdf_grid(np.linspace(-20, 20, 99))
+            assert np.isfinite(cdf).all()
+            assert ((cdf >= 0) & (cdf <= 1)).all()
+            assert (np.diff(cdf, axis=1) >= -1e-12).all()
+            if make is dt.Polr:
+                assert (predictive.pmf() >= 0).all()
+                np.testing.assert_allclose(predictive.pmf().sum(axis=1), 1.0)
+            else:
+                assert (predictive.pdf(0.0) >= 0).all()
+    assert reasons
+    for trained, reason in reasons:
+        assert not trained, "rows of the training data are never refused"
+        assert re.search("must keep h increasing in y, got a decreasing h in row", reason)

@@ -16,12 +16,45 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deeptram._arrays import as_numpy, as_tensor
 from deeptram._numerics import log_softplus, softplus, softplus_inverse
 from deeptram.errors import InvalidInputError
+
+ROUNDING = 1e-9  # of the size of the parameters: what an active constraint may miss
+
+
+def without_rounding(
+    theta: NDArray[np.float64], differences: NDArray[np.float64], size: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return coefficients whose increments that are negative by rounding only are zero.
+
+    Parameters
+    ----------
+    theta : ndarray, shape (n, d)
+    differences : ndarray, shape (m, d)
+        ``Basis.monotone_differences``.
+    size : ndarray, shape (n,)
+        Of the numbers from which theta was computed.
+
+    Examples
+    --------
+    >>> without_rounding(np.array([[0.0, -1e-16]]), np.array([[-1.0, 1.0]]), np.ones(1))
+    array([[0., 0.]])
+    """
+    increments = theta @ differences.T
+    rounding = (increments < 0) & (increments > -ROUNDING * size[:, None])
+    if not rounding.any():
+        return theta
+    if len(differences) == theta.shape[1] - 1 and (differences.sum(axis=1) == 0).all():
+        touched = rounding.any(axis=1, keepdims=True)
+        return np.where(touched, np.maximum.accumulate(theta, axis=1), theta)
+    correction = np.where(rounding, -increments, 0.0)
+    return np.asarray(theta + correction @ np.linalg.pinv(differences).T)
 
 
 def theta_from_gamma(gamma: Any) -> Any:

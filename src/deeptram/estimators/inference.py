@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
+from sklearn.base import clone
 
 from deeptram._validation import check_choice, check_probability_level
 from deeptram.bases import Bernstein
-from deeptram.errors import UnsupportedError
+from deeptram.errors import DeeptramWarning, InvalidInputError, UnsupportedError
 from deeptram.estimators.sklearn_words import require_fit
+from deeptram.fitting.exact import ExactFit
 from deeptram.fitting.profile import profile_interval
 from deeptram.latent import Latent
 from deeptram.model import Design, Outcome
@@ -81,7 +84,15 @@ class InferenceMixin:
         )
         return table
 
-    def confint(self, level: float = 0.95, *, method: str = "wald") -> pd.DataFrame:
+    def confint(
+        self,
+        level: float = 0.95,
+        *,
+        method: str = "wald",
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+    ) -> pd.DataFrame:
         """Return confidence intervals of the linear shift as columns ``lower`` and ``upper``.
 
         Parameters
@@ -92,20 +103,17 @@ class InferenceMixin:
             ``"wald"``: estimate plus and minus normal quantiles of standard
             errors. ``"profile"``: the values not rejected by a likelihood-ratio
             test, each found by refitting with the coefficient held fixed; it
-            respects the shape of the likelihood and invariance. Needs the model
-            as fitted in this session (not one loaded from disk).
+            respects the shape of the likelihood and invariance.
+        X, y, sample_weight : data, optional
+            The training data, for profiles of a model that was loaded.
         """
         require_fit(self)
         check_choice(method, ("wald", "profile"), "method")
         if method == "wald":
             return self.summary(level)[["lower", "upper"]]
         level = check_probability_level(level)
-        if self.loss != "nll" or getattr(self.fit_, "problem", None) is None:
-            raise UnsupportedError(
-                "profile intervals need a model fitted by exact maximum likelihood in this session (ordered "
-                "or continuous outcome, loss='nll'); refit it, or use method='wald'."
-            )
-        rows = [profile_interval(self.fit_, j, level) for j in range(len(self.design_.names))]
+        fit = training_fit(self, X, y, sample_weight, "a profile interval")
+        rows = [profile_interval(fit, j, level) for j in range(len(self.design_.names))]
         return pd.DataFrame(rows, index=self.design_.names, columns=["lower", "upper"])
 
     # -- names ---------------------------------------------------------------------------------
@@ -157,3 +165,47 @@ class InferenceMixin:
             return np.zeros(0)
         variance = np.diag(self.vcov_.to_numpy())[-n:]
         return np.sqrt(np.where(variance >= 0, variance, np.nan))
+
+
+def training_fit(model: Any, X: Any, y: Any, sample_weight: Any, what: str) -> ExactFit:
+    """Return the exact fit of a model with its training data at hand, refitting it to them where needed.
+
+    Parameters
+    ----------
+    model : Tram
+        Fitted.
+    X, y, sample_weight : data or None
+        The training data; not needed for a model fitted in this session.
+    what : str
+        What the fit is needed for, for messages.
+    """
+    require_fit(model)
+    if model.loss != "nll" or model.spec_.is_deep or model.outcome_.kind == "nominal":
+        raise UnsupportedError(
+            f"{what} needs an ordered outcome and exact maximum likelihood, got loss={model.loss!r}, a "
+            f"{model.outcome_.kind} outcome and {'some' if model.spec_.is_deep else 'no'} networks; fit such "
+            "a model with loss='nll'."
+        )
+    if (X is None) != (y is None):
+        raise InvalidInputError(f"{what} needs X and y together, got one of them; pass both.")
+    fit: ExactFit | None = model.fit_
+    if X is None:
+        if fit is None or getattr(fit, "problem", None) is None:
+            raise UnsupportedError(
+                f"{what} needs the training data, which a loaded model does not hold; pass them as X=, y= "
+                "(and sample_weight=)."
+            )
+        return fit
+    again = clone(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeeptramWarning)
+        again.fit(X, y, sample_weight=sample_weight)
+    if list(again.coef_.index) != list(model.coef_.index) or abs(again.loglik_ - model.loglik_) > 1e-6 * (
+        1 + abs(model.loglik_)
+    ):
+        raise InvalidInputError(
+            f"{what} needs the training data, got other data: their log-likelihood is {again.loglik_:.6g} "
+            f"where the model has {model.loglik_:.6g}; pass the X, y and sample_weight of fit."
+        )
+    fitted: ExactFit = again.fit_
+    return fitted

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram._threads import one_thread
+from deeptram.bases import without_rounding
 from deeptram.fitting.binary_likelihood import BinaryLikelihood
 from deeptram.fitting.diagnosis import Labels, diagnose, explain, is_perfect_fit
 from deeptram.fitting.discriminant import discriminant_start
@@ -116,7 +117,7 @@ def fit_exact(
     blocks, d, p = data.n_blocks, data.basis.n_coef, data.x.shape[1]
     theta = full[: blocks * d].reshape(blocks, d)
     if data.varying is None:
-        theta = _exactly_monotone(theta, data.basis.monotone_differences)
+        theta = without_rounding(theta, data.basis.monotone_differences, 1 + np.abs(theta).max(axis=1))
     if problem.cells is not None:
         columns = problem.cells.columns
         theta = np.where(columns >= 0, theta, np.where(columns == -2, np.inf, -np.inf))
@@ -146,19 +147,6 @@ def _better_start(problem: Problem) -> Array:
     if isinstance(problem.objective, BinaryLikelihood):
         return discriminant_start(problem.objective, problem.correlations, problem.start)
     return subsample_start(problem.objective, problem.start)
-
-
-def _exactly_monotone(theta: Array, differences: Array) -> Array:
-    """Turn increments that are negative by rounding only (active constraints) into exact zeros."""
-    increments = theta @ differences.T
-    rounding = (increments < 0) & (increments > -1e-9 * (1 + np.abs(theta).max(axis=1, keepdims=True)))
-    if not rounding.any():
-        return theta
-    correction = np.where(rounding, -increments, 0.0)
-    lift = np.linalg.pinv(differences)
-    if len(differences) == theta.shape[1] - 1 and (differences.sum(axis=1) == 0).all():
-        return np.maximum.accumulate(theta, axis=1)
-    return np.asarray(theta + correction @ lift.T)
 
 
 def _covariance(problem: Problem, result: NewtonResult) -> Array:

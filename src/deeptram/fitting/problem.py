@@ -23,7 +23,7 @@ from deeptram.fitting.binary_likelihood import BinaryLikelihood
 from deeptram.fitting.collinearity import aliased_columns, are_independent, centre_within, informative_rows
 from deeptram.fitting.cutpoint_cells import Cells, cells_of
 from deeptram.fitting.cutpoint_likelihood import CutpointLikelihood
-from deeptram.fitting.line_likelihood import LineLikelihood
+from deeptram.fitting.line_likelihood import LineLikelihood, Rows
 from deeptram.fitting.line_parts import discrete_parts, line_parts
 from deeptram.fitting.standardize import moments, standardize
 from deeptram.fitting.starts import start_theta, typical_values
@@ -240,6 +240,18 @@ class Problem:
     def scaled_x(self) -> Array:
         """The columns of the linear shift as the fit sees them: identified ones, centred and scaled."""
         return self._x.numpy()
+
+    def line_parts(self) -> tuple[list[Rows], int]:
+        """Return the likelihood's parts with their points, and the number of baseline parameters.
+
+        Classes with plain cutpoints are the intervals between them; the
+        parameters are those of the fit where no class is empty.
+        """
+        if self.cells is None:
+            return self._make(*self._make_arguments, self._x, None), self._sizes[0]
+        blocks = self._modulator()[0]
+        parts = discrete_parts(self.data, blocks, np.eye(self.data.basis.n_coef), None, self._x, None)
+        return parts, self.cells.n_columns
 
     # -- profiles ---------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from deeptram.inputs.table import Table, did_not_find, read_table
 Floats = npt.NDArray[np.float64]
 Spec = str | Sequence[str] | None
 NAME = re.compile(r"[^\W\d]\w*")
+_INDEX = re.compile(r"\[[^\[\]]*\](?=:|$)")  # of a level or a column of a basis: f[T.b], bs(x, df=4)[1]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -173,6 +174,25 @@ class LinearEncoder:
             at += 1
         check_finite_columns(design, self.names)
         return design
+
+    @property
+    def terms(self) -> dict[str, list[int]]:
+        """Positions of the columns of each term: one for a number, several for a factor or a spline.
+
+        Examples
+        --------
+        >>> LinearEncoder.fit({"age": [61.0, 50.0, 43.0], "g": ["a", "b", "c"]}, "age + g").terms
+        {'age': [0], 'g': [1, 2]}
+        """
+        if self.formula is not None:
+            own = [_INDEX.sub("", name) for name in self.formula.raw_names]
+        else:
+            sizes = {factor.column: len(factor.levels) - 1 for factor in self.factors}
+            own = [name for name in self.required_columns for _ in range(sizes.get(name, 1))]
+        places: dict[str, list[int]] = {}
+        for j, name in enumerate(own):
+            places.setdefault(name, []).append(j)
+        return {self.names[js[0]] if len(js) == 1 else name: js for name, js in places.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the encoder as JSON-able values; :meth:`from_dict` rebuilds it without running code.

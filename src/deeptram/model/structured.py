@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeptram._validation import first_rows
+from deeptram.bases import without_rounding
+from deeptram.bases.increasing import ROUNDING
+from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Outcome
@@ -51,8 +55,30 @@ class StructuredModel:
         strata = self.design.n_strata
         rows = self.theta[:1] if matrices.strata is None else self.theta[:strata][matrices.strata]
         if matrices.varying is not None:
-            rows = rows + matrices.varying @ self.theta[strata:]
+            rows = self._increasing(rows + matrices.varying @ self.theta[strata:], matrices.varying)
         return rows
+
+    def _increasing(self, rows: Array, varying: Array) -> Array:
+        """Return baselines free of rounding where a constraint is active; refuse rows whose h decreases.
+
+        The fit keeps h increasing in y for all x between those of its training
+        data; further out the varying effects may turn it round.
+        """
+        increments = rows @ self.outcome.basis.monotone_differences.T
+        size = (
+            1
+            + np.abs(self.theta[: self.design.n_strata]).max()
+            + np.abs(varying) @ np.abs(self.theta[self.design.n_strata :]).max(axis=1)
+        )
+        decreasing = (increments < -ROUNDING * size[:, None]).any(axis=1)
+        if decreasing.any():
+            names = ", ".join(self.design.varying.names) if self.design.varying is not None else ""
+            raise InvalidInputError(
+                f"the varying effects of {names} must keep h increasing in y, got a decreasing h in "
+                f"{first_rows(decreasing)}, which lies outside the range of the training data; predict rows "
+                "within it, or use LS for these columns"
+            )
+        return without_rounding(rows, self.outcome.basis.monotone_differences, size)
 
     def contributions(self, X: Any, matrices: Matrices) -> dict[str, Array]:
         """Return the linear shift's part of each column and the log scale, as arrays of n rows."""
