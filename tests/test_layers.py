@@ -13,7 +13,7 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src"
 FILES = sorted((SRC / "deeptram").rglob("*.py"))
-MAX_LINES = 400
+MAX_LINES = 500
 
 # A layer may import from itself and from the layers before it.
 LAYERS = [

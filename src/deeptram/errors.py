@@ -118,3 +118,7 @@ def __getattr__(name: str) -> Any:
     text = "A method that needs a fitted model was called before ``fit``."
     error = type(name, (DeeptramError, base), {"__doc__": text, "__module__": __name__})
     return globals().setdefault(name, error)
+
+
+class ExtrapolationWarning(DeeptramWarning):
+    """New rows lie beyond the training range of a spline or polynomial."""

@@ -143,7 +143,11 @@ class TestPlainColumns:
         encoder, design = LinearEncoder.fit_transform(data)
         assert encoder.names == ("g2", "g3")
         np.testing.assert_array_equal(design, [[0, 1], [0, 0], [0, 1]])
-        np.testing.assert_array_equal(encoder.transform({"g": [2, 1]}), [[1, 0], [0, 0]])
+        np.testing.assert_array_equal(encoder.transform({"g": [3, 1]}), [[0, 1], [0, 0]])
+        with pytest.raises(
+            UnknownNameError, match=r"column 'g' must hold levels seen in fitting \(1, 3\), got 2 in row 0"
+        ):
+            encoder.transform({"g": [2, 1]})
 
     @given(st.lists(st.sampled_from("abcd"), min_size=2, max_size=30).filter(lambda v: len(set(v)) > 1))
     def test_treatment_coding_is_get_dummies_without_the_first(self, values):

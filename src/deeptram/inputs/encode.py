@@ -20,6 +20,7 @@ import pandas as pd
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.inputs.factors import (
     FactorEncoder,
+    check_extent,
     check_finite_columns,
     check_numeric,
     check_several_levels,
@@ -30,7 +31,6 @@ from deeptram.inputs.table import Table, did_not_find, read_table
 Floats = npt.NDArray[np.float64]
 Spec = str | Sequence[str] | None
 NAME = re.compile(r"[^\W\d]\w*")
-_INDEX = re.compile(r"\[[^\[\]]*\](?=:|$)")  # of a level or a column of a basis: f[T.b], bs(x, df=4)[1]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -101,7 +101,7 @@ class LinearEncoder:
         """
         table = read_table(X, estimator)
         plain = _plain_columns(spec, table)
-        if isinstance(plain, str):
+        if isinstance(plain, list):
             formula, design = FormulaEncoder.fit_transform(table, plain)
             return cls(formula.names, formula.columns, table.names, table.is_array, formula=formula), design
         block = table.numeric_block(plain)
@@ -121,6 +121,11 @@ class LinearEncoder:
         for factor in factors:
             check_several_levels(factor)
         by_name = {factor.column: factor for factor in factors}
+        check_extent(
+            table.n_rows,
+            sum(len(by_name[c].levels) - 1 if c in by_name else 1 for c in columns),
+            "a linear term of factors",
+        )
         names = tuple(n for c in columns for n in (by_name[c].names if c in by_name else (c,)))
         encoder = cls(names, columns, table.names, table.is_array, tuple(factors))
         return encoder, encoder._encode(values, table.n_rows)
@@ -185,7 +190,7 @@ class LinearEncoder:
         {'age': [0], 'g': [1, 2]}
         """
         if self.formula is not None:
-            own = [_INDEX.sub("", name) for name in self.formula.raw_names]
+            own = list(self.formula.owners)
         else:
             sizes = {factor.column: len(factor.levels) - 1 for factor in self.factors}
             own = [name for name in self.required_columns for _ in range(sizes.get(name, 1))]
@@ -225,8 +230,8 @@ class LinearEncoder:
         )
 
 
-def _plain_columns(spec: Spec, table: Table) -> tuple[str, ...] | str:
-    """Return the columns that are meant, or the formula where more than columns is meant."""
+def _plain_columns(spec: Spec, table: Table) -> tuple[str, ...] | list[str]:
+    """Return the columns that are meant, or the list of items where one of them is a formula."""
     if spec is None:
         if not table.names:
             raise InvalidInputError("X must have at least one tabular column, got none; add columns or terms")
@@ -248,4 +253,4 @@ def _plain_columns(spec: Spec, table: Table) -> tuple[str, ...] | str:
     unknown = next((part for part in parts if part not in known and NAME.fullmatch(part)), None)
     if unknown is not None and all(NAME.fullmatch(part) or part in known for part in parts):
         raise UnknownNameError(did_not_find(unknown, table.names))
-    return " + ".join(f"`{item}`" if item in known and not NAME.fullmatch(item) else item for item in items)
+    return list(items)

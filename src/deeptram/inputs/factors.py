@@ -15,6 +15,10 @@ from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.inputs.table import Column, as_column, read_table
 
 SHOWN_LEVELS = 10
+MAX_COLUMNS = 10_000
+MAX_CELLS = 200_000_000
+FEW_COLUMNS = 1000
+FEW_ROWS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +30,8 @@ class FactorEncoder:
     column : str
     levels : tuple
         All levels, in order.
+    unobserved : tuple
+        Those levels that are declared but that no training row has: nothing was learned about them.
 
     Examples
     --------
@@ -36,6 +42,7 @@ class FactorEncoder:
 
     column: str
     levels: tuple[Any, ...]
+    unobserved: tuple[Any, ...] = ()
 
     @classmethod
     def fit(cls, X: Any, column: str) -> FactorEncoder:
@@ -46,17 +53,29 @@ class FactorEncoder:
         return cls.from_column(read_table(X).column(column), column)
 
     @classmethod
-    def from_column(cls, values: Column, column: str) -> FactorEncoder:
-        """Find the levels of a column that was read already.
+    def from_column(cls, values: Column, column: str, levels: tuple[Any, ...] | None = None) -> FactorEncoder:
+        """Find the levels of a column that was read already, or take those that are declared.
+
+        A long column with a level of its own in each row is refused.
 
         Examples
         --------
         >>> FactorEncoder.from_column(np.array([2, 1, 2]), "s").levels
         (1, 2)
         """
+        values = as_column(values, column)
         _check_no_missing(values, column)
-        categories = values.categories if isinstance(values, pd.Categorical) else np.unique(values)
-        return cls(column, tuple(v.item() if isinstance(v, np.generic) else v for v in categories))
+        observed = values.categories[np.unique(values.codes)] if _is_factor(values) else np.unique(values)
+        if len(observed) == len(values) > FEW_ROWS:
+            raise InvalidInputError(
+                f"a factor must have several rows per level, got column {column!r} with as many levels as "
+                f"rows ({len(values)}), as an identifier has; leave it out, or make it numbers"
+            )
+        if levels is None:
+            declared = values.categories if _is_factor(values) else observed
+            levels = tuple(v.item() if isinstance(v, np.generic) else v for v in declared)
+        known = set(observed)
+        return cls(column, levels, tuple(level for level in levels if level not in known))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -82,12 +101,14 @@ class FactorEncoder:
         else:
             codes, uniques = pd.factorize(values)
         position = {level: code for code, level in enumerate(self.levels)}
+        for level in self.unobserved:
+            del position[level]
         table = np.array([position.get(value, -1) for value in uniques], dtype=np.int64)
         found: npt.NDArray[np.int64] = table[codes]
         unseen = found < 0
         if unseen.any():
             value = uniques[codes[np.argmax(unseen)]]
-            raise unseen_level(self.column, value, self.levels, unseen)
+            raise unseen_level(self.column, value, tuple(position), unseen)
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -96,14 +117,25 @@ class FactorEncoder:
         Examples
         --------
         >>> FactorEncoder("s", ("a", "b")).to_dict()
-        {'column': 's', 'levels': ['a', 'b']}
+        {'column': 's', 'levels': ['a', 'b'], 'unobserved': []}
         """
-        return {"column": self.column, "levels": plain_levels(self.column, self.levels)}
+        return {
+            "column": self.column,
+            "levels": plain_levels(self.column, self.levels),
+            "unobserved": plain_levels(self.column, self.unobserved),
+        }
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> FactorEncoder:
         """Rebuild an encoder from :meth:`to_dict`."""
-        return cls(str(state["column"]), tuple(state["levels"]))
+        levels, unobserved = tuple(state["levels"]), tuple(state["unobserved"])
+        plain = all(isinstance(level, (str, int, float, bool)) for level in levels)
+        if not plain or len(set(levels)) < len(levels) or not set(unobserved) <= set(levels):
+            raise InvalidInputError(
+                f"stored levels of column {state['column']!r} must be distinct strings or numbers, got "
+                "others; save the model again"
+            )
+        return cls(str(state["column"]), levels, unobserved)
 
 
 def level_name(level: Any) -> str:
@@ -198,6 +230,25 @@ def check_finite_columns(block: npt.NDArray[np.float64], names: tuple[str, ...])
                 f"{count} infinite value{'s' * (count > 1)} in {first_rows(infinite)}; "
                 "replace them by finite numbers"
             )
+
+
+def check_extent(rows: int, columns: int, what: str) -> None:
+    """Raise if a design matrix would be too large to be meant, before it is made.
+
+    Examples
+    --------
+    >>> check_extent(10**6, 100, "formula 'a'")
+    """
+    allowed = min(MAX_COLUMNS, max(FEW_COLUMNS, MAX_CELLS // rows))
+    if columns > allowed:
+        raise InvalidInputError(
+            f"{what} must give at most {allowed} columns for {rows} rows, got {columns}; join rare levels, "
+            "or leave out interactions of factors with many levels"
+        )
+
+
+def _is_factor(values: Column) -> bool:
+    return isinstance(values, pd.Categorical)
 
 
 def check_several_levels(factor: FactorEncoder) -> None:

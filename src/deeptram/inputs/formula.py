@@ -1,46 +1,56 @@
 """A formula and what was learned in encoding it, kept for new data.
 
-formulaic parses the formula and evaluates its pieces; the state it returns
-(levels of factors, knots of splines, coefficients of orthogonal polynomials,
-means and scales) is kept as plain values and handed back for new rows. Factors
-have treatment coding with the first level as reference, as if there were an
-intercept, which is then left out: the intercept of the model is h.
+The pieces of a formula are read and computed in
+:mod:`deeptram.inputs.expressions`; formulaic multiplies their columns and keeps
+the matrix of full rank. Factors have treatment coding with the first level as
+reference, as if there were an intercept, which is then left out: the intercept
+of the model is h.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import json
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from formulaic import Formula, ModelSpec, SimpleFormula
-from formulaic.errors import DataMismatchWarning, FormulaicError
+from formulaic import ModelSpec, SimpleFormula
+from formulaic.errors import FormulaicError
+from formulaic.materializers.types import FactorValues
 from formulaic.parser.types import Factor, Term
+from formulaic.transforms.contrasts import CustomContrasts, SASContrasts, TreatmentContrasts
 
-from deeptram.errors import InvalidInputError, UnknownNameError
-from deeptram.inputs.column_names import readable_names
-from deeptram.inputs.expressions import CONTEXT, factor_column, variables
+from deeptram.errors import DeeptramError, ExtrapolationWarning, InvalidInputError, UnknownNameError
+from deeptram.inputs.expressions import FactorCall, Scope, read_expression, shortened
 from deeptram.inputs.factors import (
     FactorEncoder,
+    check_extent,
     check_finite_columns,
     check_numeric,
     check_several_levels,
-    plain_levels,
-    unseen_level,
+    level_name,
+)
+from deeptram.inputs.formula_terms import (
+    INTERCEPT,
+    Piece,
+    Terms,
+    checked_terms,
+    expressions,
+    first_line,
+    read_terms,
 )
 from deeptram.inputs.state import from_plain, to_plain
 from deeptram.inputs.table import Table, did_not_find
+from deeptram.inputs.transforms import state_is_sound
 
 Floats = npt.NDArray[np.float64]
-Piece = tuple[str, str]  # expression, and how formulaic evaluates it: "lookup", "python" or "literal"
-INTERCEPT: tuple[Piece, ...] = (("1", "literal"),)
-METHODS = ("lookup", "python", "literal")
+FOREIGN = (FormulaicError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+PLAIN = FactorCall("", None, None, spans_intercept=True)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -52,86 +62,145 @@ class FormulaEncoder:
     text : str
         The formula as written.
     terms : tuple
-        Its terms, each a tuple of (expression, evaluation) pairs, without intercept.
+        Its terms, each a tuple of pieces (text, kind), without intercept.
     columns : tuple of str
         Columns it needs.
-    factors : tuple of FactorEncoder
-        Levels of those columns that are categorical.
-    transform_state, encoder_state : dict
-        What formulaic's stateful transforms and categorical encoders learned.
-    raw_names, names : tuple of str
-        Columns of the design matrix as formulaic and as R calls them.
+    factors : dict
+        Levels of each categorical column and of each ``C(...)``, by name or text.
+    transform_state : dict
+        What each transform learned, by its text.
+    names : tuple of str
+        Columns of the design matrix as R calls them.
+    owners : tuple of str
+        The term that each column belongs to.
     """
 
     text: str
-    terms: tuple[tuple[Piece, ...], ...]
+    terms: Terms
     columns: tuple[str, ...]
-    factors: tuple[FactorEncoder, ...]
-    transform_state: dict[str, Any]
-    encoder_state: dict[str, tuple[str, list[Any] | None]]
-    raw_names: tuple[str, ...]
+    factors: dict[str, FactorEncoder]
+    transform_state: dict[str, dict[str, Any]]
     names: tuple[str, ...]
+    owners: tuple[str, ...] = ()
 
     @classmethod
-    def fit_transform(cls, table: Table, text: str) -> tuple[FormulaEncoder, Floats]:
+    def fit_transform(cls, table: Table, items: Sequence[str]) -> tuple[FormulaEncoder, Floats]:
         """Return the encoder learned from a table, and its design matrix.
+
+        Parameters
+        ----------
+        table : Table
+        items : sequence of str
+            Parts that are added up: names of columns, or formulas.
 
         Examples
         --------
         >>> from deeptram.inputs.table import read_table
         >>> table = read_table({"x": [1.0, 2.0], "g": ["u", "v"]})
-        >>> encoder, design = FormulaEncoder.fit_transform(table, "x * g")
+        >>> encoder, design = FormulaEncoder.fit_transform(table, ["x * g"])
         >>> encoder.names
         ('x', 'gv', 'x:gv')
         """
-        terms = _parse(text, table.names)
-        columns = _columns(terms, frozenset(table.names))
+        terms = read_terms(items, table.entries, table.names)
+        columns = _columns(terms)
         for name in columns:
             if name not in table.entries:
                 raise UnknownNameError(did_not_find(name, table.names))
-        values = {name: table.column(name) for name in columns}
-        factors = tuple(
-            FactorEncoder.from_column(column, name)
-            for name, column in values.items()
-            if isinstance(column, pd.Categorical)
-        )
-        for factor in factors:
-            check_several_levels(factor)
-        spec = ModelSpec(_formula(terms), na_action="ignore", output="numpy")
-        matrix, fitted = _materialize(spec, _frame(values, factors, table.n_rows), text)
-        raw_names = tuple(fitted.column_names)[1:]
-        state = {
-            expression: (kind.value, _categories(learned))
-            for expression, (kind, learned) in fitted.encoder_state.items()
-        }
-        names = readable_names(fitted.structure[1:], state)
-        encoder = cls(text, terms, columns, factors, dict(fitted.transform_state), state, raw_names, names)
-        check_finite_columns(matrix[:, 1:], names)
-        return encoder, matrix[:, 1:]
+        encoder = cls(" + ".join(items), terms, columns, {}, {}, ())
+        values = encoder._values(table, is_fitting=True)
+        design, names, owners = encoder._encode(values, table.n_rows, is_fitting=True)
+        check_finite_columns(design, names)
+        return dataclasses.replace(encoder, names=names, owners=owners), design
 
     def transform(self, table: Table) -> Floats:
-        """Return the design matrix of other rows, shape (n, p)."""
-        values = {name: table.column(name) for name in self.columns}
-        self._check_levels_of_calls(values)
-        design, _ = self._encode(_frame(values, self.factors, table.n_rows))
+        """Return the design matrix of other rows, shape (n, p).
+
+        Where a spline or polynomial is asked for beyond its training range,
+        an :class:`~deeptram.errors.ExtrapolationWarning` says so.
+        """
+        design, *_ = self._encode(self._values(table), table.n_rows)
         check_finite_columns(design, self.names)
         return design
 
-    def _encode(self, frame: pd.DataFrame) -> tuple[Floats, dict[str, Any]]:
-        """Return the design matrix of prepared columns, and the state of the transforms afterwards."""
-        spec = ModelSpec(
-            _formula(self.terms),
-            na_action="ignore",
-            output="numpy",
-            transform_state=copy.deepcopy(self.transform_state),
-            encoder_state={
-                expression: (Factor.Kind(kind), {} if levels is None else {"categories": list(levels)})
-                for expression, (kind, levels) in self.encoder_state.items()
-            },
+    def _encode(
+        self, values: Mapping[str, Any], rows: int, *, is_fitting: bool = False, is_trial: bool = False
+    ) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:
+        """Compute each piece once, let formulaic multiply their columns, and name these and their terms."""
+        scope = Scope(
+            values, self.transform_state if is_fitting else copy.deepcopy(self.transform_state), is_fitting
         )
-        matrix, used = _materialize(spec, frame, self.text)
-        position = {name: j for j, name in enumerate(used.column_names)}
-        return matrix[:, [position[name] for name in self.raw_names]], dict(used.transform_state)
+        pieces = expressions(self.terms)
+        widths = {piece: expression.width for piece, expression in pieces.items()}
+        widths |= {
+            (name, "lookup"): len(factor.levels)
+            for name, factor in self.factors.items()
+            if (name, "lookup") in pieces
+        }
+        self._check_width(widths, rows)
+        blocks: dict[Piece, _Block] = {}
+        try:
+            with np.errstate(all="ignore"):
+                for piece, expression in pieces.items():
+                    value = expression.compute(scope)
+                    call = PLAIN if piece[1] == "lookup" and piece[0] in self.factors else expression.factor
+                    if call is None:
+                        blocks[piece] = _numeric(value, rows, piece[0])
+                        continue
+                    if call is not PLAIN and is_fitting:
+                        self.factors[piece[0]] = FactorEncoder.from_column(value, call.name, call.levels)
+                        check_several_levels(self.factors[piece[0]])
+                    factor = self.factors[piece[0]]
+                    widths[piece] = len(factor.levels)
+                    self._check_width(widths, rows)
+                    codes = np.zeros(rows, dtype=np.int64) if is_trial else factor.codes_of(value)
+                    blocks[piece] = _coded(factor, codes, call, piece[0])
+                design = _multiply(self.terms, blocks, rows)
+        except DeeptramError:
+            raise
+        except FOREIGN as error:
+            raise InvalidInputError(
+                f"formula {shortened(self.text)} must be computable from the columns of X, got "
+                f"{first_line(error)}; correct the formula or the data"
+            ) from error
+        if scope.beyond:
+            warnings.warn(
+                f"rows lie beyond the training range, where curves are extrapolated: expected "
+                f"{'; '.join(scope.beyond)}; do not rely on these rows, or fit with data from there",
+                ExtrapolationWarning,
+                stacklevel=2,
+            )
+        return design
+
+    def _values(self, table: Table, *, is_fitting: bool = False) -> dict[str, Any]:
+        """Return the columns as the pieces shall see them: factors with all levels, numbers checked."""
+        values: dict[str, Any] = {name: table.column(name) for name in self.columns}
+        for name, column in values.items():
+            if is_fitting and isinstance(column, pd.Categorical):
+                self.factors[name] = FactorEncoder.from_column(column, name)
+                check_several_levels(self.factors[name])
+            if name in self.factors:
+                codes, levels = self.factors[name].codes_of(column), self.factors[name].levels
+                values[name] = pd.Categorical.from_codes(codes, categories=list(levels))
+                continue
+            check_numeric(column, name)
+            values[name] = np.asarray(column)
+            check_finite_columns(values[name].astype(np.float64)[:, None], (name,))
+        return values
+
+    def _with_owners(self) -> FormulaEncoder:
+        """Return a loaded encoder with owners; a row without numbers must give the columns that are named."""
+        unknown = {name: np.array([np.nan]) for name in self.columns}
+        labels = {name: pd.Categorical.from_codes([0], list(f.levels)) for name, f in self.factors.items()}
+        _, names, owners = self._encode(unknown | labels, 1, is_trial=True)
+        if names != self.names:
+            raise _damaged(
+                f"the columns {shortened(', '.join(names))}, not {shortened(', '.join(self.names))}"
+            )
+        return dataclasses.replace(self, owners=owners)
+
+    def _check_width(self, widths: Mapping[Piece, int], rows: int) -> None:
+        columns = sum(math.prod(widths.get(piece, 1) for piece in term) for term in self.terms)
+        check_extent(rows, columns, f"formula {shortened(self.text)}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the encoder as JSON-able values."""
@@ -139,152 +208,133 @@ class FormulaEncoder:
             "formula": self.text,
             "terms": [[list(piece) for piece in term] for term in self.terms],
             "columns": list(self.columns),
-            "factors": [factor.to_dict() for factor in self.factors],
+            "factors": [factor.to_dict() for key, factor in self.factors.items() if key in self.columns],
+            "calls": {key: f.to_dict() for key, f in self.factors.items() if key not in self.columns},
             "transform_state": to_plain(self.transform_state),
-            "encoder_state": {
-                expression: [kind, None if levels is None else plain_levels(expression, tuple(levels))]
-                for expression, (kind, levels) in self.encoder_state.items()
-            },
-            "raw_names": list(self.raw_names),
             "names": list(self.names),
         }
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> FormulaEncoder:
         """Rebuild an encoder; the formula in it is checked as if a user had written it."""
-        terms = tuple(tuple((str(text), str(method)) for text, method in term) for term in state["terms"])
-        columns = tuple(str(name) for name in state["columns"])
-        if any(method not in METHODS for term in terms for _, method in term):
-            raise InvalidInputError(
-                f"a stored term must be evaluated by one of {METHODS}; save the model again"
-            )
-        if not set(_columns(terms, frozenset(columns))) <= set(columns):
-            raise InvalidInputError("a stored formula must name all columns it uses; save the model again")
-        encoder = cls(
-            str(state["formula"]),
-            terms,
-            columns,
-            tuple(FactorEncoder.from_dict(factor) for factor in state["factors"]),
-            from_plain(state["transform_state"]),
-            {
-                expression: (str(kind), levels)
-                for expression, (kind, levels) in state["encoder_state"].items()
-            },
-            tuple(str(name) for name in state["raw_names"]),
-            tuple(str(name) for name in state["names"]),
-        )
-        encoder._check_state()
-        return encoder
-
-    def _check_state(self) -> None:
-        """Raise unless a row without numbers can be encoded, and nothing is learned from it."""
-        levels = {factor.column: pd.Categorical(factor.levels[:1], factor.levels) for factor in self.factors}
-        for expression, (_, known) in self.encoder_state.items():
-            name = factor_column(expression)
-            if name is not None and name not in levels and known:
-                levels[name] = np.array(known[:1])
-        unknown, zero = (
-            pd.DataFrame({name: levels.get(name, [number]) for name in self.columns}, index=[0])
-            for number in (np.nan, 0)
-        )
         try:
-            learned = self._encode(unknown)[1]
-        except UnknownNameError:  # a computed factor, whose levels no made-up row can have
-            return
-        except InvalidInputError:  # functions of integers know no NaN
-            learned = self._encode(zero)[1]
-        states = (json.dumps(to_plain(state), sort_keys=True) for state in (learned, self.transform_state))
-        if len(set(states)) > 1:
-            raise InvalidInputError(
-                f"a stored formula must hold the state of all its transforms, got {self.text!r} without "
-                "some; save the model again"
-            )
+            terms = tuple(tuple((str(text), str(kind)) for text, kind in term) for term in state["terms"])
+            factors = {str(factor["column"]): FactorEncoder.from_dict(factor) for factor in state["factors"]}
+            calls = {str(key): FactorEncoder.from_dict(factor) for key, factor in state["calls"].items()}
+            stored = {str(key): value for key, value in from_plain(state["transform_state"]).items()}
+            columns, names = (tuple(map(str, state[key])) for key in ("columns", "names"))
+            text = str(state["formula"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(f"{type(error).__name__} {first_line(error)}") from error
+        checked_terms(terms, text)
+        pieces = expressions(terms)
+        if set(_columns(terms)) != set(columns):
+            raise _damaged("other columns than the formula uses")
+        used = {key: call for expression in pieces.values() for key, call in expression.calls.items()}
+        learned = {read_expression(key).text: value for key, value in stored.items()}
+        if set(learned) != set(used) or not all(state_is_sound(*used[key], learned[key]) for key in used):
+            raise _damaged("other knots, coefficients or scales than the formula uses")
+        texts = {text for (text, _), expression in pieces.items() if expression.factor is not None}
+        if texts != set(calls) or not set(factors) <= set(columns):
+            raise _damaged("levels of other factors than the formula uses")
+        return cls(text, terms, columns, factors | calls, learned, names)._with_owners()
 
-    def _check_levels_of_calls(self, values: Mapping[str, Any]) -> None:
-        """Name the unseen level of ``C(column)``; levels of plain factors are checked on their own."""
-        for expression, (_, levels) in self.encoder_state.items():
-            name = factor_column(expression)
-            if name is None or levels is None or isinstance(values[name], pd.Categorical):
-                continue
-            unseen = ~np.isin(values[name], levels)
-            if unseen.any():
-                raise unseen_level(name, values[name][np.argmax(unseen)], tuple(levels), unseen)
+
+@dataclasses.dataclass(frozen=True)
+class _Block:
+    """The columns of one piece: what formulaic shall multiply, and how each field is called."""
+
+    values: Any
+    labels: dict[str, str]
 
 
-def _parse(text: str, names: tuple[str, ...]) -> tuple[tuple[Piece, ...], ...]:
-    try:
-        parsed = Formula.from_spec(text, context={"__formulaic_variables_available__": list(names)})
-    except FormulaicError as error:
+def _columns(terms: Terms) -> tuple[str, ...]:
+    used = (name for expression in expressions(terms).values() for name in expression.columns)
+    return tuple(dict.fromkeys(used))
+
+
+def _numeric(value: Any, rows: int, text: str) -> _Block:
+    """One column of numbers, or the several of a spline or polynomial (1, 2, ... in formulaic)."""
+    if isinstance(value, FactorValues):
+        fields = value if isinstance(value, dict) else value.__formulaic_metadata__.column_names
+        return _Block(value, {f"[{field}]": f"{text}{field}" for field in fields})
+    if isinstance(value, np.ndarray) and value.ndim == 2:
+        return _Block(value, {f"[{j}]": f"{text}{j + 1}" for j in range(value.shape[1])})
+    array = np.asarray(value)
+    if isinstance(value, pd.Categorical) or array.dtype.kind not in "biuf":
         raise InvalidInputError(
-            f"formula {text!r} must be a formulaic right-hand side such as 'a * b + bs(c, df=4)', "
-            f"got a syntax error ({_first_line(error)}); correct it"
-        ) from error
-    if not isinstance(parsed, SimpleFormula):
-        raise InvalidInputError(
-            f"formula {text!r} must be a right-hand side such as 'a + b', got several parts; "
-            "leave out '~' and '|' (strata, scale and varying effects have terms of their own)"
+            f"the piece {shortened(text)} of a formula must give numbers, got labels; use C(...) for a factor"
         )
-    terms = tuple(tuple((str(f.expr), str(f.eval_method.value)) for f in term.factors) for term in parsed)
-    return tuple(term for term in terms if term != INTERCEPT)
+    return _Block(np.array(np.broadcast_to(array.astype(np.float64), (rows,))), {"": text})
 
 
-def _columns(terms: tuple[tuple[Piece, ...], ...], known: frozenset[str]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for term in terms:
-        for expression, method in term:
-            if method == "lookup":
-                found[expression] = None
-            elif method == "python":
-                found.update(dict.fromkeys(variables(expression, known)))
-    return tuple(found)
+def _coded(factor: FactorEncoder, codes: npt.NDArray[np.int64], call: FactorCall, text: str) -> _Block:
+    """Indicators or contrasts of a factor; formulaic asks for all, or for those beside an intercept."""
+    contrasts, levels = call.contrasts, list(factor.levels)
+    labels: dict[str, str] = {}
+
+    def encoder(values: Any, reduced_rank: bool, **_: Any) -> FactorValues[Any]:
+        if contrasts is None:
+            kept = levels[1:] if reduced_rank else levels
+            columns = [(codes == j + len(levels) - len(kept)).astype(np.float64) for j in range(len(kept))]
+        else:
+            matrix = np.asarray(contrasts.get_coding_matrix(levels, reduced_rank), dtype=np.float64)
+            kept = list(contrasts.get_coding_column_names(levels, reduced_rank))
+            columns = list(matrix[codes].T)
+        found = {f"{'r' if reduced_rank else 'f'}{j}": column for j, column in enumerate(columns)}
+        for field, name in zip(found, kept, strict=True):
+            labels[f"[{field}]"] = _contrast_name(call, text, name, reduced_rank)
+        return FactorValues(
+            found, kind="categorical", spans_intercept=not reduced_rank and call.spans_intercept
+        )
+
+    values = FactorValues(codes, kind="categorical", spans_intercept=call.spans_intercept, encoder=encoder)
+    return _Block(values, labels)
 
 
-def _formula(terms: tuple[tuple[Piece, ...], ...]) -> SimpleFormula:
-    pieces = (INTERCEPT, *terms)
-    return SimpleFormula(
-        [Term([Factor(text, eval_method=method) for text, method in term]) for term in pieces],
+def _contrast_name(call: FactorCall, text: str, name: Any, reduced_rank: bool) -> str:
+    contrasts = call.contrasts
+    custom = isinstance(contrasts, CustomContrasts)
+    if contrasts is None or isinstance(contrasts, (TreatmentContrasts, SASContrasts)):
+        return f"{text}{level_name(name)}"
+    if not reduced_rank and not custom:
+        return f"{text}{level_name(name)}"
+    if str(name).isdigit():
+        return f"{text}{name}"
+    return str(contrasts.FACTOR_FORMAT_REDUCED.format(name=text, field=name))
+
+
+def _multiply(
+    terms: Terms, blocks: Mapping[Piece, _Block], rows: int
+) -> tuple[Floats, tuple[str, ...], tuple[str, ...]]:
+    """Let formulaic put the columns of all terms side by side; it sees place-holders for the pieces."""
+    marks = {piece: f"v{i}" for i, piece in enumerate(blocks)}
+    formula = SimpleFormula(
+        [
+            Term(
+                Factor(marks.get(piece, piece[0]), eval_method="lookup" if piece in marks else "literal")
+                for piece in term
+            )
+            for term in (INTERCEPT, *terms)
+        ],
         _ordering="none",
     )
+    context = {marks[piece]: block.values for piece, block in blocks.items()}
+    spec = ModelSpec(formula, na_action="ignore", output="numpy")
+    result = spec.get_model_matrix(pd.DataFrame(index=range(rows)), context=context)
+    labels = {
+        f"{marks[p]}{field}": name for p, block in blocks.items() for field, name in block.labels.items()
+    }
+    names = tuple(
+        ":".join(labels[part] for part in raw.split(":")) for raw in tuple(result.model_spec.column_names)[1:]
+    )
+    texts = [":".join(text for text, kind in term if kind != "literal") for term in terms]
+    sizes = [len(row.columns) for row in result.model_spec.structure[1:]]
+    owners = tuple(text for text, size in zip(texts, sizes, strict=True) for _ in range(size))
+    return np.asarray(result, dtype=np.float64)[:, 1:], names, owners
 
 
-def _frame(values: Mapping[str, Any], factors: tuple[FactorEncoder, ...], rows: int) -> pd.DataFrame:
-    """Return the columns as formulaic shall see them: factors with all levels, numbers checked."""
-    levels = {factor.column: factor for factor in factors}
-    columns: dict[str, Any] = {}
-    for name, column in values.items():
-        if name in levels:
-            factor = levels[name]
-            columns[name] = pd.Categorical.from_codes(factor.codes_of(column), categories=list(factor.levels))
-        else:
-            check_numeric(column, name)
-            check_finite_columns(np.asarray(column, dtype=np.float64)[:, None], (name,))
-            columns[name] = column
-    return pd.DataFrame(columns, index=range(rows))
-
-
-def _materialize(spec: ModelSpec, frame: pd.DataFrame, text: str) -> tuple[Floats, ModelSpec]:
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("error", DataMismatchWarning)
-            matrix = spec.get_model_matrix(frame, context=CONTEXT)
-    except DataMismatchWarning as error:
-        raise UnknownNameError(
-            f"a factor of the formula {text!r} must hold known levels, got others ({error}); "
-            "drop these rows or fit with these levels"
-        ) from error
-    except (FormulaicError, ValueError, TypeError) as error:
-        raise InvalidInputError(
-            f"formula {text!r} must be computable from the columns of X, got {_first_line(error)}; "
-            "correct the formula or the data"
-        ) from error
-    return np.asarray(matrix, dtype=np.float64), matrix.model_spec
-
-
-def _categories(learned: Mapping[str, Any]) -> list[Any] | None:
-    categories = learned.get("categories")
-    return None if categories is None else [c.item() if isinstance(c, np.generic) else c for c in categories]
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].strip().rstrip(".") if lines else type(error).__name__
+def _damaged(got: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"a stored formula must hold what was learned for each of its pieces, got {got}; save the model again"
+    )

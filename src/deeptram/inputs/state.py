@@ -20,7 +20,7 @@ def to_plain(value: Any) -> Any:
     """
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return to_plain(value.item())
     if isinstance(value, float):
         return value if math.isfinite(value) else {"__float__": str(value)}
