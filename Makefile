@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 JOBS ?= 2
+N ?= 100
 DEMO_OUT ?= demo-output
 
 BIN := .venv/bin
@@ -11,7 +12,7 @@ INSTALLED_CLUSTER := .venv/.installed-cluster
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-slow test-cluster check bench clean
+.PHONY: help install demo browser test test-slow test-cluster kill check bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -34,6 +35,9 @@ test-slow: $(INSTALLED)  ## the tests that take long
 
 test-cluster: $(INSTALLED_CLUSTER)  ## the tests that start a Dask or Ray cluster
 	$(BIN)/python -m pytest -m cluster
+
+kill: $(INSTALLED)  ## kill runs with two workers N times (make kill N=100): numbers stay, workers go
+	DEEPTRAM_KILLS=$(N) $(BIN)/python -m pytest -n 0 -s tests/experiments/test_kill.py
 
 check: $(INSTALLED)  ## lint, format, types, layers
 	$(BIN)/ruff check .

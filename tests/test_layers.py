@@ -18,6 +18,7 @@ MAX_LINES = 500
 # A layer may import from itself and from the layers before it.
 LAYERS = [
     "_version",
+    "_workers",
     "errors",
     "_arrays",
     "_numerics",

@@ -102,7 +102,9 @@ def test_a_folder_with_other_files_is_left_alone(refused, tmp_path):
     (tmp_path / "thesis.txt").write_text("dear to me")
     message = refused("reproduce", "digits", "--preset", "quick", "--out", tmp_path)
     assert "must be empty or hold an earlier run" in message
-    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == ["thesis.txt"]
+    assert [path.name for path in tmp_path.iterdir() if path.name not in (".lock", ".fence")] == [
+        "thesis.txt"
+    ]
 
 
 def test_another_study_does_not_continue_a_run(refused, digits_run):

@@ -11,8 +11,8 @@ import pytest
 
 from deeptram import datasets
 from deeptram.datasets import load_ham10000, load_melanoma, load_mnist, load_utkface
-from deeptram.datasets.mnist import parse_idx, read_bytes
-from deeptram.datasets.sources import FolderCollection, TarCollection
+from deeptram.datasets.mnist import parse_idx
+from deeptram.datasets.sources import FolderCollection, TarCollection, read_bytes
 from deeptram.datasets.utkface import COUNTS, LEVELS, age_group
 from deeptram.errors import FileFormatError, InvalidInputError, UnknownNameError
 
@@ -50,7 +50,7 @@ def test_mnist_refusals(small_mnist, make_idx):
         load_mnist(folder, verify=False)
     whole = gzip.compress(make_idx(images))
     (folder / "train-images-idx3-ubyte.gz").write_bytes(whole[:500])
-    with pytest.raises(FileFormatError, match=r"gz must be readable, got EOFError .*; download it again"):
+    with pytest.raises(FileFormatError, match=r"gz must be readable, got EOFError .*; get or make it again"):
         load_mnist(folder, verify=False)
     (folder / "train-images-idx3-ubyte.gz").write_bytes(b"no gzip")
     with pytest.raises(FileFormatError, match="must be readable, got BadGzipFile"):

@@ -1,4 +1,7 @@
-"""A run that is killed again and again ends with the same numbers as one that is left alone."""
+"""A run that is killed again and again ends with the same numbers as one that is left alone.
+
+``make kill N=100`` kills more often than the default suite does.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ PROGRAM = """
 import sys
 from deeptram.experiments import make_study, run_study
 run_study(make_study("digits", "quick", models=["SI-LS", "CI-LS"], losses=["nll"], splits=[1, 2], n_members=3,
-          training={"epochs": 3, "batch_size": 128}), sys.argv[1], n_jobs=int(sys.argv[2]))
+          training={"epochs": 2, "batch_size": 256}), sys.argv[1], n_jobs=2)
 """
 STUDY = make_study(
     "digits",
@@ -27,60 +30,85 @@ STUDY = make_study(
     losses=["nll"],
     splits=[1, 2],
     n_members=3,
-    training={"epochs": 3, "batch_size": 128},
+    training={"epochs": 2, "batch_size": 256},
 )
 SOURCE = Path(__file__).parents[2] / "src"
+N_KILLS = int(os.environ.get("DEEPTRAM_KILLS", "3"))
+TABLES = ("metrics.csv", "tables/coefficients.csv", "tables/weights.csv", "tables/calibration.csv")
 
 
-def start(folder, n_jobs):
+def start(folder):
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder), str(n_jobs)], env=environment)
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], env=environment)
 
 
-def n_done(folder):
-    return len(list(folder.rglob("DONE")))
+def stamps(folder):
+    """When each finished member was finished."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("DONE")}
 
 
-def wait_for(condition, process, seconds=120.0):
-    """Wait until something is so, or the process has ended."""
-    end = time.monotonic() + seconds
-    while not condition() and process.poll() is None and time.monotonic() < end:
+def children(pid):
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def kill_once(folder, rng):
+    """Start the run, kill it in some phase of its life, and return the workers that it leaves behind."""
+    before, process = len(stamps(folder)), start(folder)
+    phases = [
+        lambda: (folder / ".lock").is_file(),
+        lambda: (folder / "config.json").is_file(),
+        lambda: len(children(process.pid)) > 1,
+        lambda: len(stamps(folder)) > before,
+        lambda: len(stamps(folder)) > before + 1,
+    ]
+    phase, delay = phases[rng.integers(len(phases))], float(rng.uniform(0.0, 0.8))
+    end = time.monotonic() + 120
+    while not phase() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.01)
+    time.sleep(delay)
+    workers = children(process.pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return workers
 
 
-@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX signal")
-def test_three_kills_change_nothing(tmp_path):
-    folder, rng = tmp_path / "killed", np.random.default_rng(20220525)
-    stamps: dict[Path, float] = {}
-    for n_jobs in (2, 1, 1):
-        process = start(folder, n_jobs)
-        before = n_done(folder)
-        goal, delay = before + int(rng.integers(0, 3)), float(rng.uniform(0.0, 0.8))
-        wait_for(
-            lambda at_least=goal: n_done(folder) >= at_least and (folder / "config.json").is_file(), process
-        )
-        time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        if n_jobs > 1:
-            time.sleep(1.5)  # the workers notice and leave
-            left = n_done(folder)
-            time.sleep(0.5)
-            assert n_done(folder) == left
-        now = {path: path.stat().st_mtime for path in folder.rglob("DONE")}
-        assert {path: now[path] for path in stamps} == stamps  # nothing finished is lost or repeated
-        stamps = now
-    done_before = n_done(folder)
-    assert done_before > 0
-    result = run_study(STUDY, folder)
-    assert result.repeated == done_before
-    assert result.repeated + result.finished == len(list(STUDY.units()))
-    assert not list(folder.rglob("*.tmp"))
-
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for children in /proc")
+def test_kills_change_nothing(tmp_path):
+    rng = np.random.default_rng(20220525)
     alone = tmp_path / "alone"
     run_study(STUDY, alone)
-    for path in (folder, alone):
-        aggregate(path, n_boot=50)
-    for name in ("metrics.csv", "tables/coefficients.csv", "tables/weights.csv", "tables/calibration.csv"):
-        assert (folder / name).read_bytes() == (alone / name).read_bytes()
-    assert RunFolder(folder).config() == RunFolder(alone).config()
+    aggregate(alone, n_boot=50)
+    kills, round_ = 0, 0
+    while kills < N_KILLS:
+        round_ += 1
+        folder, finished = tmp_path / f"killed-{round_}", {}
+        while kills < N_KILLS and len(finished) < len(list(STUDY.units())):
+            workers = kill_once(folder, rng)  # the next one starts at once: workers may still be there
+            kills += 1
+            now = stamps(folder)
+            assert {path: now[path] for path in finished} == finished  # nothing is lost or repeated
+            finished = now
+            end = time.monotonic() + 10
+            while any(map(is_running, workers)) and time.monotonic() < end and kills % 3 == 0:
+                time.sleep(0.05)
+            assert kills % 3 or not any(map(is_running, workers)), "workers live on without their parent"
+        result = run_study(STUDY, folder)
+        now = stamps(folder)
+        assert {path: now[path] for path in finished} == finished
+        assert result.repeated + result.finished == len(list(STUDY.units()))
+        assert not list(folder.rglob("*.tmp"))
+        aggregate(folder, n_boot=50)
+        for name in TABLES:
+            assert (folder / name).read_bytes() == (alone / name).read_bytes()
+        assert RunFolder(folder).config() == RunFolder(alone).config()
+    print(f"{kills} kills in {round_} runs")

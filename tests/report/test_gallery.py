@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 
 import numpy as np
@@ -68,7 +69,7 @@ def test_gallery_is_of_the_best_ensemble(run, view):
             assert len(bar.members) == 2
 
 
-def test_without_images_there_is_no_gallery(run, view, tmp_path):
-    bare = type(run)(tmp_path)
-    assert not (bare.path / storage.GALLERY).exists()
-    assert make_gallery(bare, view) is None
+def test_without_images_there_is_no_gallery(run, view):
+    files = {name: digest for name, digest in view.config["files"].items() if name != storage.GALLERY}
+    bare = dataclasses.replace(view, config={**view.config, "files": files})
+    assert make_gallery(run, bare) is None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import struct
-import zlib
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeptram._validation import check_choice
 from deeptram.datasets.base import Dataset, categorical
-from deeptram.datasets.sources import check_sha256, data_folder, first_existing
+from deeptram.datasets.sources import check_sha256, data_folder, first_existing, read_bytes
 from deeptram.errors import FileFormatError
 
 LEVELS = tuple(range(10))
@@ -75,24 +73,10 @@ def load_mnist(
 def read_mnist_file(folder: Path, name: str, *, verify: bool = True) -> NDArray[np.uint8]:
     """Return one of the four files, gzipped or not."""
     path = first_existing(folder, (f"{name}.gz", name, name.replace("-idx", ".idx")), f"MNIST's {name}")
-    content = read_bytes(path)
+    content = read_bytes(path, MAX_BYTES)
     if verify:
         check_sha256(content, SHA256[name], str(path))
     return parse_idx(content, str(path))
-
-
-def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
-    """Return the (decompressed) content of a file, never more than ``limit`` bytes."""
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            content: bytes = file.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise FileFormatError(
-            f"{path} must be readable, got {type(error).__name__} ({error}); download it again"
-        ) from error
-    if len(content) > limit:
-        raise FileFormatError(f"{path} must hold at most {limit} bytes, got more; it is not an MNIST file")
-    return content
 
 
 def parse_idx(content: bytes, name: str = "idx data") -> NDArray[np.uint8]:

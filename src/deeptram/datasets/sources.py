@@ -58,6 +58,20 @@ def check_sha256(content: bytes, expected: str, what: str) -> None:
         )
 
 
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Return the (decompressed) content of a file, never more than ``limit`` bytes."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            content: bytes = file.read(limit + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise FileFormatError(
+            f"{path} must be readable, got {type(error).__name__} ({error}); get or make it again"
+        ) from error
+    if len(content) > limit:
+        raise FileFormatError(f"{path} must hold at most {limit} bytes, got more; it is not what it seems")
+    return content
+
+
 class ImageCollection(ABC):
     """Image files known by their base names, which are unique.
 

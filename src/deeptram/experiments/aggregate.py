@@ -17,17 +17,23 @@ import pandas as pd
 
 from deeptram import metrics as metric_functions
 from deeptram._validation import check_integer, check_probability_level
-from deeptram.errors import InvalidInputError
+from deeptram._workers import worker_processes
+from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.evaluation.tidy import percentile_interval
-from deeptram.experiments import storage
 from deeptram.experiments.coefficient_tables import coefficient_table
 from deeptram.experiments.config import Study, Unit, digest_of, unit_hash
 from deeptram.experiments.ensembles import Entry, Group, entry_columns, group_units
-from deeptram.experiments.members import load_predictions
+from deeptram.experiments.members import (
+    INFO_NUMBERS,
+    load_coefficients,
+    load_history,
+    load_info,
+    load_parts,
+    load_predictions,
+)
 from deeptram.experiments.replicates import Key, Sample, mean_over_splits, split_samples
-from deeptram.experiments.splits import Split, splits_from_frame
 from deeptram.experiments.storage import RunFolder
-from deeptram.experiments.tables import KEY_FILE, Tables, mean_calibration
+from deeptram.experiments.tables import Tables, mean_calibration
 
 METRIC_COLUMNS = [
     "dataset",
@@ -79,13 +85,13 @@ def aggregate(
     n_boot, level = check_integer(n_boot, "n_boot", 0), check_probability_level(level)
     run = RunFolder(path).require()
     study, data = run.study(), run.data_digests()
-    done = run.finished(study, data)
+    done = run.finished(study, data, strict=True)
     if not done:
         raise InvalidInputError(
             f"{run.path} must hold at least one finished member, got none; run `deeptram reproduce` again"
         )
     key = _key(study, data, done, n_boot, level)
-    if not refresh and _is_current(run, key):
+    if not refresh and Tables.are_current(run, key):
         return Tables.load(run)
     _Aggregation(run, study, done, n_boot, level).tables(check_integer(n_jobs, "n_jobs", 1)).save(run, key)
     return Tables.load(run)
@@ -107,16 +113,15 @@ class _Aggregation:
     def __init__(self, run: RunFolder, study: Study, done: list[Unit], n_boot: int, level: float) -> None:
         self.run, self.study, self.done = run, study, done
         self.n_boot, self.level = n_boot, level
-        self.levels = tuple(range(len(run.described("levels")["levels"])))
-        self.codes = storage.read_arrays(run.path / storage.OUTCOMES)["codes"].astype(np.int64)
-        self.splits: list[Split] = splits_from_frame(storage.read_table(run.path / storage.SPLITS))
+        self.levels = tuple(range(len(run.described()["levels"])))
+        self.codes, self.splits = load_parts(run)
 
     def evaluate(self, batch: list[list[Unit]], n_workers: int) -> _BatchResult:
         """Evaluate some of the models of one split."""
         split = batch[0][0].split
         part = self.splits[split - 1]
         y_val, y_test = self.codes[part.validation], self.codes[part.test]
-        groups = [self._load(units).tune(y_val) for units in batch]
+        groups = [self._load(units, len(y_val), len(y_test)).tune(y_val) for units in batch]
         samples = split_samples(
             groups,
             y_test,
@@ -139,7 +144,7 @@ class _Aggregation:
         batches = self._batches(n_jobs)
         workers = max(1, n_jobs // len(batches))
         tasks = (joblib.delayed(self.evaluate)(batch, workers) for batch in batches)
-        results: list[_BatchResult] = joblib.Parallel(n_jobs=min(n_jobs, len(batches)))(tasks)
+        results: list[_BatchResult] = worker_processes(min(n_jobs, len(batches)))(tasks)
         by_split: dict[int, dict[Key, Sample]] = {}
         for result in results:
             by_split.setdefault(result.split, {}).update(result.samples)
@@ -155,7 +160,7 @@ class _Aggregation:
             averages=named[named["pool"] != ""].drop(columns="member").reset_index(drop=True),
             relative=pd.DataFrame(self._relative_rows(by_split), columns=[*METRIC_COLUMNS, "member"]),
             coefficients=coefficient_table(
-                [(group, [self._coefficients(unit) for unit in group.units]) for group in groups],
+                [(group, [load_coefficients(self.run, unit) for unit in group.units]) for group in groups],
                 self.study.dataset,
                 level=self.level,
                 seed=self.study.seed,
@@ -181,8 +186,14 @@ class _Aggregation:
             return by_split
         return [[units] for models in by_split for units in models]
 
-    def _load(self, units: list[Unit]) -> Group:
+    def _load(self, units: list[Unit], n_val: int, n_test: int) -> Group:
         loaded = [load_predictions(self.run, unit, self.levels) for unit in units]
+        for unit, one in zip(units, loaded, strict=True):
+            if (len(one["val"]), len(one["test"])) != (n_val, n_test):
+                raise FileFormatError(
+                    f"{self.run.member(unit)} must hold predictions of {n_val} and {n_test} rows, got "
+                    "others; delete it and run again"
+                )
         return Group(tuple(units), tuple(one["val"] for one in loaded), tuple(one["test"] for one in loaded))
 
     def _labels(self, group: Group, split: int) -> dict[str, Any]:
@@ -227,28 +238,20 @@ class _Aggregation:
             )
             yield curve.assign(**entry_columns(entry, self.study.dataset, split))
 
-    def _coefficients(self, unit: Unit) -> pd.DataFrame:
-        return storage.read_table(self.run.member(unit) / storage.COEFFICIENTS)
-
     def _members(self) -> pd.DataFrame:
         """Return one row per member of the grid: whether it is there, seconds, epochs."""
         rows, done = [], set(self.done)
         for unit in self.study.units():
-            info: dict[str, Any] = {}
-            if unit in done:
-                info = storage.read_json(self.run.member(unit) / storage.INFO)
-            kept = {name: info.get(name) for name in ("seconds", "n_epochs", "best_epoch", "seed")}
-            rows.append(
-                {"dataset": self.study.dataset, **dataclasses.asdict(unit), "done": unit in done, **kept}
-            )
+            info = load_info(self.run, unit) if unit in done else dict.fromkeys(INFO_NUMBERS)
+            labels = {"dataset": self.study.dataset, **dataclasses.asdict(unit)}
+            rows.append({**labels, "done": unit in done, **info})
         return pd.DataFrame(rows)
 
     def _history(self) -> pd.DataFrame:
         frames = []
         for unit in self.done:
             if not unit.is_exact:
-                history = storage.read_table(self.run.member(unit) / storage.HISTORY)
-                frames.append(history.assign(**dataclasses.asdict(unit)))
+                frames.append(load_history(self.run, unit).assign(**dataclasses.asdict(unit)))
         columns = ["epoch", "train_loss", "validation_loss", "model", "loss", "split", "member"]
         return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
@@ -271,8 +274,3 @@ def _key(study: Study, data: Mapping[str, str | None], done: list[Unit], n_boot:
     hashes = [unit_hash(study.fingerprint, data, unit) for unit in done]
     protocol = study.protocol.to_dict()
     return digest_of([VERSION, hashes, list(map(str, study.units())), protocol, n_boot, level])
-
-
-def _is_current(run: RunFolder, key: str) -> bool:
-    path = run.path / storage.TABLES / KEY_FILE
-    return path.is_file() and storage.read_json(path).get("key") == key

@@ -27,6 +27,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from deeptram.errors import FileFormatError
 from deeptram.evaluation.tidy import percentile_interval
 from deeptram.experiments.ensembles import SCHEMES, Group
 
@@ -110,6 +111,11 @@ def coefficient_table(
             continue
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(group.units[0].split, 2)))
         names = tables[0]["variable"].tolist()
+        if any(table["variable"].tolist() != names for table in tables):
+            raise FileFormatError(
+                f"all members of {group.model} must name the same variables in the same order, got others in "
+                f"split {group.units[0].split}; delete these members and run again"
+            )
         estimates = np.stack([t["estimate"].to_numpy(dtype=np.float64) for t in tables])
         errors = np.stack([t["se"].to_numpy(dtype=np.float64) for t in tables])
         base = {"dataset": dataset, "model": group.model, "loss": group.loss, "split": group.units[0].split}

@@ -27,6 +27,10 @@ MODELS = ("SI", "SI-LS", "SI-CS", "SI-CS-LS", "CI", "CI-LS")
 EXACT_MODELS = ("SI", "SI-LS")
 LOSSES = ("nll", "rps")
 N_SPLITS = 6
+MAX_MEMBERS, MAX_LEVELS = 1000, 1000
+# The largest values of settings that a computer can do anything with; files may claim more.
+_LIMITS = {"epochs": 10**6, "batch_size": 10**8, "min_epochs": 10**6, "patience": 10**6}
+_MAX_PIXELS, _MAX_SEED, _MAX_ROWS, _MAX_NAMES = 10_000, 2**63, 10**9, 1000
 # What tells one member from another; device and progress bars do not.
 _DECISIVE = ("dataset", "outcome", "linear", "network", "splitting", "group", "p_val", "p_test")
 _DECISIVE_TRAINING = (
@@ -89,6 +93,26 @@ class Protocol:
     cuts: str = "equidistant"
     event: str = "a higher class"
     units: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check what a file may say."""
+        check_choice(self.outcome, ("binary", "ordinal"), "outcome")
+        check_choice(self.splitting, ("paper", "random", "stratified", "grouped"), "splitting")
+        check_choice(self.cuts, ("tail", "equidistant"), "cuts")
+        for model in self.models:
+            check_choice(model, MODELS, "models")
+        _check_within(self.cutoff, "cutoff", 0, MAX_LEVELS - 2)
+        texts = (self.dataset, self.event, *self.linear, *self.units.keys(), *self.units.values())
+        _check(
+            len(self.linear) <= _MAX_NAMES and len(self.units) <= _MAX_NAMES,
+            "linear and units",
+            "short lists",
+        )
+        _check(all(isinstance(text, str) for text in (*texts, self.group or "")), "names", "texts")
+        _check(isinstance(self.network, Mapping), "network", "a mapping")
+        for name in ("p_val", "p_test"):
+            share = getattr(self, name)
+            _check(isinstance(share, float) and 0 <= share < 1, name, "a share of the rows")
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able values."""
@@ -190,17 +214,28 @@ class Study:
         for loss in self.losses:
             check_choice(loss, LOSSES, "losses")
         for split in self.splits:
-            if not (isinstance(split, int) and 1 <= split <= N_SPLITS):
+            if not (isinstance(split, int) and not isinstance(split, bool) and 1 <= split <= N_SPLITS):
                 raise InvalidInputError(
                     f"splits must be numbers from 1 to {N_SPLITS}, got {split!r}; correct it"
                 )
         for name in ("models", "losses", "splits"):
-            if not getattr(self, name):
+            wanted = getattr(self, name)
+            if not wanted:
                 raise InvalidInputError(f"{name} must name at least one, got none; leave it out for all")
-        check_integer(self.n_members, "members", 1)
-        check_integer(self.seed, "seed", 0)
+            _check(len(set(wanted)) == len(wanted), name, "named once each")
+        _check_within(self.n_members, "members", 1, MAX_MEMBERS)
+        _check_within(self.seed, "seed", 0, _MAX_SEED)
         if self.pixels is not None:
-            check_integer(self.pixels, "pixels", 8)
+            _check_within(self.pixels, "pixels", 8, _MAX_PIXELS)
+        for name, largest in _LIMITS.items():
+            if getattr(self.training, name) is not None:
+                _check_within(getattr(self.training, name), name, 0, largest)
+        _check(isinstance(self.preset, str), "preset", "a text")
+        _check(
+            isinstance(self.changed, Mapping) and len(self.changed) <= _MAX_NAMES,
+            "changed",
+            "a short mapping",
+        )
 
     @property
     def dataset(self) -> str:
@@ -258,6 +293,46 @@ class Study:
         for name in ("models", "losses", "splits"):
             values[name] = tuple(values[name])
         return cls(**values)
+
+
+def check_description(config: Mapping[str, Any]) -> None:
+    """Raise unless the configuration of a run says what it should about data, files and software.
+
+    Parameters
+    ----------
+    config : mapping
+        ``levels`` (texts), ``n_rows``, ``files`` (SHA-256 by name), ``info``, ``versions``, ``machine``.
+
+    Examples
+    --------
+    >>> empty = dict.fromkeys(["files", "info", "versions", "machine"], {})
+    >>> check_description({"levels": ["0", "1"], "n_rows": 10, **empty})
+    """
+    missing = [
+        name for name in ("levels", "n_rows", "files", "versions", "machine", "info") if name not in config
+    ]
+    if missing:
+        raise InvalidInputError(
+            f"a run must be described in full, got a file without {missing[0]}; run it again"
+        )
+    levels: Any = config.get("levels")
+    names = isinstance(levels, list) and 2 <= len(levels) <= MAX_LEVELS
+    _check(names and all(isinstance(level, str) for level in levels), "levels", "a list of texts")
+    _check_within(config["n_rows"], "n_rows", 1, _MAX_ROWS)
+    for name in ("files", "versions", "machine", "info"):
+        entries: Any = config[name]
+        _check(isinstance(entries, dict) and len(entries) <= _MAX_NAMES, name, "a short mapping")
+        kinds = (str,) if name in ("files", "versions") else (str, int, float, dict)
+        _check(all(isinstance(value, kinds) for value in entries.values()), name, "plain values")
+
+
+def _check_within(value: Any, name: str, smallest: int, largest: int) -> None:
+    _check(check_integer(value, name, smallest) <= largest, name, f"at most {largest}")
+
+
+def _check(holds: bool, name: str, expected: str) -> None:
+    if not holds:
+        raise InvalidInputError(f"{name} must be {expected}, got something else; correct it")
 
 
 def unit_hash(fingerprint: str, data: Mapping[str, str | None], unit: Unit) -> str:

@@ -20,9 +20,9 @@ from deeptram.datasets.base import Dataset
 from deeptram.errors import FileFormatError
 from deeptram.estimators import Tram
 from deeptram.experiments import storage
-from deeptram.experiments.config import Protocol, Study, Unit, unit_seed
+from deeptram.experiments.config import N_SPLITS, Protocol, Study, Unit, unit_seed
 from deeptram.experiments.sandwich import rps_standard_errors
-from deeptram.experiments.splits import Split
+from deeptram.experiments.splits import Split, splits_from_frame
 from deeptram.experiments.storage import RunFolder
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.terms import CI, CS, LS, SI
@@ -30,6 +30,7 @@ from deeptram.terms import CI, CS, LS, SI
 FILES = (storage.PREDICTIONS, storage.COEFFICIENTS, storage.HISTORY, storage.INFO)
 PARTS = ("val", "test")
 PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "joblib")
+INFO_NUMBERS = ("seconds", "n_epochs", "best_epoch", "seed")
 HISTORY_COLUMNS = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]
 
 
@@ -136,26 +137,77 @@ def save_member(run: RunFolder, unit: Unit, fitted: FittedMember, expected: str)
     run.finish(unit, expected, FILES)
 
 
+def load_parts(run: RunFolder) -> tuple[NDArray[np.int64], list[Split]]:
+    """Return the class of every row of a run, and its splits, after checking that they belong together."""
+    described = run.described()
+    path, expected = run.file(storage.OUTCOMES)
+    codes = storage.read_arrays(path, expected, ["codes"])["codes"]
+    n, n_levels = described["n_rows"], len(described["levels"])
+    right = codes.shape == (n,) and codes.dtype.kind == "i"
+    if not right or codes.min() < 0 or codes.max() >= n_levels:
+        raise FileFormatError(
+            f"{path} must hold a class from 0 to {n_levels - 1} for each of {n} rows, got something else; "
+            "delete it and run again"
+        )
+    path, expected = run.file(storage.SPLITS)
+    splits = splits_from_frame(storage.read_table(path, expected))
+    if len(splits) != N_SPLITS or any(len(split) != n for split in splits):
+        raise FileFormatError(
+            f"{path} must hold {N_SPLITS} splits of {n} rows, got others; delete it and run again"
+        )
+    return codes.astype(np.int64), splits
+
+
 def load_predictions(run: RunFolder, unit: Unit, levels: tuple[Any, ...]) -> dict[str, DiscretePredictive]:
     """Return the distributions of a finished member for the parts ``val`` and ``test``, in float64."""
-    marker = run.marker(unit)
-    folder = run.member(unit)
-    if marker is None:
-        raise FileFormatError(
-            f"{folder} must hold a finished member, got none; run `deeptram reproduce` again to go on"
-        )
-    expected = marker["files"].get(storage.PREDICTIONS, {}).get("sha256")
-    arrays = storage.read_arrays(folder / storage.PREDICTIONS, expected)
+    path, expected = run.member_file(unit, storage.PREDICTIONS)
+    names = [f"{part}_{name}" for part in PARTS for name in ("h", "log_gaps")]
+    arrays = storage.read_arrays(path, expected, names)
     found = {}
     for part in PARTS:
         h, log_gaps = arrays[f"{part}_h"], arrays[f"{part}_log_gaps"]
-        if h.ndim != 2 or h.shape[1] != len(levels) - 1 or log_gaps.shape != (len(h), len(levels) - 2):
+        shapes = h.ndim == 2 and h.shape[1] == len(levels) - 1 and log_gaps.shape == (len(h), len(levels) - 2)
+        if not shapes or any(one.dtype.kind != "f" or np.isnan(one).any() for one in (h, log_gaps)):
             raise FileFormatError(
-                f"{folder} must hold h for {len(levels)} levels, got shapes {h.shape} and {log_gaps.shape}; "
-                "delete it and run again"
+                f"{path.parent} must hold h for {len(levels)} levels, got shapes {h.shape} and "
+                f"{log_gaps.shape} or NaN; delete it and run again"
             )
         found[part] = _predictive(h.astype(np.float64), log_gaps.astype(np.float64), levels)
     return found
+
+
+def load_coefficients(run: RunFolder, unit: Unit) -> pd.DataFrame:
+    """Return a finished member's table of variable, estimate and se."""
+    return _load_table(run, unit, storage.COEFFICIENTS, ["variable"], ["estimate", "se"])
+
+
+def load_history(run: RunFolder, unit: Unit) -> pd.DataFrame:
+    """Return a finished member's losses, one row per epoch."""
+    return _load_table(run, unit, storage.HISTORY, [], HISTORY_COLUMNS)
+
+
+def load_info(run: RunFolder, unit: Unit) -> dict[str, Any]:
+    """Return a finished member's seconds, epochs and seed."""
+    path, expected = run.member_file(unit, storage.INFO)
+    info = storage.read_json(path, expected)
+    values: dict[str, Any] = {name: info.get(name) for name in INFO_NUMBERS} if isinstance(info, dict) else {}
+    if not values or not all(type(value) in (int, float) and 0 <= value < 2**64 for value in values.values()):
+        raise FileFormatError(
+            f"{path} must hold the numbers {', '.join(INFO_NUMBERS)}, got others; delete it and run again"
+        )
+    return values
+
+
+def _load_table(run: RunFolder, unit: Unit, name: str, texts: list[str], numbers: list[str]) -> pd.DataFrame:
+    path, expected = run.member_file(unit, name)
+    table = storage.read_table(path, expected, dtype=dict.fromkeys(texts, str))
+    right = all(column in table for column in (*texts, *numbers))
+    if not right or not all(table[column].dtype.kind in "iuf" or table.empty for column in numbers):
+        raise FileFormatError(
+            f"{path} must have the columns {', '.join((*texts, *numbers))}, with numbers, got others; "
+            "delete it and run again"
+        )
+    return table
 
 
 def _predictive(

@@ -7,7 +7,6 @@ file) one line for every finished member.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -184,8 +183,3 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
-
-
-def is_orphan(parent: int) -> bool:
-    """Whether the process that started this worker is gone."""
-    return os.getppid() != parent

@@ -2,14 +2,13 @@
 
 Killed at any moment and started again, a run repeats no finished member and
 loses none; the order of the members and the number of processes change nothing.
+Workers end with the process that started them, and write only while it owns the run.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
-import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,22 +18,28 @@ from typing import Any
 
 import joblib
 import numpy as np
+from joblib.externals.loky.process_executor import BrokenProcessPool
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from deeptram._threads import one_thread
 from deeptram._validation import check_integer
+from deeptram._workers import worker_processes
 from deeptram.datasets.base import Dataset
-from deeptram.errors import ConvergenceWarning, DeeptramError, FileFormatError, InvalidInputError
-from deeptram.experiments import storage
+from deeptram.errors import (
+    ConvergenceWarning,
+    DeeptramError,
+    FileFormatError,
+    FittingError,
+    InvalidInputError,
+)
+from deeptram.experiments import ownership, storage
 from deeptram.experiments.config import EXACT_MODELS, Study, Unit, unit_hash
 from deeptram.experiments.data import data_digests, gallery, has_images, load_study_data, make_splits
 from deeptram.experiments.members import fit_member, machine, save_member, versions
-from deeptram.experiments.progress import EpochFile, GridProgress, duration, is_orphan
+from deeptram.experiments.progress import EpochFile, GridProgress, duration
 from deeptram.experiments.splits import Split, splits_frame, splits_from_frame
 from deeptram.experiments.storage import RunFolder
 from deeptram.fitting.progress import listening
-
-_LISTEN_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -105,14 +110,14 @@ def run_study(
     """
     check_integer(n_jobs, "n_jobs", 1)
     run = RunFolder(out)
-    with run.lock():
+    with run.lock() as token:
         check_same_study(run, study)
         data = load_study_data(study, directory, cache=cache, progress=_decoding(quiet))
         splits, digests = prepare(run, study, data)
         wanted = list(study.units())
         done = set(run.finished(study, digests))
         todo = [unit for unit in wanted if unit not in done]
-        work = _Work(study, data, str(run.path), digests)
+        work = _Work(study, data, str(run.path), digests, token)
         failed: dict[Unit, str] = {}
         progress_folder = run.path / storage.PROGRESS
         with GridProgress(study, todo, len(done), progress_folder, quiet=quiet) as shown:
@@ -151,7 +156,7 @@ def available_study(study: Study, directory: str | os.PathLike[str] | None, *, e
 def check_same_study(run: RunFolder, study: Study) -> None:
     """Refuse a folder in which another study was begun, saying where the two differ."""
     if not run.exists:
-        if run.path.is_dir() and any(p.name != ".lock" for p in run.path.iterdir()):
+        if run.path.is_dir() and not all(_is_ours(path.name) for path in run.path.iterdir()):
             raise InvalidInputError(
                 f"{run.path} must be empty or hold an earlier run, got other files; choose another folder"
             )
@@ -168,6 +173,12 @@ def check_same_study(run: RunFolder, study: Study) -> None:
     )
 
 
+def _is_ours(name: str) -> bool:
+    """Whether a file may be there before the configuration, left by a run that ended while it began."""
+    known = (*storage.OF_RUN, storage.PROGRESS, ownership.LOCK, ownership.FENCE)
+    return name in known or (name.startswith(".") and name.endswith(".tmp"))
+
+
 def prepare(run: RunFolder, study: Study, data: Dataset) -> tuple[list[Split], dict[str, str | None]]:
     """Write what the run is about (or check it against what is there); return splits and digests."""
     digests = data_digests(study, data)
@@ -176,17 +187,17 @@ def prepare(run: RunFolder, study: Study, data: Dataset) -> tuple[list[Split], d
         _check_same_data(run, digests)
         study = run.study().merged(study)
         digests["image"] = digests["image"] or run.data_digests()["image"]
+    for left in run.path.glob(".*.tmp"):
+        left.unlink(missing_ok=True)
     path = run.path / storage.SPLITS
-    if path.is_file():
-        if splits_from_frame(storage.read_table(path)) != splits:
-            raise FileFormatError(
-                f"{path} must hold the splits of this study, got others; choose another folder"
-            )
-    else:
+    if not run.is_intact(storage.SPLITS):
         storage.write_table(path, splits_frame(splits))
+    elif splits_from_frame(storage.read_table(path)) != splits:
+        raise FileFormatError(f"{path} must hold the splits of this study, got others; choose another folder")
     storage.write_arrays(run.path / storage.OUTCOMES, {"codes": data.codes.astype(np.int16)})
-    if "image" in data.X and not (run.path / storage.GALLERY).is_file():
+    if "image" in data.X and not run.is_intact(storage.GALLERY):
         storage.write_arrays(run.path / storage.GALLERY, gallery(data, splits, study))
+    files = {name: storage.digest(run.path / name) for name in storage.OF_RUN}
     info = {
         key: data.info[key] for key in ("source", "licence", "beta", "age_mean", "age_sd") if key in data.info
     }
@@ -195,6 +206,7 @@ def prepare(run: RunFolder, study: Study, data: Dataset) -> tuple[list[Split], d
         digests,
         levels=[str(level) for level in data.levels or ()],
         n_rows=len(data),
+        files={name: found for name, found in files.items() if found is not None},
         info=info,
         versions=versions(),
         machine=machine(),
@@ -210,6 +222,7 @@ class _Work:
     data: Dataset
     out: str
     digests: dict[str, str | None]
+    token: str
 
 
 def _outcomes(work: _Work, splits: Sequence[Split], todo: Sequence[Unit], n_jobs: int) -> Iterator[_Outcome]:
@@ -217,57 +230,42 @@ def _outcomes(work: _Work, splits: Sequence[Split], todo: Sequence[Unit], n_jobs
         for unit in todo:
             yield _do(work, splits[unit.split - 1], unit)
         return
-    tasks = (joblib.delayed(_do_in_worker)(work, splits[u.split - 1], u, os.getpid()) for u in todo)
-    parallel = joblib.Parallel(
-        n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1, max_nbytes="1M"
+    tasks = (joblib.delayed(_do)(work, splits[unit.split - 1], unit) for unit in todo)
+    parallel = worker_processes(
+        n_jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1, max_nbytes="1M"
     )
-    yield from parallel(tasks)
-
-
-def _do_in_worker(work: _Work, split: Split, unit: Unit, parent: int) -> _Outcome:
-    """Fit a member in another process: Ctrl-C is the parent's affair, and without a parent the work ends."""
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if os.getppid() == parent:
-        _watch(parent)
-    return _do(work, split, unit)
+    try:
+        yield from parallel(tasks)
+    except BrokenProcessPool as error:
+        raise FittingError(
+            "every worker process must live until its member is finished, got one that was killed (too "
+            "little memory?); start again with fewer --n-jobs, finished members are kept"
+        ) from error
 
 
 def _do(work: _Work, split: Split, unit: Unit) -> _Outcome:
     run = RunFolder(Path(work.out))
     started = time.perf_counter()
     expected = unit_hash(work.study.fingerprint, work.digests, unit)
+    epochs = EpochFile(run.path / storage.PROGRESS, unit)
+
+    def note(epoch: int, total: int) -> None:
+        with run.writing(work.token):
+            epochs(epoch, total)
+
+    fitted, reason = None, None
     try:
-        with (
-            one_thread(),
-            threadpool_limits(1),
-            listening(EpochFile(run.path / storage.PROGRESS, unit)),
-            warnings.catch_warnings(),
-        ):
+        with one_thread(), threadpool_limits(1), listening(note), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             fitted = fit_member(work.study, work.data, split, unit)
-        save_member(run, unit, fitted, expected)
     except DeeptramError as error:
-        storage.write_json(run.member(unit) / storage.FAILED, {"hash": expected, "reason": str(error)})
-        return _Outcome(unit, time.perf_counter() - started, str(error))
-    return _Outcome(unit, time.perf_counter() - started)
-
-
-_watched: set[int] = set()
-
-
-def _watch(parent: int) -> None:
-    """End this worker soon after its parent was killed: nobody would collect what it does."""
-    if parent in _watched:
-        return
-    _watched.add(parent)
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _end_with(parent: int) -> None:
-    while not is_orphan(parent):
-        time.sleep(_LISTEN_SECONDS)
-    os._exit(1)
+        reason = str(error)
+    with run.writing(work.token):
+        if fitted is not None:
+            save_member(run, unit, fitted, expected)
+        else:
+            storage.write_json(run.member(unit) / storage.FAILED, {"hash": expected, "reason": reason})
+    return _Outcome(unit, time.perf_counter() - started, reason)
 
 
 def _check_same_data(run: RunFolder, digests: dict[str, str | None]) -> None:

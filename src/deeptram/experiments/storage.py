@@ -3,7 +3,7 @@
 ::
 
     RUN/
-      config.json       the study, and the digest of the data
+      config.json       the study, the digests of the data and of the three files below
       splits.csv.gz     rows of all splits (idx from 1, type, spl)
       outcomes.npz      the class of every row
       gallery.npz       some test images, small
@@ -12,7 +12,8 @@
       metrics.csv, tables/, figures/, report.html
 
 A member counts when its DONE marker is there and has the hash of the study, the
-data and its place in the grid; the marker also has the checksums of its files.
+data and its place in the grid, and its files the checksums in the marker. Nothing
+is read into a table without its checksum; sizes are bounded before anything is read.
 """
 
 from __future__ import annotations
@@ -22,16 +23,19 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 
+from deeptram.datasets.sources import read_bytes
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError
-from deeptram.experiments.config import Study, Unit, unit_hash
+from deeptram.experiments import ownership
+from deeptram.experiments.config import Study, Unit, check_description, unit_hash
 
 CONFIG, SPLITS, OUTCOMES, GALLERY, METRICS = (
     "config.json",
@@ -43,7 +47,9 @@ CONFIG, SPLITS, OUTCOMES, GALLERY, METRICS = (
 MEMBERS, TABLES, FIGURES, PROGRESS = "members", "tables", "figures", ".progress"
 DONE, FAILED = "DONE", "FAILED"
 PREDICTIONS, COEFFICIENTS, HISTORY, INFO = "predictions.npz", "coefficients.csv", "history.csv", "info.json"
-_MAX_JSON = 2**24
+OF_RUN = (SPLITS, OUTCOMES, GALLERY)
+MAX_BYTES = 2**27
+_MAX_ARRAYS = 64
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -57,6 +63,10 @@ def write_bytes(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is not None:  # a full disk names no file
+            error.filename = str(path)
+        raise
     finally:
         Path(temporary).unlink(missing_ok=True)
 
@@ -84,36 +94,68 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, expected: str | None = None) -> Any:
     """Read JSON, or say which file is damaged."""
+    content = _content(path, expected)
     try:
-        if path.stat().st_size > _MAX_JSON:
-            _damaged(path, "a file that is far too large")
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         _damaged(path, type(error).__name__, error)
 
 
-def read_table(path: Path, **options: Any) -> pd.DataFrame:
+def read_table(path: Path, expected: str | None = None, **options: Any) -> pd.DataFrame:
     """Read a table written by :func:`write_table`, with every digit."""
+    content = _content(path, expected)
     try:
-        return pd.read_csv(path, float_precision="round_trip", **options)
-    except (OSError, ValueError) as error:
+        if path.suffix == ".gz":
+            content = read_bytes(path, MAX_BYTES)
+        return pd.read_csv(io.BytesIO(content), float_precision="round_trip", **options)
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, FileFormatError):
+            raise
         _damaged(path, type(error).__name__, error)
 
 
-def read_arrays(path: Path, expected: str | None = None) -> dict[str, Any]:
-    """Read an ``.npz`` file without pickle, after checking its SHA-256 where that is known."""
+def read_arrays(path: Path, expected: str | None = None, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Read an ``.npz`` file (with at least the names) without pickle, in bounded memory."""
+    content = io.BytesIO(_content(path, expected))
     try:
-        content = path.read_bytes()
-        if expected is not None and hashlib.sha256(content).hexdigest() != expected:
-            _damaged(path, "other content than when it was written")
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        with zipfile.ZipFile(content) as archive:
+            sizes = [entry.file_size for entry in archive.infolist()]  # no more than this is unpacked
+        if len(sizes) > _MAX_ARRAYS or sum(sizes) > MAX_BYTES:
+            _damaged(path, f"{len(sizes)} arrays of {sum(sizes)} bytes, far too many")
+        with np.load(content, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        missing = [name for name in names if not isinstance(arrays.get(name), np.ndarray)]
+        if missing:
+            _damaged(path, f"a file without {', '.join(missing)}")
+        return arrays
     except FileFormatError:
         raise
     except Exception as error:  # noqa: BLE001  (a damaged zip raises one of many kinds)
         _damaged(path, type(error).__name__, error)
+
+
+def digest(path: Path) -> str | None:
+    """Return the SHA-256 of a file, or None if it cannot be read."""
+    try:
+        return hashlib.sha256(_content(path, None)).hexdigest()
+    except FileFormatError:
+        return None
+
+
+def _content(path: Path, expected: str | None) -> bytes:
+    """Return the bytes of a file after checking its size, and its SHA-256 where that is known."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES or not path.is_file():
+            _damaged(path, f"something of {size} bytes, which is far too large or no file")
+        content = path.read_bytes()
+    except OSError as error:
+        _damaged(path, type(error).__name__, error)
+    if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+        _damaged(path, "other content than when it was written")
+    return content
 
 
 class RunFolder:
@@ -171,25 +213,43 @@ class RunFolder:
         """Return the study of the run."""
         try:
             return Study.from_dict(self.config()["study"])
-        except (TypeError, KeyError, AttributeError, ValueError) as error:
-            if isinstance(error, DeeptramError):
+        except (DeeptramError, TypeError, KeyError, AttributeError, ValueError) as error:
+            if isinstance(error, FileFormatError) and str(self.path) in str(error):
                 raise
             _damaged(self.path / CONFIG, type(error).__name__, error)
 
-    def described(self, *names: str) -> dict[str, Any]:
-        """Return the configuration after checking that it says these things about the run."""
+    def described(self) -> dict[str, Any]:
+        """Return the configuration of a run that was begun, after checking what it says about the run."""
         config = self.config()
-        missing = [name for name in names if name not in config]
-        if missing:
-            _damaged(self.path / CONFIG, f"a file without {', '.join(missing)}")
+        try:
+            check_description(config)
+        except InvalidInputError as error:
+            _damaged(self.path / CONFIG, "a file that does not describe a run", error)
         return config
 
     def data_digests(self) -> dict[str, str | None]:
         """Return the digests of the data that the run was made from."""
-        return dict(self.config()["data"])
+        data = self.config()["data"]
+        if not all(isinstance(data.get(part), str | None) for part in ("table", "image")):
+            _damaged(self.path / CONFIG, "digests that are no text")
+        return {part: data.get(part) for part in ("table", "image")}
+
+    def file(self, name: str) -> tuple[Path, str]:
+        """Return path and SHA-256 of a file of the whole run (splits, outcomes, gallery)."""
+        path = self.path / name
+        expected = self.described()["files"].get(name)
+        if expected is None:
+            _damaged(path, "a file without a checksum")
+        return path, expected
+
+    def is_intact(self, name: str) -> bool:
+        """Whether a file of the whole run is as it was written."""
+        files = self.config().get("files") if self.exists else None
+        expected = files.get(name) if isinstance(files, dict) else None
+        return expected is not None and digest(self.path / name) == expected
 
     def marker(self, unit: Unit) -> dict[str, Any] | None:
-        """Return the DONE marker of a member, or None."""
+        """Return the DONE marker of a member, ``{"hash": ..., "files": {name: SHA-256}}``, or None."""
         path = self.member(unit) / DONE
         if not path.is_file():
             return None
@@ -197,31 +257,58 @@ class RunFolder:
             marker = read_json(path)
         except FileFormatError:
             return None
-        return marker if isinstance(marker, dict) and isinstance(marker.get("files"), dict) else None
+        files = marker.get("files") if isinstance(marker, dict) else None
+        if not isinstance(files, dict) or any(Path(name).name != name for name in files):
+            return None
+        return marker if all(isinstance(entry, str) for entry in files.values()) else None
+
+    def member_file(self, unit: Unit, name: str) -> tuple[Path, str]:
+        """Return path and SHA-256 of a file of a finished member."""
+        path, marker = self.member(unit) / name, self.marker(unit)
+        if marker is None or name not in marker["files"]:
+            raise FileFormatError(
+                f"{path.parent} must hold a finished member, got none; run `deeptram reproduce` again"
+            )
+        return path, marker["files"][name]
 
     def is_done(self, unit: Unit, expected: str | None = None) -> bool:
-        """Whether a member is finished: its marker is there, has the hash, and its files their sizes."""
-        marker = self.marker(unit)
-        if marker is None or (expected is not None and marker.get("hash") != expected):
-            return False
-        folder = self.member(unit)
-        try:
-            sizes = {name: (folder / name).stat().st_size for name in marker["files"]}
-        except OSError:
-            return False
-        return all(sizes[name] == entry["bytes"] for name, entry in marker["files"].items())
+        """Whether a member is finished: its marker is there, has the hash, and its files their checksums."""
+        return self._is_marked(unit, expected) and self.damaged(unit) is None
 
-    def finished(self, study: Study, data: Mapping[str, str | None]) -> list[Unit]:
-        """Return the finished members of a study."""
-        fingerprint = study.fingerprint
-        return [unit for unit in study.units() if self.is_done(unit, unit_hash(fingerprint, data, unit))]
+    def damaged(self, unit: Unit) -> Path | None:
+        """Return the first file of a member that is not as it was written."""
+        files = (self.marker(unit) or {"files": {}})["files"]
+        paths = {self.member(unit) / name: expected for name, expected in files.items()}
+        return next((path for path, expected in paths.items() if digest(path) != expected), None)
+
+    def _is_marked(self, unit: Unit, expected: str | None) -> bool:
+        marker = self.marker(unit)
+        return marker is not None and (expected is None or marker.get("hash") == expected)
+
+    def finished(self, study: Study, data: Mapping[str, str | None], *, strict: bool = False) -> list[Unit]:
+        """Return the finished members of a study.
+
+        Parameters
+        ----------
+        study : Study
+        data : mapping
+            Digests of the data.
+        strict : bool
+            Raise if a finished member was changed afterwards; otherwise it does not count.
+        """
+        fingerprint, found = study.fingerprint, []
+        for unit in study.units():
+            if self._is_marked(unit, unit_hash(fingerprint, data, unit)):
+                damage = self.damaged(unit)
+                if damage is None:
+                    found.append(unit)
+                elif strict:
+                    _damaged(damage, "other content than when it was written")
+        return found
 
     def finish(self, unit: Unit, expected: str, names: tuple[str, ...]) -> None:
         """Write the DONE marker of a member whose files are all in place."""
-        files = {}
-        for name in names:
-            content = (self.member(unit) / name).read_bytes()
-            files[name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        files = {name: digest(self.member(unit) / name) for name in names}
         write_json(self.member(unit) / DONE, {"hash": expected, "files": files})
         (self.member(unit) / FAILED).unlink(missing_ok=True)
 
@@ -233,30 +320,23 @@ class RunFolder:
         for path in folder.glob(".*.tmp"):
             path.unlink(missing_ok=True)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep a second process out while the run goes on; a killed process keeps nobody out."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        try:
-            import fcntl
-        except ImportError:  # Windows: two runs in one folder would only repeat work
-            yield
-            return
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise InvalidInputError(
-                    f"{self.path} must be used by one process at a time, got a run that is still going on; "
-                    "wait for it, or choose another folder"
-                ) from error
-            yield
+    def lock(self) -> AbstractContextManager[str]:
+        """Keep other processes out while the run goes on; see :func:`ownership.owned`."""
+        return ownership.owned(self.path)
+
+    def writing(self, token: str) -> AbstractContextManager[None]:
+        """Write, unless another process has taken over the run; see :func:`ownership.writing`."""
+        return ownership.writing(self.path, token)
 
 
 def _umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _damaged(path: Path, found: str, error: Exception | None = None) -> NoReturn:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import pandas as pd
 
+from deeptram.errors import FileFormatError
 from deeptram.experiments import storage
 from deeptram.experiments.storage import RunFolder
 
@@ -47,16 +48,26 @@ class Tables:
     def save(self, run: RunFolder, key: str) -> None:
         """Write ``metrics.csv``, the folder ``tables``, and last the key of what they were made from."""
         for name, table in self._named():
-            path = run.path / storage.METRICS if name == "metrics" else _path(run, name)
-            storage.write_table(path, table)
-        storage.write_json(run.path / storage.TABLES / KEY_FILE, {"key": key})
+            storage.write_table(_path(run, name), table)
+        files = {name: storage.digest(_path(run, name)) for name, _ in self._named()}
+        storage.write_json(run.path / storage.TABLES / KEY_FILE, {"key": key, "files": files})
+
+    @classmethod
+    def are_current(cls, run: RunFolder, key: str) -> bool:
+        """Whether the tables in the folder were made from what has this key, and are as they were written."""
+        path = run.path / storage.TABLES / KEY_FILE
+        try:
+            state = storage.read_json(path) if path.is_file() else None
+        except FileFormatError:
+            return False
+        names = [f.name for f in dataclasses.fields(cls)]
+        return state == {"key": key, "files": {name: storage.digest(_path(run, name)) for name in names}}
 
     @classmethod
     def load(cls, run: RunFolder) -> Tables:
         """Read what :meth:`save` wrote."""
         names = [f.name for f in dataclasses.fields(cls)]
-        paths = [run.path / storage.METRICS if n == "metrics" else _path(run, n) for n in names]
-        return cls(*(storage.read_table(path, dtype=_DTYPES) for path in paths))
+        return cls(*(storage.read_table(_path(run, name), dtype=_DTYPES) for name in names))
 
     def _named(self) -> Iterator[tuple[str, pd.DataFrame]]:
         for f in dataclasses.fields(self):
@@ -72,5 +83,5 @@ def mean_calibration(curves: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([curves[columns], means[columns].astype({"split": "object"})], ignore_index=True)
 
 
-def _path(run: RunFolder, name: str) -> Any:
-    return run.path / storage.TABLES / f"{name}.csv"
+def _path(run: RunFolder, name: str) -> Path:
+    return run.path / (storage.METRICS if name == "metrics" else f"{storage.TABLES}/{name}.csv")

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeptram.errors import FileFormatError
 from deeptram.experiments import storage
 from deeptram.experiments.config import Unit
-from deeptram.experiments.members import load_predictions
-from deeptram.experiments.splits import splits_from_frame
+from deeptram.experiments.members import load_parts, load_predictions
 from deeptram.experiments.storage import RunFolder
 from deeptram.pooling import pool
 from deeptram.predictive.discrete import DiscretePredictive
@@ -78,11 +78,9 @@ def make_gallery(run: RunFolder, view: RunView) -> Gallery | None:
     run : RunFolder
     view : RunView
     """
-    path = run.path / storage.GALLERY
-    if not path.is_file():
+    if storage.GALLERY not in view.config["files"]:
         return None
-    stored = storage.read_arrays(path)
-    split = int(stored["split"])
+    stored, split, rows = _stored(run)
     chosen = _best_ensemble(view, split)
     if chosen is None:
         return None
@@ -90,12 +88,10 @@ def make_gallery(run: RunFolder, view: RunView) -> Gallery | None:
     done = run.finished(view.study, run.data_digests())
     units = [u for u in done if (u.model, u.loss, u.split) == (model, loss, split)]
     names = [str(level) for level in view.config["levels"]]
-    rows = stored["position"].astype(np.int64)
     members = [_rows(run, unit, len(names), rows) for unit in units]
-    codes = storage.read_arrays(run.path / storage.OUTCOMES)["codes"].astype(np.int64)
-    part = splits_from_frame(storage.read_table(run.path / storage.SPLITS))[split - 1]
-    y = codes[part.test[rows]]
-    cards = _cards(stored["images"], y, members, names)
+    codes, splits = load_parts(run)
+    y = codes[splits[split - 1].test[rows]]
+    cards = _cards(stored, y, members, names)
     return Gallery(model, loss, split, tuple(cards))
 
 
@@ -155,6 +151,26 @@ def _one_per_class(rows: NDArray[np.int64], y: NDArray[np.int64], count: int) ->
             first.append(row)
     others = [row for row in rows.tolist() if row not in first]
     return (first + others)[:count]
+
+
+def _stored(run: RunFolder) -> tuple[NDArray[Any], int, NDArray[np.int64]]:
+    """Return the images, the split they are from and their positions in its test part."""
+    path, expected = run.file(storage.GALLERY)
+    names = ("images", "split", "position")
+    arrays = storage.read_arrays(path, expected, names)
+    images, split, rows = (arrays[name] for name in names)
+    _, splits = load_parts(run)
+    right = (
+        images.dtype == np.uint8 and images.ndim in (3, 4) and images.shape[3:] in ((), (3,)) and images.size
+    )
+    right = right and rows.shape == (len(images),) and rows.dtype.kind in "iu" and rows.min() >= 0
+    right = right and split.shape == () and split.dtype.kind in "iu" and 1 <= split <= len(splits)
+    right = right and rows.max() < len(splits[int(split) - 1].test)
+    if not right:
+        raise FileFormatError(
+            f"{path} must hold test images and their rows, got something else; delete it and run again"
+        )
+    return images, int(split), rows.astype(np.int64)
 
 
 def _cards(

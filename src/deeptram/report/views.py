@@ -90,8 +90,7 @@ def view_of_run(
     study = run.study()
     n_boot = N_BOOT.get(study.preset, 1000) if n_boot is None else n_boot
     tables = aggregate(run.path, n_boot=n_boot, level=level, n_jobs=n_jobs)
-    described = run.described("levels", "n_rows", "info", "versions", "machine")
-    return run, RunView(study, tables, described), n_boot
+    return run, RunView(study, tables, run.described()), n_boot
 
 
 def performance_view(

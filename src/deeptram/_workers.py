@@ -1,0 +1,51 @@
+"""Worker processes that end with the process that started them.
+
+Imports nothing heavy: a worker watches its parent before it loads anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import joblib
+
+_SECONDS = 0.25
+
+
+def worker_processes(n_jobs: int, **options: Any) -> joblib.Parallel:
+    """Return a ``joblib.Parallel`` whose processes end with this one.
+
+    Parameters
+    ----------
+    n_jobs : int
+    **options
+        Of ``joblib.Parallel``.
+    """
+    import joblib
+
+    return joblib.Parallel(
+        n_jobs=n_jobs, backend="loky", initializer=end_with, initargs=(os.getpid(),), **options
+    )
+
+
+def end_with(parent: int) -> None:
+    """End this process soon after its parent is gone (killed), from now on; Ctrl-C is the parent's affair.
+
+    The initializer of worker processes, to be given the parent's ``os.getpid()``.
+    """
+    if os.getpid() == parent:  # no process of its own: the work is done where it was ordered
+        return
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+
+
+def _watch(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_SECONDS)
+    os._exit(1)  # nobody would collect what this process does
