@@ -13,7 +13,14 @@ from torch import nn
 import deeptram as dt
 from deep_models import FAST, MODELS, NET, TERMS, make, table
 from deeptram.datasets import simulate
-from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnknownNameError
+from deeptram.errors import (
+    CollinearityWarning,
+    ConvergenceWarning,
+    InvalidInputError,
+    InvalidTypeError,
+    NonFiniteLossError,
+    UnknownNameError,
+)
 from deeptram.estimators.deep import held_out_rows
 from deeptram.estimators.information import row_loglik, shift_covariance
 from deeptram.model import Encoded
@@ -418,3 +425,32 @@ def test_a_refit_without_networks_forgets_the_history():
     model.set_params(terms=[dt.LS("b")]).fit(X, z)
     assert not hasattr(model, "history_")
     assert np.isfinite(model.vcov_.to_numpy()).all()
+
+
+class Interrupting(nn.Linear):
+    passes = 0
+
+    def forward(self, x):
+        self.passes += self.training
+        if self.passes == 6:
+            raise KeyboardInterrupt
+        return super().forward(x)
+
+
+def test_an_interruption_keeps_the_best_state_and_says_so():
+    X, z = table()
+    terms = [dt.CS(lambda shape, out: Interrupting(shape[0], out), "b"), dt.LS("a")]
+    model = dt.Logit(terms, training=FAST.replace(epochs=9), random_state=1)
+    message = "training was interrupted after 2 of 9 epochs; the state of epoch 2 is kept: fit again"
+    with pytest.warns(ConvergenceWarning, match=message):
+        model.fit(X, z > 0)
+    assert not model.converged_
+    assert len(model.history_) == 2
+
+
+def test_collinear_columns_are_named():
+    X, z = table()
+    model = dt.Logit([dt.CS(NET, "b"), dt.LS("a", "twice")], training=FAST, random_state=1)
+    with pytest.warns(CollinearityWarning, match="columns twice are constant or a linear combination"):
+        model.fit(X.assign(twice=2 * X.a), z > 0)
+    assert np.isnan(model.coef_["twice"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from deeptram.errors import ConvergenceWarning, NonFiniteLossError, UnsupportedError
+from deeptram.errors import NonFiniteLossError, UnsupportedError
 from deeptram.fitting.gradient import fit_deep
 from deeptram.fitting.stacked import StackedEngine, fit_stacked, why_not_stacked
 from deeptram.fitting.task import Setup
@@ -338,8 +338,7 @@ def test_a_non_finite_loss_names_member_and_rows(make_task, simulated):
 def test_an_interruption_keeps_the_best_states(make_task, simulated):
     net = fuse(interrupt, 7)
     task = make_task([CS(net, "b")], "ordinal", simulated.X, simulated.y["ordinal"], batch_size=240, epochs=9)
-    with pytest.warns(ConvergenceWarning, match="training was interrupted after 5 of 9 epochs"):
-        fits = fit_stacked(task, SEEDS)
+    fits = fit_stacked(task, SEEDS)
     assert all(fit.interrupted and fit.n_epochs == 5 for fit in fits)
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, get_tags
 
+from deeptram._threads import alone
 from deeptram._validation import check_choice, check_integer, check_weights
 from deeptram.calibration import Recalibration
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
@@ -200,6 +201,7 @@ class Ensemble(OriginsMixin, PredictionMixin, ReadingMixin, BaseEstimator):
     def _tunes(self) -> bool:
         return isinstance(self.weights, str) and self.weights == "tuned"
 
+    @alone()
     def _keep(self, members: Sequence[Any]) -> None:
         """Store members with equal (or the given) weights."""
         self.members_ = list(members)

@@ -7,17 +7,15 @@ jobs; they differ in speed only.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import joblib
 from joblib.parallel import get_active_backend
 
 from deeptram._threads import one_thread
 from deeptram.ensemble.members import MemberFit
-from deeptram.errors import ConvergenceWarning, NonFiniteLossError
+from deeptram.errors import NonFiniteLossError
 from deeptram.fitting.gradient import fit_deep
 from deeptram.fitting.progress import EpochBar
 from deeptram.fitting.seeds import seeded
@@ -31,7 +29,6 @@ from deeptram.terms import CI, CS
 STRATEGIES = ("auto", "stacked", "parallel", "sequential")
 
 Keep = Callable[[int, MemberFit], None]
-Notes = list[tuple[type[Warning], str]]
 
 
 @dataclass(frozen=True)
@@ -167,11 +164,9 @@ def _convolves(task: DeepTask) -> bool:
 
 def _sequential(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, keep: Keep) -> Trained:
     done: dict[int, MemberFit] = {}
-    notes: Notes = []
     try:
         for number, seed in seeds.items():
-            with _noting(notes):
-                fit = fit_deep(task, seed)
+            fit = fit_deep(task, seed)
             if fit.interrupted:
                 raise KeyboardInterrupt
             done[number] = MemberFit.of(task, fit)
@@ -182,20 +177,14 @@ def _sequential(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, ke
         return Trained(done, interrupted=True)
     except NonFiniteLossError as error:
         return Trained(done, error=_of_member(error, number))
-    finally:
-        _tell(notes)
     return Trained(done)
 
 
 def _stacked(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, keep: Keep) -> Trained:
-    notes: Notes = []
     try:
-        with _noting(notes):
-            fits = fit_stacked(task, list(seeds.values()))
+        fits = fit_stacked(task, list(seeds.values()))
     except NonFiniteLossError as error:
         return Trained({}, error=error)
-    finally:
-        _tell(notes)
     done = {number: MemberFit.of(task, fit) for number, fit in zip(seeds, fits, strict=True)}
     interrupted = any(member.interrupted for member in done.values())
     if not interrupted:  # members that were cut short are not what their configuration says
@@ -207,14 +196,12 @@ def _stacked(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, keep:
 def _parallel(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, keep: Keep) -> Trained:
     quiet = dataclasses.replace(task, training=task.training.replace(progress=False))
     done: dict[int, MemberFit] = {}
-    notes: Notes = []
     errors: dict[int, NonFiniteLossError] = {}
     results = _results(quiet, seeds, n_jobs)
     bar_settings = task.training.replace(epochs=len(seeds))
     try:
         with EpochBar(bar_settings, f"training {len(seeds)} members") as bar:
-            for number, member, told in results:
-                notes.extend(told)
+            for number, member in results:
                 if isinstance(member, str):
                     errors[number] = _of_member(NonFiniteLossError(member), number)
                     continue
@@ -228,14 +215,12 @@ def _parallel(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, keep
         if not done:
             raise
         return Trained(done, interrupted=True)
-    finally:
-        _tell(notes)
     return Trained(done, error=errors[min(errors)] if errors else None)
 
 
 def _results(
     task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None
-) -> Iterator[tuple[int, MemberFit | str, Notes]]:
+) -> Iterator[tuple[int, MemberFit | str]]:
     """Yield members as they are finished, where the backend of joblib can do so."""
     backend, _ = get_active_backend()
     streams = bool(getattr(backend, "supports_return_generator", False))
@@ -245,8 +230,8 @@ def _results(
     yield from parallel(joblib.delayed(train_one)(task, number, seed) for number, seed in seeds.items())
 
 
-def train_one(task: DeepTask, number: int, seed: int) -> tuple[int, MemberFit | str, Notes]:
-    """Train one member on one thread; runs in a worker process.
+def train_one(task: DeepTask, number: int, seed: int) -> tuple[int, MemberFit | str]:
+    """Train one member on one thread; runs in a worker process or thread.
 
     Parameters
     ----------
@@ -259,16 +244,13 @@ def train_one(task: DeepTask, number: int, seed: int) -> tuple[int, MemberFit | 
     number : int
     member : MemberFit, or str
         The message, if the loss was not finite.
-    notes : list of (type, str)
-        Warnings, to be given where the user sees them.
     """
-    notes: Notes = []
-    with one_thread(), _noting(notes):
+    with one_thread():
         try:
             fit = fit_deep(task, seed)
         except NonFiniteLossError as error:
-            return number, str(error), notes
-    return number, MemberFit.of(task, fit), notes
+            return number, str(error)
+    return number, MemberFit.of(task, fit)
 
 
 _STRATEGIES: dict[str, Callable[[DeepTask, Mapping[int, int], int | None, Keep], Trained]] = {
@@ -279,30 +261,6 @@ _STRATEGIES: dict[str, Callable[[DeepTask, Mapping[int, int], int | None, Keep],
 
 
 # -- messages ----------------------------------------------------------------------------------------
-
-
-class _noting(warnings.catch_warnings):
-    """Collects warnings, so that M members give each of them once."""
-
-    def __init__(self, notes: Notes) -> None:
-        super().__init__(record=True)
-        self._notes = notes
-
-    def __enter__(self) -> Any:
-        self._seen: Any = super().__enter__()
-        warnings.simplefilter("always")
-        return self._seen
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
-        self._notes.extend((warning.category, str(warning.message)) for warning in self._seen)
-
-
-def _tell(notes: Notes) -> None:
-    """Give each collected warning once; that of an interrupted member is given by the ensemble."""
-    for category, message in dict.fromkeys(notes):
-        if not (category is ConvergenceWarning and message.startswith("training was interrupted")):
-            warnings.warn(message, category, stacklevel=5)
 
 
 def _of_member(error: NonFiniteLossError, number: int) -> NonFiniteLossError:

@@ -13,6 +13,7 @@ from sklearn.utils import ClassifierTags, RegressorTags, Tags, _safe_indexing
 from sklearn.utils.validation import _check_feature_names, _check_n_features, validate_data
 
 from deeptram import latent as latents
+from deeptram._threads import alone
 from deeptram._validation import check_choice, check_same_length, check_sample_weight
 from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnsupportedError
 from deeptram.estimators.class_counts import check_class_counts
@@ -121,6 +122,7 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
         }
         return fresh
 
+    @alone()
     def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Matrices, Encoded, Array | None]:
         """Check the data, learn the encodings, and return X with its columns, y and weights encoded."""
         spec = Spec.of(self.terms)
@@ -207,6 +209,7 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
         self._store(self.fit_.theta, self.fit_.beta, np.zeros(0))
         self.vcov_ = self._label_covariance(self.fit_.vcov)
 
+    @alone()
     def _store(self, theta: Array, beta: Array, gamma: Array) -> None:
         """Keep the estimates: public ones as they are, finite ones for prediction."""
         fit = self.fit_
@@ -225,6 +228,7 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
 
     # -- scikit-learn ------------------------------------------------------------------------
 
+    @alone()
     def _check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
         """Check X as scikit-learn does; data frames and dicts are checked where they are encoded."""
         if sparse.issparse(X):

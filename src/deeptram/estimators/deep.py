@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -12,10 +13,19 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from deeptram._threads import alone
 from deeptram._validation import check_same_length
-from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnknownNameError
+from deeptram.errors import (
+    CollinearityWarning,
+    ConvergenceWarning,
+    InvalidInputError,
+    InvalidTypeError,
+    NonFiniteLossError,
+    UnknownNameError,
+)
 from deeptram.estimators.fingerprint import fingerprint
 from deeptram.estimators.information import row_loglik, shift_covariance
+from deeptram.fitting.diagnosis import left_out
 from deeptram.fitting.gradient import fit_deep
 from deeptram.fitting.seeds import MemberSeeds, generator, root_seed
 from deeptram.fitting.task import DeepFit, DeepTask
@@ -73,6 +83,13 @@ def fit_with_networks(
             keep_fit(estimator, error.best, summarise(task, error.best.model))
         raise
     keep_fit(estimator, fit, summarise(task, fit.model))
+    if fit.interrupted:
+        warnings.warn(
+            f"training was interrupted after {fit.n_epochs} of {task.training.epochs} epochs; the state of "
+            f"epoch {fit.best_epoch} is kept: fit again to train to the end.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
 
 
 def deep_task(
@@ -107,7 +124,7 @@ def deep_task(
         rows = held_out_rows(used, float(share), validation_seed)
     elif share is not None:
         data = _encode_validation(estimator, share)
-    return DeepTask(
+    task = DeepTask(
         estimator.spec_,
         estimator.design_,
         estimator.outcome_,
@@ -121,6 +138,11 @@ def deep_task(
         training,
         rows,
     )
+    aliased = ~task.scaling.x_kept
+    if aliased.any():
+        columns = ", ".join(np.array(estimator.design_.names)[aliased])
+        warnings.warn(left_out(columns), CollinearityWarning, stacklevel=4)
+    return task
 
 
 def held_out_rows(used: Rows, share: float, seed: int) -> Rows:
@@ -221,6 +243,7 @@ def summarise(task: DeepTask, model: DeepModel) -> FitSummary:
     return FitSummary(loglik, covariance)
 
 
+@alone()
 def keep_fit(estimator: BaseTram, fit: DeepFit, summary: FitSummary) -> None:
     """Store a trained member in a prepared estimator, in place.
 

@@ -76,6 +76,7 @@ def fit_exact(
     *,
     start: Array | None = None,
     labels: Labels | None = None,
+    quiet: bool = False,
 ) -> ExactFit:
     r"""Return the maximum-likelihood estimate of a structured transformation model.
 
@@ -92,6 +93,8 @@ def fit_exact(
         Scaled parameters to start from (a neighbouring solution).
     labels : Labels, optional
         Names of all columns and strata for messages (instead of ``names``).
+    quiet : bool
+        Whether to leave out the warnings.
     """
     with one_thread(len(data.x) < _WORTH_THREADS):
         problem = Problem(data)
@@ -109,7 +112,8 @@ def fit_exact(
             # of scaled parameters in the model without covariates, roughly
             curvature = _USUAL_CURVATURE * problem.unit * np.eye(len(begin))
         diagnosis = diagnose(problem, result, curvature)
-    explain(problem, result, diagnosis, Labels(linear=list(names)) if labels is None else labels)
+    if not quiet:
+        explain(problem, result, diagnosis, Labels(linear=list(names)) if labels is None else labels)
     limit = result.parameters * (_POINT_MASS if diagnosis.perfect else 1.0)
     if diagnosis.displacement is not None:
         limit = limit + diagnosis.displacement

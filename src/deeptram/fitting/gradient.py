@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 
 from deeptram._threads import one_thread
-from deeptram.errors import ConvergenceWarning, NonFiniteLossError
+from deeptram.errors import NonFiniteLossError
 from deeptram.fitting.identify import identify_shifts
 from deeptram.fitting.kept_memory import kept_memory
 from deeptram.fitting.loop import Diverged, Engine, NonFiniteStep, Record, State, train
-from deeptram.fitting.seeds import seeded
+from deeptram.fitting.seeds import Stream
 from deeptram.fitting.task import DeepFit, DeepTask, Member, Setup
 from deeptram.fitting.training import Training
 from deeptram.inputs.batches import spans
 from deeptram.model.deep import DeepModel, is_network_parameter
-from deeptram.model.dropout import DrawnMasks, set_stream
+from deeptram.model.dropout import DrawnMasks, may_draw, set_stream
 from deeptram.model.parts import has_convolutions
 
 __all__ = ["DeepFit", "DeepTask", "fit_deep"]
@@ -52,14 +52,14 @@ def fit_deep(task: DeepTask, seed: int) -> DeepFit:
         epoch before (None in the first epoch).
     KeyboardInterrupt
         If interrupted in the first epoch. Later interruptions end the training
-        with a ``ConvergenceWarning`` and keep the best state.
+        and keep the best state, ``interrupted``.
     """
     started = time.perf_counter()
     setup = Setup(task)
     member = setup.member(seed)
     engine = SingleEngine(setup, member)
     small = is_small_step([member.model], task.training)
-    with seeded(member.seeds.augment), one_thread(small), kept_memory(not small):
+    with one_thread(small), kept_memory(not small):
         try:
             (record,) = train(engine, [member], task.training, "training")
         except Diverged as stop:
@@ -77,6 +77,7 @@ class SingleEngine(Engine):
         set_stream(self.model, DrawnMasks(member.seeds.dropout))
         self._optimizer = make_optimizer(self.model.named_parameters(), setup.training)
         self._clip = setup.training.clip_norm
+        self._stream, self._draws = Stream(member.seeds.augment), may_draw(self.model)
         self.model.train()
 
     def step(self, rows: Tensor) -> list[float]:
@@ -98,7 +99,11 @@ class SingleEngine(Engine):
         setup = self._setup
         data = setup.data if training or setup.validation is None else setup.validation
         batch = data.batch(rows)
-        raw = self.model(setup.augmented(batch) if training else batch)
+        if training and setup.training.augment is not None:
+            with self._stream.drawing():
+                batch = setup.augmented(batch)
+        with self._stream.drawing() if self._draws else nullcontext():
+            raw = self.model(batch)
         return setup.loss.rows(self.model.working(raw), data.target.take(rows))
 
     def validation_losses(self) -> list[float] | None:
@@ -179,13 +184,6 @@ def finish(setup: Setup, member: Member, record: Record, seconds: float) -> Deep
     model.eval()
     identify_shifts(model, setup, member.train_rows)
     epoch = record.best_epoch if restore or record.last_state is None else record.n_epochs
-    if record.interrupted:
-        warnings.warn(
-            f"training was interrupted after {record.n_epochs} of {setup.training.epochs} epochs; the state "
-            f"of epoch {epoch} is kept: fit again to train to the end.",
-            ConvergenceWarning,
-            stacklevel=4,
-        )
     return DeepFit(
         model, record.history(), epoch, seconds, record.n_epochs, member.seed, interrupted=record.interrupted
     )

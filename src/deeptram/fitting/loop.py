@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeptram._threads import alone
 from deeptram._validation import first_rows
 from deeptram.fitting.progress import EpochBar
 from deeptram.fitting.seeds import generator
@@ -89,6 +90,7 @@ class Record:
         """Number of epochs that were finished."""
         return len(self.rows)
 
+    @alone()
     def history(self) -> pd.DataFrame:
         """Return the epochs as a table."""
         columns = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]

@@ -56,6 +56,7 @@ def fit_nominal(
     names: Sequence[str] = (),
     *,
     levels: Sequence[object] = (),
+    quiet: bool = False,
 ) -> NominalFit:
     r"""Maximise :math:`\sum_i w_i \log P(Y = y_i)` with :math:`\log(P_k / P_1) = \alpha_k + x'\beta_k`.
 
@@ -71,6 +72,8 @@ def fit_nominal(
         Column names for messages.
     levels : sequence
         Names of the levels for messages.
+    quiet : bool
+        Whether to leave out the warnings.
     """
     names = list(names) or [f"column {j}" for j in range(x.shape[1])]
     levels = list(levels) or list(range(n_classes))
@@ -85,7 +88,7 @@ def fit_nominal(
     mean, sd, scaled = standardize(x, weights, centre=True)
     aliased = aliased_columns(scaled)
     kept = np.flatnonzero(~aliased)
-    if aliased.any():
+    if aliased.any() and not quiet:
         columns = ", ".join(np.array(names)[aliased])
         warnings.warn(left_out(columns), CollinearityWarning, stacklevel=5)
     objective = MultinomialLikelihood(
@@ -110,10 +113,10 @@ def fit_nominal(
     beta_all[np.ix_(kept, present)] = np.hstack([np.zeros((len(kept), 1)), plain[1:]])
     signs = np.zeros((x.shape[1], n_classes))
     signs[np.ix_(kept, present[1:])] = infinite
-    if signs.any():
+    if signs.any() and not quiet:
         labels = [f"{level}:{name}" for level in levels for name in names]
         warnings.warn(separated(labels, signs.T.ravel()), SeparationWarning, stacklevel=5)
-    elif not result.converged:
+    elif not result.converged and not quiet:
         warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=5)
     return NominalFit(
         theta=theta_all[None, 1:],

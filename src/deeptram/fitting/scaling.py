@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deeptram.errors import CollinearityWarning
 from deeptram.fitting.collinearity import aliased_columns
 from deeptram.fitting.standardize import standardize
 from deeptram.fitting.starts import representative
 from deeptram.model.deep import DeepModel
-from deeptram.model.design import Design, Matrices
+from deeptram.model.design import Matrices
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.terms import SI, Spec
 
@@ -50,22 +48,13 @@ class Scaling:
         cls,
         spec: Spec,
         outcome: Outcome,
-        design: Design,
         matrices: Matrices,
         encoded: Encoded,
         weights: Array | None,
     ) -> Scaling:
-        """Learn the scale; columns without information of their own are named in a warning."""
+        """Learn the scale, and which columns have information of their own."""
         mean, sd, scaled = standardize(matrices.x, weights, centre=True)
         aliased = aliased_columns(scaled)
-        if aliased.any():
-            left_out = ", ".join(np.array(design.names)[aliased])
-            warnings.warn(
-                f"columns {left_out} are constant or a linear combination of columns before them; they are "
-                "left out (coefficient NaN): remove them to silence this warning.",
-                CollinearityWarning,
-                stacklevel=5,
-            )
         if spec.scale is not None:
             mean = np.zeros_like(mean)
         z = np.zeros((len(matrices.x), 0)) if matrices.scale is None else matrices.scale

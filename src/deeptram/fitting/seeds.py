@@ -10,13 +10,15 @@ in another process.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from deeptram._threads import alone
 from deeptram.errors import InvalidInputError
 
 _LARGEST = 2**63 - 1
@@ -88,9 +90,50 @@ def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     return torch.Generator(device).manual_seed(seed)
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Seed torch's global generators inside the block, and put them back afterwards.
+class Stream:
+    """A member's own random numbers for code that draws from torch's global generators.
+
+    Inside ``drawing()`` the global generators go on where the last such block of this stream ended; outside
+    they are as they were. One thread at a time is inside, so none draws from another's numbers.
+
+    Parameters
+    ----------
+    seed : int
+
+    Examples
+    --------
+    >>> stream = Stream(1)
+    >>> with stream.drawing():
+    ...     first = torch.rand(1)
+    >>> with stream.drawing():
+    ...     second = torch.rand(1)
+    >>> with seeded(1):
+    ...     bool((torch.rand(2) == torch.cat([first, second])).all())
+    True
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._own: list[Tensor] | None = None
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Let torch's global generators be this stream inside the block."""
+        with alone():
+            outside = _get_state()
+            try:
+                if self._own is None:
+                    torch.manual_seed(self._seed)
+                else:
+                    _set_state(self._own)
+                yield
+            finally:
+                self._own = _get_state()
+                _set_state(outside)
+
+
+def seeded(seed: int) -> AbstractContextManager[None]:
+    """Seed torch's global generators inside a ``with`` block, and put them back afterwards.
 
     Examples
     --------
@@ -100,10 +143,17 @@ def seeded(seed: int) -> Iterator[None]:
     >>> bool((torch.get_rng_state() == before).all())
     True
     """
-    devices = list(range(torch.cuda.device_count()))
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        yield
+    return Stream(seed).drawing()
+
+
+def _get_state() -> list[Tensor]:
+    return [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
+
+
+def _set_state(states: list[Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state_all(states[1:])
 
 
 def _number(sequence: np.random.SeedSequence) -> int:

@@ -24,7 +24,7 @@ from deeptram.errors import UnsupportedError
 from deeptram.fitting.gradient import finish, is_small_step, make_optimizer, non_finite_error
 from deeptram.fitting.kept_memory import kept_memory
 from deeptram.fitting.loop import Diverged, Engine, NonFiniteStep, State, train
-from deeptram.fitting.seeds import seeded
+from deeptram.fitting.seeds import Stream, seeded
 from deeptram.fitting.stacked_forward import StackedForward
 from deeptram.fitting.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.inputs.batches import spans
@@ -62,7 +62,7 @@ def fit_stacked(task: DeepTask, seeds: Sequence[int]) -> list[DeepFit]:
     setup = Setup(task)
     members = [setup.member(seed) for seed in seeds]
     engine = StackedEngine(setup, members)
-    with seeded(members[0].seeds.augment), one_thread(engine.is_small), kept_memory(not engine.is_small):
+    with one_thread(engine.is_small), kept_memory(not engine.is_small):
         try:
             records = train(engine, members, task.training, f"training {len(members)} members")
         except Diverged as stop:
@@ -80,8 +80,7 @@ def why_not_stacked(task: DeepTask) -> str | None:
     members = [setup.member(seed) for seed in (0, 1)]
     rows = torch.stack([member.train_rows[:4] for member in members])
     try:
-        with seeded(0):
-            StackedEngine(setup, members).step(rows)
+        StackedEngine(setup, members).step(rows)
     except UnsupportedError as error:
         return str(error)
     except NonFiniteStep:
@@ -109,7 +108,7 @@ class StackedEngine(Engine):
         set_stream(self._skeleton, self._masks)
         self._example = copy.deepcopy(models[0]).train()
         self._dropouts = [DrawnMasks(member.seeds.dropout) for member in members]
-        self._augments = [_fresh_state(member.seeds.augment) for member in members]
+        self._augments = [Stream(member.seeds.augment) for member in members]
         own = [member.validation_rows for member in members]
         self._own_validation = torch.stack([r for r in own if r is not None]) if own[0] is not None else None
         self._calls: dict[int, list[Call]] = {}
@@ -164,11 +163,10 @@ class StackedEngine(Engine):
         if self._setup.training.augment is None:
             return batch
         members = []
-        for m, state in enumerate(self._augments):
-            _set_state(state)
+        for m, stream in enumerate(self._augments):
             nets = [tuple(tensor[m] for tensor in tensors) for tensors in batch["nets"]]
-            members.append(self._setup.augmented({"nets": nets})["nets"])
-            self._augments[m] = _get_state()
+            with stream.drawing():
+                members.append(self._setup.augmented({"nets": nets})["nets"])
         nets = [tuple(map(torch.stack, zip(*tensors, strict=True))) for tensors in zip(*members, strict=True)]
         return {**batch, "nets": nets}
 
@@ -177,7 +175,7 @@ class StackedEngine(Engine):
         if size not in self._calls:
             recorder = RecordedCalls()
             set_stream(self._example, recorder)
-            with torch.no_grad():
+            with torch.no_grad(), seeded(0):  # a layer that draws by itself is refused in the pass itself
                 self._example(self._setup.data.batch(torch.zeros(size, dtype=torch.int64)))
             self._calls[size] = recorder.calls
         like = next(iter(self._parameters.values()))
@@ -275,18 +273,3 @@ def _cannot(reason: str) -> UnsupportedError:
 def _along(values: Tensor, like: Tensor) -> Tensor:
     """Return one value per member in a shape that multiplies a stacked tensor."""
     return values.reshape(-1, *(1,) * (like.ndim - 1))
-
-
-def _get_state() -> list[Tensor]:
-    return [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
-
-
-def _set_state(states: list[Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    if len(states) > 1:
-        torch.cuda.set_rng_state_all(states[1:])
-
-
-def _fresh_state(seed: int) -> list[Tensor]:
-    with seeded(seed):
-        return _get_state()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,24 @@ class DeepTask:
     validation: tuple[Matrices, Encoded, Any] | None = None
     training: Training = field(default_factory=Training)
     validation_rows: NDArray[np.int64] | None = None
+
+    @property
+    def used_rows(self) -> NDArray[np.int64]:
+        """The rows of positive weight."""
+        weights = self.sample_weight
+        return np.arange(len(self.encoded)) if weights is None else np.flatnonzero(weights)
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        """The working scale, learned from the rows of positive weight; the same for all members."""
+        used, weights = self.used_rows, self.sample_weight
+        return Scaling.fit(
+            self.spec,
+            self.outcome,
+            self.matrices.take(used),
+            self.encoded.take(used),
+            None if weights is None else weights[used],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,20 +192,13 @@ class Setup:
             )
         check_same_length(X=task.matrices.x, y=task.encoded, sample_weight=task.sample_weight)
         weights = task.sample_weight
-        used = np.arange(len(task.encoded)) if weights is None else np.flatnonzero(weights)
+        used = task.used_rows
         self.used_rows = torch.from_numpy(used)
         if len(used) == 0:
             raise InvalidInputError("training needs at least one row, got 0 sample(s); pass data to fit on")
         deep: list[CI | CS] = [task.spec.intercept] if isinstance(task.spec.intercept, CI) else []
         self.inputs = [NetworkInputs.fit(task.X, term.columns) for term in (*deep, *task.spec.shifts)]
-        self.scaling = Scaling.fit(
-            task.spec,
-            task.outcome,
-            task.design,
-            task.matrices.take(used),
-            task.encoded.take(used),
-            None if weights is None else weights[used],
-        )
+        self.scaling = task.scaling
         self.loss: RowLoss = make_loss(task.loss, task.outcome, task.latent, self.scaling.line)
         self.data = self._rows(task.matrices, task.encoded, task.X, weights)
         self.validation = None if task.validation is None else self._rows(*task.validation, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram.bases import Basis
-from deeptram.errors import DeeptramWarning, FittingError, InvalidInputError
+from deeptram.errors import FittingError, InvalidInputError
 from deeptram.fitting.exact import fit_exact
 from deeptram.fitting.nominal import fit_nominal
 from deeptram.fitting.problem import StructuredData
@@ -84,27 +83,25 @@ def _try(
 ) -> Start | None:
     n_classes = 0 if outcome.levels is None else len(outcome.levels)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeeptramWarning)
-            if outcome.kind == "nominal" and encoded.codes is not None:
-                names = [str(j) for j in range(matrices.x.shape[1])]
-                nominal = fit_nominal(encoded.codes, n_classes, matrices.x, weights, names)
-                theta, beta, gamma, infinite = nominal.theta, nominal.beta, np.zeros(0), nominal.infinite
-            else:
-                data = StructuredData(
-                    latent=latent,
-                    basis=outcome.basis,
-                    x=matrices.x,
-                    observations=encoded.observations,
-                    codes=encoded.codes,
-                    n_classes=n_classes,
-                    weights=weights,
-                    strata=matrices.strata,
-                    n_strata=n_strata,
-                    scale=matrices.scale,
-                )
-                fit = fit_exact(data)
-                theta, beta, gamma, infinite = fit.theta, fit.beta, fit.gamma, fit.infinite
+        if outcome.kind == "nominal" and encoded.codes is not None:
+            names = [str(j) for j in range(matrices.x.shape[1])]
+            nominal = fit_nominal(encoded.codes, n_classes, matrices.x, weights, names, quiet=True)
+            theta, beta, gamma, infinite = nominal.theta, nominal.beta, np.zeros(0), nominal.infinite
+        else:
+            data = StructuredData(
+                latent=latent,
+                basis=outcome.basis,
+                x=matrices.x,
+                observations=encoded.observations,
+                codes=encoded.codes,
+                n_classes=n_classes,
+                weights=weights,
+                strata=matrices.strata,
+                n_strata=n_strata,
+                scale=matrices.scale,
+            )
+            fit = fit_exact(data, quiet=True)
+            theta, beta, gamma, infinite = fit.theta, fit.beta, fit.gamma, fit.infinite
     except (FittingError, InvalidInputError, np.linalg.LinAlgError):
         return None
     beta = np.nan_to_num(beta)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeptram._threads import alone
 from deeptram._validation import check_choice
 from deeptram.errors import FileFormatError, InvalidInputError, MissingDependencyError
 from deeptram.inputs.images import listing, row_numbers
@@ -164,7 +165,7 @@ def decode_image(
         n_bytes = len(source) if isinstance(source, bytes) else os.stat(source).st_size
         if n_bytes > MAX_FILE_BYTES:
             raise OSError(f"{n_bytes} bytes, at most {MAX_FILE_BYTES} are read")
-        with warnings.catch_warnings():
+        with alone(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's notes on odd metadata; the size is checked below
             with pillow.open(
                 io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from deeptram._threads import alone
 from deeptram.bases import Bernstein
 from deeptram.errors import UnsupportedError
 from deeptram.inputs.batches import spans
@@ -260,7 +261,7 @@ class DeepModel(nn.Module):
         """Rebuild a model from :meth:`to_dict`; its weights are to be loaded by ``load_state_dict``."""
         inputs = [NetworkInputs.from_dict(one) for one in state["inputs"]]
         dtype = {"float32": torch.float32, "float64": torch.float64}[state["dtype"]]
-        with torch.random.fork_rng(devices=[]):
+        with alone(), torch.random.fork_rng(devices=[]):
             return cls(spec, outcome, latent, design, inputs, dtype).eval()
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeptram._threads import alone
 from deeptram.inputs import LinearEncoder, Table, read_table
 from deeptram.model.strata import Strata
 from deeptram.terms import SI, Spec
@@ -81,6 +82,7 @@ class Design:
         x = np.zeros((table.n_rows, 0)) if x is None else x
         return design, Matrices(x, encoded["scale"], encoded["varying"], codes)
 
+    @alone()
     def matrices(self, X: Any, *, estimator: str = "the model") -> Matrices:
         """Encode new data with the encoding of the training data."""
         table = read_table(X, estimator)

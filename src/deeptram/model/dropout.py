@@ -179,6 +179,31 @@ def with_member_dropout(module: nn.Module) -> nn.Module:
     return module
 
 
+# Layers of torch that draw from its global generator, the second line in a dropout of their own.
+_DRAWING = (
+    *(nn.AlphaDropout, nn.FeatureAlphaDropout, nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d),
+    *(nn.RNNBase, nn.MultiheadAttention),
+)
+
+
+def may_draw(module: nn.Module) -> bool:
+    """Return whether a forward pass could draw from torch's global generator.
+
+    torch's layers are known; what the layers of others do is not.
+
+    Examples
+    --------
+    >>> may_draw(nn.Sequential(nn.Linear(2, 2), MemberDropout(0.1))), may_draw(nn.Sequential(nn.RReLU()))
+    (False, True)
+    """
+    return any(
+        not type(layer).__module__.startswith(("torch.nn.modules.", "deeptram."))
+        or isinstance(layer, _DRAWING)
+        or bool(layer._forward_hooks or layer._forward_pre_hooks)
+        for layer in module.modules()
+    )
+
+
 def set_stream(module: nn.Module, stream: MaskStream | None) -> None:
     """Let every dropout layer of a model draw from one stream.
 
