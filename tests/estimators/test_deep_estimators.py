@@ -432,7 +432,7 @@ class Interrupting(nn.Linear):
 
     def forward(self, x):
         self.passes += self.training
-        if self.passes == 6:
+        if self.training and self.passes == 6:
             raise KeyboardInterrupt
         return super().forward(x)
 
