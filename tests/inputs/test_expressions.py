@@ -41,7 +41,7 @@ def test_columns_used(expression, expected):
 
 
 def test_spelling_is_uniform():
-    assert read_expression(" bs( `age`,df = 4 )  # a comment").text == "bs(age, df=4)"
+    assert read_expression(" bs( `age`,df = 4 ) ").text == "bs(age, df=4)"
     assert read_expression("log(`my col`)").text == "log(`my col`)"
     assert read_expression('C(a, levels=["`b`"])').text == "C(a, levels=['`b`'])"
     assert read_expression("quoted0x + `my col`").columns == ("quoted0x", "my col")
@@ -116,6 +116,7 @@ def test_what_may_be_called_is_what_the_message_says():
         ("a + 9j", r"got the constant '9j' in"),
         ("a + 10000000000000000000000", r"got the constant"),
         ("a << 2", r"got LShift in"),
+        ("log(a) # b", r"got a comment in"),
         ("not a", r"got Not in"),
         ("a < b < a", r"got Compare in"),
         ("a in b", r"got Compare in"),

@@ -25,6 +25,7 @@ from formulaic.transforms import contrasts
 
 from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError
+from deeptram.inputs.table import shortened
 from deeptram.inputs.transforms import (
     BOUNDS,
     CONTRASTS,
@@ -39,7 +40,6 @@ from deeptram.inputs.transforms import (
 
 MAX_LENGTH = 20_000
 MAX_DEPTH = 100
-SHOWN_LENGTH = 200
 QUOTED = re.compile(r""""[^"]*"|'[^']*'|`([^`]+)`""")
 
 Step = Callable[["Scope"], Any]
@@ -173,17 +173,6 @@ def column_expression(name: str) -> Expression:
     return Expression(name, (name,), lambda scope: scope.columns[name], {}, 1, is_name=True, factor=None)
 
 
-def shortened(text: str) -> str:
-    """Return a text for a message, quoted, its tail left out where it is long.
-
-    Examples
-    --------
-    >>> shortened("a + b")
-    "'a + b'"
-    """
-    return repr(text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}...")
-
-
 class _Reader:
     """Reads one piece: each method takes a node and returns the step for it, or refuses."""
 
@@ -220,6 +209,9 @@ class _Reader:
             )
         if "\\" in self.source:
             raise self._refused("a backslash or an unprintable character")
+
+        if "#" in QUOTED.sub("", self.source):
+            raise self._refused("a comment")
 
         def named(found: re.Match[str]) -> str:
             if found[1] is None:

@@ -26,7 +26,7 @@ from formulaic.parser.types import Factor, Term
 from formulaic.transforms.contrasts import CustomContrasts, SASContrasts, TreatmentContrasts
 
 from deeptram.errors import DeeptramError, ExtrapolationWarning, InvalidInputError, UnknownNameError
-from deeptram.inputs.expressions import FactorCall, Scope, read_expression, shortened
+from deeptram.inputs.expressions import FactorCall, Scope, read_expression
 from deeptram.inputs.factors import (
     FactorEncoder,
     check_extent,
@@ -45,7 +45,7 @@ from deeptram.inputs.formula_terms import (
     read_terms,
 )
 from deeptram.inputs.state import from_plain, to_plain
-from deeptram.inputs.table import Table, did_not_find
+from deeptram.inputs.table import Table, did_not_find, shortened
 from deeptram.inputs.transforms import state_is_sound
 
 Floats = npt.NDArray[np.float64]

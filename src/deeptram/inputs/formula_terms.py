@@ -18,8 +18,9 @@ from formulaic.parser.algos.tokenize import tokenize
 from formulaic.parser.types import ASTNode, Token
 
 from deeptram.errors import InvalidInputError
-from deeptram.inputs.expressions import Expression, column_expression, read_expression, shortened
+from deeptram.inputs.expressions import Expression, column_expression, read_expression
 from deeptram.inputs.factors import MAX_COLUMNS
+from deeptram.inputs.table import shortened
 
 Piece = tuple[str, str]  # text, and what it is: "lookup" (a column), "python" (an expression) or "literal"
 Terms = tuple[tuple[Piece, ...], ...]
@@ -27,6 +28,7 @@ INTERCEPT: tuple[Piece, ...] = (("1", "literal"),)
 KINDS = ("lookup", "python", "literal")
 MAX_TEXT = 500_000
 MAX_WORK = 5_000_000
+MAX_TOKENS = 7_000
 MAX_NESTING = 50
 MAX_POWER = 20
 MAX_FACTORS = 8
@@ -153,6 +155,8 @@ def _masked(item: str, text: str, mark: Any) -> Iterator[str]:
     depth = 0
     for position, token in enumerate(tokenize(item)):
         written = token.token
+        if position > MAX_TOKENS:
+            raise _too_many_terms(MAX_TOKENS // 2, text)
         if token.kind is Token.Kind.PYTHON:
             expression = read_expression(written)
             yield mark(
@@ -225,7 +229,7 @@ def _check_work(tree: Any, n_columns: int, text: str) -> None:
 
 def _too_many_terms(count: int, text: str) -> InvalidInputError:
     return InvalidInputError(
-        f"a formula must expand to at most {MAX_COLUMNS} terms, got {count} or more in {shortened(text)}; "
+        f"a formula must expand to fewer terms, got {count} or more in {shortened(text)}; "
         "name the interactions that are meant, or give plain columns, LS('a', 'b')"
     )
 

@@ -24,6 +24,7 @@ from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameErro
 
 Column = Any  # npt.NDArray of numbers, or pd.Categorical
 SHOWN_COLUMNS = 10
+SHOWN_LENGTH = 200
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
 
 
@@ -194,6 +195,17 @@ def as_column(values: Any, name: str) -> Column:
     raise _not_a_column(name, kind, array)
 
 
+def shortened(text: str) -> str:
+    """Return a text for a message, quoted, its tail left out where it is long.
+
+    Examples
+    --------
+    >>> shortened("a + b")
+    "'a + b'"
+    """
+    return repr(text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}...")
+
+
 def did_not_find(name: str, names: Sequence[str]) -> str:
     """Say that a column is missing, and which ones there are.
 
@@ -202,10 +214,12 @@ def did_not_find(name: str, names: Sequence[str]) -> str:
     >>> did_not_find("agee", ["age", "sex"])
     "column 'agee' is needed but missing from X, which has the columns 'age', 'sex'; did you mean 'age'?"
     """
-    shown = ", ".join(repr(n) for n in names[:SHOWN_COLUMNS])
+    shown = ", ".join(shortened(n) for n in names[:SHOWN_COLUMNS])
     more = f", ... ({len(names)} in all)" if len(names) > SHOWN_COLUMNS else ""
-    remedy = did_you_mean(name, names) or "; add it or correct the name"
-    return f"column {name!r} is needed but missing from X, which has the columns {shown}{more}{remedy}"
+    remedy = did_you_mean(name[:SHOWN_LENGTH], names) or "; add it or correct the name"
+    return (
+        f"column {shortened(name)} is needed but missing from X, which has the columns {shown}{more}{remedy}"
+    )
 
 
 def _missing(name: str, names: Sequence[str]) -> UnknownNameError:
