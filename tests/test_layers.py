@@ -21,6 +21,7 @@ LAYERS = [
     "_workers",
     "errors",
     "_arrays",
+    "_schema",
     "_numerics",
     "_threads",
     "_validation",

@@ -17,6 +17,7 @@ from deep_models import FAST, NET, TERMS, table
 from deeptram.ensemble import strategies
 from deeptram.ensemble.checkpoint import DONE, Checkpoint, Configuration
 from deeptram.errors import ConvergenceWarning, FileFormatError, InvalidInputError
+from deeptram.model.persistence import read_folder, write_folder
 
 MODEL = dt.Colr(TERMS["SI-CS-LS"], training=FAST, support=(-8, 8))
 
@@ -137,11 +138,55 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
-def test_a_damaged_index_is_told(tmp_path):
-    fit(tmp_path)
-    (tmp_path / "checkpoint.json").write_text("{")
-    with pytest.raises(FileFormatError, match=r"checkpoint\.json in .* got one that cannot be read"):
-        fit(tmp_path)
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c, t: c["member"].update(best_epoch=10**400),
+        lambda c, t: c["member"]["model"].update(dtype="float64"),
+        lambda c, t: c["member"].update(seed=7),
+        lambda c, t: c.pop("configuration"),
+        lambda c, t: c.update(member=[]),
+        lambda c, t: t.update({"model.beta": t["model.beta"] * np.float32(np.nan)}),
+        lambda c, t: t.update({"model.beta": np.zeros(1, dtype=np.int64)}),
+        lambda c, t: t.pop("history"),
+        lambda c, t: t.update({"shift_vcov": np.zeros((9, 9))}),
+    ],
+)
+def test_members_that_lie_are_trained_again(tmp_path, trained, change):
+    fit(tmp_path, n_members=2)
+    member = tmp_path / "member-0001"
+    done = (member / DONE).read_text()
+    content, tensors = read_folder(member)
+    change(content, tensors)
+    kept = {name: value for name, value in content.items() if name not in ("schema", "tensors", "sha256")}
+    write_folder(member, kept, tensors, overwrite=True)
+    (member / DONE).write_text(done)
+    fit(tmp_path, n_members=2)
+    assert len(trained) == 3
+    fit(tmp_path, n_members=2)
+    assert len(trained) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("{", "delete the folder"),
+        (
+            '{"schema": 1, "root_seed": 1e999, "configuration": {}}',
+            r"root_seed must be an integer .*, got inf",
+        ),
+        ('{"schema": 1, "root_seed": 1, "configuration": [[1, 2]]}', "configuration must be an object, got"),
+        ("1" * 5000, "delete the folder"),
+        ("[" * 5000, "delete the folder"),
+    ],
+)
+def test_a_damaged_index_is_told(tmp_path, text, match):
+    fit(tmp_path, n_members=1)
+    (tmp_path / "checkpoint.json").write_text(text)
+    with pytest.raises(
+        FileFormatError, match=rf"checkpoint\.json in .* got one that cannot be read.*{match}"
+    ):
+        fit(tmp_path, n_members=1)
 
 
 def test_the_configuration_does_not_depend_on_the_order_of_calls(tmp_path):

@@ -41,6 +41,14 @@ def test_tuned_and_recalibrated(tmp_path):
     ensemble = dt.Ensemble(model, 3, weights="tuned", recalibrate=True, random_state=1)
     ensemble.fit(X, y, validation=0.3)
     again = dt.load(ensemble.save(tmp_path / "e"))
+    forged = persistence.read_content(tmp_path / "e")
+    forged["ensemble"]["recalibrations"][1]["intercept"] = [3.0, 2.0, 1.0]
+    forged["sha256"] = persistence._digest(forged)
+    (tmp_path / "e" / persistence.JSON_NAME).write_text(json.dumps(forged), encoding="utf-8")
+    with pytest.raises(
+        FileFormatError, match=r"recalibrations\[1\] must be one slope and increasing intercepts"
+    ):
+        dt.load(tmp_path / "e")
     np.testing.assert_array_equal(again.weights_, ensemble.weights_)
     assert again.weights == "tuned"
     np.testing.assert_array_equal(again.predict_proba(X), ensemble.predict_proba(X))
@@ -85,13 +93,32 @@ def test_what_cannot_be_saved(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+RECALIBRATION = {"intercept": [0.0], "slope": [1.0], "latent": "logistic", "converged": True}
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda e: e["members"].pop(), "one weight per member, got .2,. for 1"),
-        (lambda e: e.pop("members"), "cannot be rebuilt"),
-        (lambda e: e["settings"].pop("strategy"), "cannot be rebuilt"),
-        (lambda e: e["members"][0].update({"class": "Evil"}), "must be one of Tram"),
+        (lambda e: e["members"].pop(), r"tensors\.safetensors: 1/history must be none, got float64"),
+        (lambda e: e.pop("members"), r"deeptram\.json: ensemble\.members must be there"),
+        (lambda e: e["settings"].pop("strategy"), r"ensemble\.settings\.strategy must be there"),
+        (lambda e: e["settings"].update(n_members=10**9), "n_members must be an integer from 1 to 1e.06"),
+        (lambda e: e["members"][0].update({"class": "Evil"}), r"members\[0\]\.class must be one of Tram"),
+        (
+            lambda e: e["members"][1]["fitted"]["outcome"].update(kind="count"),
+            "being a count must be as in the first",
+        ),
+        (lambda e: e.update(recalibrations=[]), r"recalibrations must be one for each member \(2\), got 0"),
+        (
+            lambda e: e.update(
+                recalibrations=2 * [{**RECALIBRATION, "slope": [1.0, 2.0], "intercept": [0.0, 0.0]}]
+            ),
+            r"recalibrations\[0\]\.intercept must be one for each cutpoint \(1\), got 2",
+        ),
+        (
+            lambda e: e.update(recalibrations=2 * [{**RECALIBRATION, "slope": [-1.0]}]),
+            r"slope\[0\] must be a number from 0",
+        ),
     ],
 )
 def test_forged_ensembles(tmp_path, change, match):

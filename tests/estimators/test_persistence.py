@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
+from sklearn.base import clone
 from torch import nn
 
 import deeptram as dt
@@ -189,7 +191,8 @@ def test_own_networks_are_handed_over_on_loading(factory, tmp_path):
     again = dt.load(path, networks={name: Own})
     np.testing.assert_array_equal(model.predict(X), again.predict(X))
     with pytest.raises(
-        FileFormatError, match=r"saved weights must fit the network.*load it with the network"
+        FileFormatError,
+        match=r"shifts\.0\.net\.layers\.0\.bias must be float32 of shape \(17,\), got .*load it with",
     ):
         dt.load(path, networks={name: _wider})
     with pytest.raises(
@@ -267,28 +270,63 @@ def set_net(name=None, **config):
     [
         (lambda m: m.update({"class": "os.system"}), "must be one of Tram, Polr, .* got 'os.system'"),
         (set_net("os.system"), "got 'os.system', which is not registered here"),
-        (set_net(hidden=[10**9, 10**9]), "saved weights must fit the network"),
-        (set_net(hidden=["__import__('os')"]), "cannot be rebuilt|must"),
-        (set_net(evil=1), "cannot be rebuilt"),
+        (
+            set_net(hidden=[10**9, 10**9]),
+            r"config\.hidden\[0\] must be an integer from 1 to 1e\+07, got 1000000000",
+        ),
+        (set_net(hidden=[5000] * 5000), r"config\.hidden must be a list of 0 to 1000 entries"),
+        (set_net(hidden=[10**6] * 1000), "must be as large as its weights, got settings for a larger one"),
+        (set_net(hidden=["__import__('os')"]), r"config\.hidden\[0\] must be an integer .* got \"__import__"),
+        (
+            set_net(evil=1),
+            r"deeptram\.json: model\.parameters\.terms\[0\]\.net\.config\.evil must be absent, got 1",
+        ),
         (
             lambda m: m["parameters"]["terms"][0].update(net="x"),
-            "a saved network must be a name with settings",
+            r"terms\[0\]\.net must be an object with name",
         ),
+        (lambda m: m["parameters"]["terms"][0].update(term="Evil"), "must be one of SI, CI, .* got 'Evil'"),
         (
-            lambda m: m["parameters"]["terms"][0].update(term="Evil"),
-            "a saved term must be SI, CI, .* got 'Evil'",
+            lambda m: m["parameters"].update(terms={}),
+            r"parameters\.terms must be a list of 0 to 1000 entries, got {}",
         ),
-        (lambda m: m["parameters"].update(terms={}), "saved terms must be a list, got dict"),
         (lambda m: m["parameters"].update(training={"shell": "rm"}), "cannot be rebuilt .*no setting shell"),
-        (lambda m: m["parameters"].update(nonsense=1), "cannot be rebuilt"),
-        (lambda m: m["fitted"].pop("outcome"), "cannot be rebuilt"),
-        (lambda m: m["fitted"]["outcome"].update(kind="ordinal"), "cannot be rebuilt|must"),
+        (lambda m: m["parameters"].update(nonsense=1), r"parameters\.nonsense must be absent, got 1"),
+        (lambda m: m["parameters"].update(latent="evil"), "the name of a latent distribution, got 'evil'"),
+        (lambda m: m["fitted"].pop("outcome"), r"model\.fitted\.outcome must be there, got None"),
+        (lambda m: m["fitted"]["outcome"].update(kind="ordinal"), "must be one of outcomes with bernstein"),
+        (lambda m: m["fitted"]["outcome"].update(levels=[None]), r"levels\[0\] must be a label, got None"),
+        (lambda m: m["fitted"]["outcome"].update(levels=["a", "a"]), "must be a list without repetition"),
         (
-            lambda m: m["fitted"]["outcome"]["basis"].update(order=10**12),
-            "must fit the network|cannot be rebuilt",
+            lambda m: m["fitted"]["outcome"]["basis"].update(order=10**400),
+            r"basis\.order must be an integer from 1 to 10000, got 1000",
         ),
-        (lambda m: m["fitted"].update(latent="evil"), "cannot be rebuilt"),
-        (lambda m: m.pop("fitted"), "cannot be rebuilt"),
+        (lambda m: m["fitted"]["outcome"]["basis"].update(support=[1, 0]), "cannot be rebuilt .*support"),
+        (
+            lambda m: m["fitted"].update(latent="evil"),
+            r"fitted\.latent must be one of logistic, .* got 'evil'",
+        ),
+        (lambda m: m.pop("fitted"), r"deeptram\.json: model\.fitted must be there"),
+        (lambda m: m["fitted"]["design"].update(strata=["p"]), "must be there exactly when strata_column is"),
+        (lambda m: m["fitted"]["design"].update(linear=None), "must be there exactly when a term LS is"),
+        (
+            lambda m: m["fitted"]["design"]["linear"].update(names=["z"]),
+            r"what columns and levels give \(\['a'\]\)",
+        ),
+        (
+            lambda m: m["fitted"]["design"]["linear"].update(required_columns=["z"], names=["z"]),
+            r"required_columns must be among feature_names, got \['z'\]",
+        ),
+        (
+            lambda m: m["fitted"]["model"]["inputs"][0]["parts"][0]["sd"].pop(),
+            r"parts\[0\]\.sd must be as many as",
+        ),
+        (
+            lambda m: m["fitted"]["model"].update(inputs=[]),
+            r"inputs must be a list of 1 to 1000 entries, got \[\]",
+        ),
+        (lambda m: m["fitted"].update(data_hash="\ud800"), "data_hash must be a text"),
+        (lambda m: m["fitted"].update(converged=1), "converged must be true or false, got 1"),
     ],
 )
 def test_forged_models_are_refused(tmp_path, change, match):
@@ -305,14 +343,107 @@ def test_a_forged_formula_runs_no_code(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "system", called.append)
 
     def change(model):
-        formula = model["fitted"]["design"]["linear"]["formula"]
-        text = json.dumps(formula).replace("bs(b, df=4)", "__import__('os').system('x')")
-        model["fitted"]["design"]["linear"]["formula"] = json.loads(text)
+        terms = model["fitted"]["design"]["linear"]["formula"]["terms"]
+        terms[1] = [["__import__('os').system('x')", "python"]]
 
     forge(path, change)
     with pytest.raises(FileFormatError, match="formulas may"):
         dt.load(path).predict(X)
     assert called == []
+
+
+def set_tensor(path, name, value):
+    """Change a tensor and let all digests fit again."""
+    file = path / persistence.TENSOR_NAME
+    tensors = load_file(file)
+    tensors[name] = np.asarray(value, dtype=getattr(value, "dtype", tensors[name].dtype))
+    save_file(tensors, file)
+    content = json.loads((path / persistence.JSON_NAME).read_text(encoding="utf-8"))
+    shapes = {key: list(array.shape) for key, array in tensors.items()}
+    content["tensors"] = {"bytes": file.stat().st_size, "sha256": persistence._sha256(file), "shapes": shapes}
+    content["sha256"] = persistence._digest(content)
+    (path / persistence.JSON_NAME).write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "match"),
+    [
+        ("model.beta", [np.nan], "beta must hold numbers from -1e.100 to 1e.100, got others; fit it again"),
+        (
+            "model.intercept.net.0.bias",
+            np.zeros(6, dtype=np.int64),
+            "must be float32 of shape .6,., got int64",
+        ),
+        ("model.x_sd", [0.0], "x_sd must be positive, got 0.0"),
+        ("model.x_mean", [1e30], "the constant of the shift must hold numbers from -1e.15 to 1e.15"),
+        ("history", np.full((1, 5), np.nan), "history must count epochs, got other numbers"),
+        ("history", np.zeros((0, 10**9)), "history must be float64 of shape .0, 5., got float64 of shape"),
+    ],
+)
+def test_forged_weights_are_refused(tmp_path, name, value, match):
+    path = saved(tmp_path)
+    set_tensor(path, name, value)
+    with pytest.raises(FileFormatError, match=rf"tensors\.safetensors: .*{match}"):
+        dt.load(path)
+
+
+def test_a_baseline_that_decreases_is_refused(tmp_path):
+    X, z = table()
+    path = dt.Colr([dt.LS("a")]).fit(X, z).save(tmp_path / "m")
+    set_tensor(path, "theta", np.arange(7.0)[None, ::-1].copy())
+    with pytest.raises(FileFormatError, match=r"theta must increase, got \[\[6.0, 5.0, 4.0"):
+        dt.load(path)
+
+
+class AllKindsOfState(nn.Module):
+    """Parameters and buffers of every kind a network can have."""
+
+    def __init__(self, in_shape, out_features):
+        super().__init__()
+        self.first = nn.utils.parametrizations.weight_norm(nn.Linear(in_shape[0], 4))
+        self.batch, self.group = nn.BatchNorm1d(4), nn.GroupNorm(2, 4)
+        self.recurrent = nn.LSTM(4, 4, batch_first=True)
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.two.weight = self.one.weight
+        self.last = nn.Linear(4, out_features)
+        self.register_buffer("order", torch.tensor([1, 0, 3, 2]))
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf, 0.0, 0.0]))
+        self.register_buffer("used", torch.tensor(True))
+
+    def forward(self, x):
+        x = self.group(self.batch(self.first(x)))
+        x = self.recurrent(x[:, None])[0][:, 0][:, self.order] * torch.softmax(self.mask, 0)
+        return self.last(self.two(torch.tanh(self.one(x))))
+
+
+def test_networks_with_all_kinds_of_state(tmp_path):
+    X, z = table()
+    model = dt.Colr([dt.CS(AllKindsOfState, "b", "c"), dt.LS("a")], training=FAST).fit(X, z)
+    networks = {network_name(AllKindsOfState): AllKindsOfState}
+    again = dt.load(model.save(tmp_path / "m"), networks=networks)
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+    assert int(again.model_.shifts[0].net.batch.num_batches_tracked) > 0
+    settings = {"random_state": 1, "strategy": "sequential", "checkpoint": tmp_path / "run"}
+    first, second = (dt.Ensemble(clone(model), 2, **settings).fit(X, z) for _ in range(2))
+    np.testing.assert_array_equal(first.predict(X), second.predict(X))
+    np.testing.assert_array_equal(dt.load(first.save(tmp_path / "e"), networks).predict(X), first.predict(X))
+
+
+def test_networks_whose_settings_grow_are_stopped(tmp_path):
+    X, z = table()
+    model = dt.Colr([dt.CS(functools.partial(Own, width=5), "b")], training=FAST).fit(X, z)
+    path = model.save(tmp_path / "m")
+    forge(path, set_net(width=10**10))
+    with pytest.raises(FileFormatError, match="a saved network must be as large as its weights"):
+        dt.load(path, networks={network_name(Own): Own})
+
+
+def test_a_network_that_overflows_is_told(tmp_path):
+    path = saved(tmp_path)
+    set_tensor(path, "model.intercept.net.0.weight", np.full((6, 2), 3e38, dtype=np.float32))
+    match = r"networks must give finite numbers to predict, got others in rows? .*check the scale"
+    with pytest.raises(InvalidInputError, match=match):
+        dt.load(path).predict(table()[0])
 
 
 def test_every_class_can_be_saved():

@@ -32,6 +32,7 @@ TENSORS = {
     "c": np.zeros(0),
     "d": np.float32([1.5]),
     "e": np.arange(4)[::2],
+    "f": np.array(7),
 }
 
 
@@ -118,6 +119,11 @@ def test_every_flipped_bit_is_noticed(saved):
         (lambda f: (f / JSON_NAME).write_text("{"), "deeptram.json cannot be read"),
         (lambda f: (f / JSON_NAME).write_bytes(b"\xff\xfe"), "deeptram.json cannot be read"),
         (lambda f: (f / JSON_NAME).write_text("[" * 100_000), "deeptram.json cannot be read"),
+        (lambda f: (f / JSON_NAME).write_text('{"schema": NaN}'), "deeptram.json cannot be read"),
+        (
+            lambda f: (f / JSON_NAME).write_text('{"schema": 1' + "0" * 5000 + "}"),
+            "deeptram.json cannot be read",
+        ),
         (lambda f: os.truncate(f / TENSOR_NAME, 50), "has 50 bytes, not"),
         (lambda f: flip(f / TENSOR_NAME, -1), "the content of tensors.safetensors was changed"),
         (

@@ -18,19 +18,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deeptram._schema import agree, fields, integer, mapping, text
 from deeptram.ensemble.members import MemberFit
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.fingerprint import fingerprint
-from deeptram.estimators.persistence import parameters_to_record
+from deeptram.estimators.persistence import parameters_to_record, rebuilding
+from deeptram.estimators.saved_format import SEED
 from deeptram.fitting.seeds import root_seed
 from deeptram.fitting.training import Training
-from deeptram.model.persistence import plain, read_folder, write_folder
+from deeptram.model.persistence import JSON_NAME, plain, read_folder, write_folder
+from deeptram.networks.registry import Budget
 
 SCHEMA = 1
 INDEX, DONE = "checkpoint.json", "DONE"
 # Settings that change how training runs or looks, not what it computes.
 _IRRELEVANT = ("progress", "device")
+_INDEX = fields({"schema": integer(), "root_seed": SEED, "configuration": mapping(text)})
 
 
 @dataclass(frozen=True)
@@ -108,12 +112,13 @@ class Checkpoint:
             return root
         try:
             found = json.loads(index.read_text(encoding="utf-8"))
-            stored, before, schema = int(found["root_seed"]), dict(found["configuration"]), found["schema"]
-        except (ValueError, KeyError, TypeError, UnicodeDecodeError) as error:
+            _INDEX(found, INDEX)
+        except (ValueError, RecursionError) as error:
             raise FileFormatError(
-                f"{INDEX} in {str(self.folder)!r} must be as it was written, got one that cannot be read; "
-                "delete the folder to train again"
+                f"{INDEX} in {str(self.folder)!r} must be as it was written, got one that cannot be read "
+                f"({error}); delete the folder to train again"
             ) from error
+        stored, before, schema = found["root_seed"], found["configuration"], found["schema"]
         for leftover in self.folder.glob(".member-*"):  # of a fit that was killed while writing
             shutil.rmtree(leftover, ignore_errors=True)
         root = stored if random_state is None else root_seed(random_state)
@@ -133,28 +138,38 @@ class Checkpoint:
                 f"{str(self.folder)!r}; choose another folder"
             )
 
-    def load(self, seeds: Mapping[int, int]) -> dict[int, MemberFit]:
-        """Return the finished members among the given numbers; unfinished or damaged ones are removed."""
+    def load(self, seeds: Mapping[int, int], template: BaseTram) -> dict[int, MemberFit]:
+        """Return the finished members among the given numbers; unfinished or damaged ones are removed.
+
+        Parameters
+        ----------
+        seeds : dict
+            The seed of each member, by its number.
+        template : BaseTram
+            The prepared estimator that all members must fit.
+        """
         found = {}
         for number, seed in seeds.items():
-            member = self._load(number, seed)
-            if member is not None:
-                found[number] = member
+            folder = self._member_folder(number)
+            if not folder.exists():
+                continue
+            try:
+                found[number] = self._load(folder, seed, template)
+            except (OSError, FileFormatError):
+                shutil.rmtree(folder)
         return found
 
-    def _load(self, number: int, seed: int) -> MemberFit | None:
-        folder = self._member_folder(number)
-        if not folder.exists():
-            return None
-        try:
-            done = (folder / DONE).read_text(encoding="utf-8").strip()
-            content, tensors = read_folder(folder)
-            if done == content["configuration"] == self.configuration.member_hash(seed):
-                return MemberFit.from_record(content["member"], tensors)
-        except (OSError, FileFormatError, KeyError, TypeError, ValueError):
-            pass
-        shutil.rmtree(folder)
-        return None
+    def _load(self, folder: Path, seed: int, template: BaseTram) -> MemberFit:
+        done = (folder / DONE).read_bytes().strip()
+        content, tensors = read_folder(folder)
+        code = self.configuration.member_hash(seed)
+        agree(f"{JSON_NAME}: configuration", "that of this fit", code, content.get("configuration"))
+        agree(f"{DONE}: its content", "the configuration", code.encode(), done)
+        member = MemberFit.from_record(content.get("member"), tensors)
+        agree(f"{JSON_NAME}: member.seed", "that of this fit", seed, member.seed)
+        with rebuilding(), Budget(member.weights):
+            member.restore(template)
+        return member
 
     def save(self, number: int, member: MemberFit) -> None:
         """Write a finished member: complete, or not at all."""

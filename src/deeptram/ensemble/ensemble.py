@@ -160,7 +160,7 @@ class Ensemble(OriginsMixin, PredictionMixin, ReadingMixin, BaseEstimator):
             template, checked, matrices, encoded, weights, validation, MemberSeeds.of(root).validation
         )
         seeds = {number: member_seed(root, number) for number in range(self.n_members)}
-        finished = {} if checkpoint is None else checkpoint.load(seeds)
+        finished = {} if checkpoint is None else checkpoint.load(seeds, template)
         missing = {number: seed for number, seed in seeds.items() if number not in finished}
         self.strategy_ = choose_strategy(self.strategy, task, len(missing), self.n_jobs)
         keep = _ignore if checkpoint is None else checkpoint.save

@@ -11,11 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeptram._schema import fields, flag, integer, number
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import FitSummary, keep_fit, summarise
-from deeptram.estimators.persistence import HISTORY, arrays_of, history_frame, rebuild
+from deeptram.estimators.persistence import HISTORY, arrays_of, rebuild, split_arrays
+from deeptram.estimators.saved_format import NETWORKS, SEED, measured
 from deeptram.fitting.task import DeepFit, DeepTask
-from deeptram.model.persistence import Tensors, plain, unplain
+from deeptram.model.persistence import JSON_NAME, Tensors, plain, unplain
 
 Array = NDArray[np.float64]
 
@@ -109,18 +111,21 @@ class MemberFit:
         return record, tensors
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any], tensors: Tensors) -> MemberFit:
-        """Read a member back from :meth:`to_record`."""
-        weights = {n.removeprefix("model."): v for n, v in tensors.items() if n.startswith("model.")}
-        return cls(
-            int(record["seed"]),
-            record["model"],
-            weights,
-            history_frame(tensors["history"]),
-            int(record["best_epoch"]),
-            int(record["n_epochs"]),
-            float(record["seconds"]),
-            bool(record["interrupted"]),
-            float(unplain(record["loglik"])),
-            tensors.get("shift_vcov"),
-        )
+    def from_record(cls, record: Any, tensors: Tensors) -> MemberFit:
+        """Read a member back from :meth:`to_record`; what does not fit is a ``FileFormatError``."""
+        _MEMBER(record, f"{JSON_NAME}: member")
+        weights, history, shift_vcov = split_arrays(tensors)
+        given = {**record, "loglik": float(unplain(record["loglik"]))}
+        return cls(weights=weights, history=history, shift_vcov=shift_vcov, **given)
+
+
+_MEMBER = fields(
+    {
+        "seed": SEED,
+        "model": NETWORKS,
+        **dict.fromkeys(("best_epoch", "n_epochs"), integer()),
+        "seconds": number(0),
+        "interrupted": flag,
+        "loglik": measured,
+    }
+)

@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from deeptram import _schema as schema
 from deeptram import latent as latents
+from deeptram._schema import agree, choice, fields, flag, integer, listed, misfit, optional
+from deeptram._validation import check_weights
 from deeptram.calibration import Recalibration
+from deeptram.ensemble.strategies import STRATEGIES
 from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.persistence import (
@@ -19,9 +23,12 @@ from deeptram.estimators.persistence import (
     model_to_record,
     parameters_from_record,
     parameters_to_record,
+    rebuilding,
     versions,
 )
-from deeptram.model.persistence import Tensors, plain, read_folder, unplain, write_folder
+from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED
+from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, plain, read_folder, write_folder
+from deeptram.pooling import METHODS
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble
@@ -107,56 +114,96 @@ def load(path: str | os.PathLike[str], networks: Mapping[str, Callable[..., Any]
         )
     content, tensors = read_folder(path)
     kind, given = content.get("kind"), dict(networks or {})
-    if kind == "model" and isinstance(content.get("model"), dict):
-        return model_from_record(content["model"], tensors, given)
-    if kind == "ensemble" and isinstance(content.get("ensemble"), dict):
-        return _ensemble_from_record(content["ensemble"], tensors, given)
-    raise FileFormatError(
-        f"load reads models and ensembles, got a folder of kind {kind!r} in {str(path)!r}; "
-        "pass the path that was given to save"
-    )
+    if not isinstance(kind, str) or kind not in _LOADERS:
+        raise FileFormatError(
+            f"load reads models and ensembles, got a folder of kind {kind!r} in {str(path)!r}; "
+            "pass the path that was given to save"
+        )
+    return _LOADERS[kind](content.get(kind), tensors, given)
 
 
 def _ensemble_from_record(
-    record: Mapping[str, Any], tensors: Tensors, networks: Mapping[str, Callable[..., Any]]
+    record: Any, tensors: Tensors, networks: Mapping[str, Callable[..., Any]]
 ) -> Ensemble:
     from deeptram.ensemble.ensemble import Ensemble
 
-    try:
+    with rebuilding():
+        _ENSEMBLE(record, f"{JSON_NAME}: ensemble")
+        numbers = [str(number) for number in range(len(record["members"]))]
+        rest = {name: value for name, value in tensors.items() if name.split("/")[0] not in numbers}
+        check_arrays({"weights": ((len(numbers),), "float64")}, rest)
+        weights = check_weights(tensors["weights"], len(numbers))
         members = [
             model_from_record(entry, _part(tensors, number), networks)
             for number, entry in enumerate(record["members"])
         ]
         share_designs(members)
-        weights = tensors["weights"]
         model = None if record["model"] is None else parameters_from_record(record["model"], networks)
-        settings = {name: unplain(record["settings"][name]) for name in _SETTINGS}
         ensemble = Ensemble(
             model,
             pooling=record["pooling"],
             weights=weights if record["weights"] == "given" else record["weights"],
             random_state=record["random_state"],
-            **settings,
+            **record["settings"],
         )
         ensemble._keep(members)
-        if weights.shape != (len(members),):
-            raise FileFormatError(
-                f"a saved ensemble must have one weight per member, got {weights.shape} for {len(members)}; "
-                "save it again"
-            )
-        ensemble.weights_ = weights
+        ensemble.weights_ = tensors["weights"]
         ensemble.recalibrations_ = _recalibrations_from_record(record["recalibrations"])
         for name in ("root_seed", "strategy"):
             if record[name] is not None:
                 setattr(ensemble, f"{name}_", record[name])
-    except FileFormatError:
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise FileFormatError(
-            f"a saved ensemble must be complete and consistent, got one that cannot be rebuilt ({error}); "
-            "save it again"
-        ) from error
     return ensemble
+
+
+def _ensemble_agrees(record: dict[str, Any], at: str) -> None:
+    outcomes = [member["fitted"]["outcome"] for member in record["members"]]
+    for number, outcome in enumerate(outcomes):
+        path = f"{at}.members[{number}].fitted.outcome"
+        agree(f"{path}.levels", "those of the first member", outcomes[0]["levels"], outcome["levels"])
+        counts = (outcomes[0]["kind"] == "count", outcome["kind"] == "count")
+        agree(f"{path}.kind: being a count", "as in the first member", *counts)
+    if record["recalibrations"] is None:
+        return
+    width = max(len(outcomes[0]["levels"] or ()) - 1, 1)
+    agree(f"{at}.recalibrations", "one for each member", len(outcomes), len(record["recalibrations"]))
+    for number, one in enumerate(record["recalibrations"]):
+        for name in ("intercept", "slope"):
+            agree(f"{at}.recalibrations[{number}].{name}", "one for each cutpoint", width, len(one[name]))
+        steps = np.diff(one["intercept"])
+        if len(set(one["slope"])) > 1 or (steps < -1e-6 * (1 + np.abs(steps).max(initial=0))).any():
+            raise misfit(f"{at}.recalibrations[{number}]", "one slope and increasing intercepts", one)
+
+
+_RECALIBRATION = fields(
+    {
+        "intercept": listed(schema.number(), 1),
+        "slope": listed(schema.number(0), 1),
+        "latent": choice(latents.names()),
+        "converged": flag,
+    }
+)
+_ENSEMBLE = fields(
+    {
+        "settings": fields(
+            {
+                "n_members": integer(1, 10**6),
+                "n_jobs": optional(integer(-(10**6), 10**6)),
+                "strategy": choice(STRATEGIES),
+                "recalibrate": flag,
+            }
+        ),
+        "pooling": choice(METHODS),
+        "weights": choice(["equal", "tuned", "given"]),
+        "random_state": optional(SEED),
+        "root_seed": optional(SEED),
+        "strategy": optional(choice(STRATEGIES)),
+        "model": optional(UNFITTED),
+        "recalibrations": optional(listed(_RECALIBRATION)),
+        "members": listed(MODEL, 1, 10**5),
+    },
+    then=_ensemble_agrees,
+)
+_LOADERS: dict[str, Callable[..., Any]] = {"model": model_from_record, "ensemble": _ensemble_from_record}
 
 
 def share_designs(members: list[BaseTram]) -> None:
@@ -189,8 +236,8 @@ def _recalibrations_to_record(recalibrations: list[Recalibration] | None) -> Any
         return None
     return [
         {
-            "intercept": plain(one.intercept_),
-            "slope": plain(one.slope_),
+            "intercept": one.intercept_.tolist(),
+            "slope": one.slope_.tolist(),
             "latent": one.latent_.name,
             "converged": bool(one.converged_),
         }
@@ -204,8 +251,7 @@ def _recalibrations_from_record(record: Any) -> list[Recalibration] | None:
     result = []
     for entry in record:
         one = Recalibration()
-        one.intercept_ = np.array(unplain(entry["intercept"]), dtype=float)
-        one.slope_ = np.array(unplain(entry["slope"]), dtype=float)
-        one.latent_, one.converged_ = latents.get(entry["latent"]), bool(entry["converged"])
+        one.intercept_, one.slope_ = (np.array(entry[name], dtype=float) for name in ("intercept", "slope"))
+        one.latent_, one.converged_ = latents.get(entry["latent"]), entry["converged"]
         result.append(one)
     return result

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import platform
-from collections.abc import Mapping
+import reprlib
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -15,29 +17,40 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from deeptram import latent as latents
+from deeptram._schema import LARGEST
 from deeptram._version import __version__
-from deeptram.bases import Cutpoints
+from deeptram.bases import Linear, LogLinear
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import FitSummary, keep_fit
 from deeptram.estimators.presets import BoxCox, Colr, Cotram, Coxph, Lehmann, Lm, Logit, Polr, Survreg
+from deeptram.estimators.saved_format import MODEL, TINY
 from deeptram.estimators.terms_record import Networks, terms_from_record, terms_to_record
 from deeptram.estimators.tram import Tram
 from deeptram.fitting.newton import Certificate
 from deeptram.fitting.task import DeepFit
 from deeptram.fitting.training import Training
 from deeptram.latent import Latent
-from deeptram.model import DISCRETE, Design, Outcome, StructuredModel
+from deeptram.model import Design, Outcome, StructuredModel
 from deeptram.model.deep import DeepModel
-from deeptram.model.persistence import Tensors, plain, unplain
-from deeptram.networks import is_registered
-from deeptram.terms import CI, CS, Spec
+from deeptram.model.persistence import (
+    JSON_NAME,
+    TENSOR_NAME,
+    Tensors,
+    check_arrays,
+    check_values,
+    plain,
+    unplain,
+)
+from deeptram.networks.registry import Budget
+from deeptram.terms import Spec
 
 Array = NDArray[np.float64]
 CLASSES: dict[str, type[BaseTram]] = {
     kind.__name__: kind for kind in (Tram, Polr, Logit, Colr, BoxCox, Coxph, Lehmann, Lm, Survreg, Cotram)
 }
 HISTORY = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]
+LARGEST_SHIFT = 1e15  # beyond it h has no digits left after the decimal point
 LIBRARIES = ("torch", "numpy", "pandas", "scikit-learn", "formulaic", "safetensors")
 
 
@@ -89,19 +102,13 @@ def parameters_to_record(estimator: BaseTram) -> dict[str, Any]:
 
 
 def parameters_from_record(record: Mapping[str, Any], networks: Networks) -> BaseTram:
-    """Return the unfitted model of a record."""
-    name = record.get("class")
-    if name not in CLASSES:
-        raise FileFormatError(
-            f"a saved model must be one of {', '.join(CLASSES)}, got {name!r}; "
-            "save it again with this version"
-        )
+    """Return the unfitted model of a checked record."""
     given = dict(record["parameters"])
     terms, training = given.pop("terms"), given.pop("training")
     arguments = {key: unplain(value) for key, value in given.items()}
     arguments["terms"] = terms_from_record(terms, networks)
     arguments["training"] = None if training is None else Training.from_dict(unplain(training))
-    return CLASSES[str(name)](**arguments)
+    return CLASSES[record["class"]](**arguments)
 
 
 def _training_to_record(training: Any) -> Any:
@@ -127,7 +134,7 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
     record = parameters_to_record(estimator)
     model = estimator.model_
     record["fitted"] = {
-        "outcome": plain_dict(estimator.outcome_.to_dict()),
+        "outcome": {key: plain(value) for key, value in estimator.outcome_.to_dict().items()},
         "latent": estimator.latent_.name,
         "design": estimator.design_.to_dict(),
         "n_obs": int(estimator.n_obs_),
@@ -153,16 +160,21 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
         From :func:`model_to_record`.
     networks : dict
         Factories by the name under which they were saved.
+
+    Raises
+    ------
+    FileFormatError
+        If the record does not fit its declared form, or the arrays do not fit the record.
     """
-    try:
+    with rebuilding():
+        MODEL(record, f"{JSON_NAME}: model")
         estimator = parameters_from_record(record, networks)
         state = record["fitted"]
         estimator.spec_ = Spec.of(estimator.terms)
-        estimator.outcome_ = Outcome.from_dict(plain_dict(state["outcome"], back=True))
-        _check_outcome(estimator.outcome_)
+        estimator.outcome_ = Outcome.from_dict(unplain(state["outcome"]))
         estimator.latent_ = latents.get(state["latent"])
         estimator.design_ = Design.from_dict(state["design"])
-        estimator.n_obs_ = int(state["n_obs"])
+        estimator.n_obs_ = state["n_obs"]
         for name, value in (("n_features_in_", state["n_features_in"]), ("data_hash_", state["data_hash"])):
             if value is not None:
                 setattr(estimator, name, value)
@@ -171,25 +183,30 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
         if estimator.outcome_.response is not None:
             estimator.classes_ = estimator.outcome_.response.classes
         (_restore_deep if estimator.spec_.is_deep else _restore_exact)(estimator, state, tensors)
+    return estimator
+
+
+@contextlib.contextmanager
+def rebuilding() -> Iterator[None]:
+    """Turn what goes wrong in building from a file into one error about the file.
+
+    Examples
+    --------
+    >>> with rebuilding():
+    ...     Training(epochs=-1)
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.FileFormatError: a saved model must be complete and consistent, got one that ...
+    """
+    try:
+        yield
     except FileFormatError:
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError) as error:
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         raise FileFormatError(
             f"a saved model must be complete and consistent, got one that cannot be rebuilt ({error}); "
             "save it again"
         ) from error
-    return estimator
-
-
-def _check_outcome(outcome: Outcome) -> None:
-    """Raise unless the parts of an outcome belong together."""
-    classes = 0 if outcome.levels is None else len(outcome.levels)
-    cuts = outcome.basis.n_coef + 1 if isinstance(outcome.basis, Cutpoints) else 0
-    if (outcome.kind in DISCRETE) != (classes > 0) or classes != cuts:
-        raise FileFormatError(
-            f"a saved {outcome.kind} outcome must have levels and a basis that fit it, got {classes} levels "
-            f"and a {type(outcome.basis).__name__}; save the model again"
-        )
 
 
 def _exact_to_record(estimator: BaseTram, model: StructuredModel, state: dict[str, Any]) -> Tensors:
@@ -204,14 +221,30 @@ def _exact_to_record(estimator: BaseTram, model: StructuredModel, state: dict[st
 
 
 def _restore_exact(estimator: BaseTram, state: Mapping[str, Any], tensors: Tensors) -> None:
-    model = StructuredModel(
-        estimator.outcome_,
-        estimator.latent_,
-        estimator.design_,
-        tensors["theta"],
-        tensors["beta"],
-        tensors["gamma"],
-    )
+    outcome, design = estimator.outcome_, estimator.design_
+    d, p = outcome.basis.n_coef, len(design.names)
+    varying, scales = (0 if one is None else len(one.names) for one in (design.varying, design.scale))
+    nominal = outcome.kind == "nominal"
+    size = (design.n_strata + varying) * d + p * (d if nominal else 1) + scales
+    shapes: dict[str, tuple[int, ...]] = {
+        "theta": (design.n_strata + varying, d),
+        "beta": (p, d) if nominal else (p,),
+        "gamma": (scales,),
+        "coef": (p * d if nominal else p,),
+        "vcov": (size, size),
+    }
+    check_arrays({name: (shape, "float64") for name, shape in shapes.items()}, tensors)
+    parts = [tensors[name] for name in ("theta", "beta", "gamma")]
+    for name, part in zip(shapes, parts, strict=False):
+        check_values(name, part)
+    if not nominal:
+        slopes = parts[0][: design.n_strata] @ outcome.basis.monotone_differences.T
+        positive = slopes > 0 if isinstance(outcome.basis, (Linear, LogLinear)) else slopes >= 0
+        if not positive.all():
+            raise FileFormatError(
+                f"{TENSOR_NAME}: theta must increase, got {reprlib.repr(parts[0].tolist())}; save it again"
+            )
+    model = StructuredModel(outcome, estimator.latent_, design, *parts)
     scale = estimator.design_.scale
     estimator.model_, estimator.fit_ = model, None
     estimator.coef_ = pd.Series(
@@ -224,8 +257,8 @@ def _restore_exact(estimator: BaseTram, state: Mapping[str, Any], tensors: Tenso
     estimator.vcov_ = estimator._label_covariance(tensors["vcov"])
     estimator.certificate_ = Certificate(**unplain(state["certificate"]))
     estimator.loglik_ = float(unplain(state["loglik"]))
-    estimator.n_iter_, estimator.converged_ = int(state["n_iter"]), bool(state["converged"])
-    estimator.n_parameters_ = int(state["n_parameters"])
+    estimator.n_iter_, estimator.converged_ = state["n_iter"], state["converged"]
+    estimator.n_parameters_ = state["n_parameters"]
 
 
 def _deep_to_record(estimator: BaseTram, model: DeepModel, state: dict[str, Any]) -> Tensors:
@@ -242,27 +275,42 @@ def _deep_to_record(estimator: BaseTram, model: DeepModel, state: dict[str, Any]
 
 
 def _restore_deep(estimator: BaseTram, state: Mapping[str, Any], tensors: Tensors) -> None:
-    weights = {
-        name.removeprefix("model."): value for name, value in tensors.items() if name.startswith("model.")
-    }
-    model = rebuild(estimator, state["model"], weights)
+    weights, history, shift_vcov = split_arrays(tensors)
+    with Budget(weights):
+        model = rebuild(estimator, state["model"], weights)
     fit = DeepFit(
         model,
-        history_frame(tensors["history"]),
-        int(state["best_epoch"]),
-        float(tensors["history"][:, -1].sum()),
-        int(state["n_iter"]),
-        int(state["seed"]),
+        history,
+        state["best_epoch"],
+        float(history["seconds"].sum()),
+        state["n_iter"],
+        state["seed"],
         interrupted=not state["converged"],
     )
-    keep_fit(estimator, fit, FitSummary(float(unplain(state["loglik"])), tensors.get("shift_vcov")))
+    keep_fit(estimator, fit, FitSummary(float(unplain(state["loglik"])), shift_vcov))
+
+
+def split_arrays(tensors: Tensors) -> tuple[Tensors, pd.DataFrame, Array | None]:
+    """Return the weights, the history and the covariance among the arrays of a model with networks.
+
+    Parameters
+    ----------
+    tensors : dict of arrays
+        ``model.*``, ``history`` and, perhaps, ``shift_vcov``.
+    """
+    weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
+    rest = {name: value for name, value in tensors.items() if not name.startswith("model.")}
+    shapes = {"history": (*rest.get("history", np.zeros(1)).shape[:1], len(HISTORY))}
+    if "shift_vcov" in rest:
+        shapes["shift_vcov"] = rest["shift_vcov"].shape[:1] * 2
+    check_arrays({name: (shape, "float64") for name, shape in shapes.items()}, rest)
+    if not ((rest["history"][:, 0] >= 0) & (rest["history"][:, 0] < 2**53)).all():
+        raise FileFormatError(f"{TENSOR_NAME}: history must count epochs, got other numbers; save it again")
+    return weights, history_frame(rest["history"]), rest.get("shift_vcov")
 
 
 def rebuild(estimator: BaseTram, state: Mapping[str, Any], weights: Tensors) -> DeepModel:
     """Return the model with networks of a prepared estimator with given weights.
-
-    Shapes are compared on a model without memory first, so that a file cannot
-    ask for more memory than its tensors take.
 
     Parameters
     ----------
@@ -273,27 +321,20 @@ def rebuild(estimator: BaseTram, state: Mapping[str, Any], weights: Tensors) -> 
     weights : dict of arrays
         Its parameters and buffers.
     """
-    spec = estimator.spec_
-    parts = (spec, estimator.outcome_, estimator.latent_, estimator.design_)
-    terms: list[CI | CS] = [*spec.shifts, *([spec.intercept] if isinstance(spec.intercept, CI) else [])]
-    if all(is_registered(term.net) for term in terms):  # a user's network may not work without memory
-        with torch.device("meta"):
-            _check_shapes(DeepModel.from_dict(state, *parts), weights)
-    model = DeepModel.from_dict(state, *parts)
-    _check_shapes(model, weights)
+    model = DeepModel.from_dict(
+        state, estimator.spec_, estimator.outcome_, estimator.latent_, estimator.design_
+    )
+    own = model.state_dict().items()
+    check_arrays({name: (tuple(value.shape), str(value.dtype)[6:]) for name, value in own}, weights)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name, value in weights.items():
+        check_values(name, value, LARGEST if name in parameters or ".net." not in name else np.inf)
+    for name, spread in (("x_sd", weights["x_sd"]), ("z_sd", weights["z_sd"]), ("line", weights["line"][1:])):
+        if not (spread >= TINY).all():
+            raise FileFormatError(f"{TENSOR_NAME}: {name} must be positive, got {spread.min()}; save again")
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+    check_values("the constant of the shift", model._moved_constant(), LARGEST_SHIFT)
     return model
-
-
-def _check_shapes(model: DeepModel, weights: Tensors) -> None:
-    expected = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    got = {name: tuple(value.shape) for name, value in weights.items()}
-    if expected != got:
-        names = sorted(name for name in {*expected, *got} if expected.get(name) != got.get(name))
-        raise FileFormatError(
-            f"saved weights must fit the network, which has {names[0]!r} of shape {expected.get(names[0])}, "
-            f"got {got.get(names[0])}; load it with the network it was fitted with"
-        )
 
 
 def arrays_of(model: DeepModel) -> Tensors:
@@ -315,17 +356,6 @@ def history_frame(values: Array) -> pd.DataFrame:
     [1]
     """
     return pd.DataFrame(values, columns=HISTORY).astype({"epoch": int})
-
-
-def plain_dict(state: Mapping[str, Any], *, back: bool = False) -> dict[str, Any]:
-    """Return a dict with each value made JSON-able (or read back).
-
-    Examples
-    --------
-    >>> plain_dict({"levels": ["a", "b"]})
-    {'levels': ['a', 'b']}
-    """
-    return {key: (unplain if back else plain)(value) for key, value in state.items()}
 
 
 def _names(values: Any) -> list[str] | None:

@@ -15,14 +15,10 @@ from typing import Any
 from deeptram import networks as factories
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.model.persistence import plain, unplain
-from deeptram.terms import CI, CS, LS, SI, Scale, Spec, Term, Varying
+from deeptram.terms import CI, CS, LS, SI, Scale, Term, Varying
 
 Networks = Mapping[str, Callable[..., Any]]
-_STRUCTURED: dict[str, type[LS] | type[Scale] | type[Varying]] = {
-    "LS": LS,
-    "Scale": Scale,
-    "Varying": Varying,
-}
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (SI, CI, CS, LS, Scale, Varying)}
 
 
 def terms_to_record(terms: Any) -> Any:
@@ -41,18 +37,7 @@ def terms_to_record(terms: Any) -> Any:
 
 def terms_from_record(record: Any, networks: Networks) -> list[Term] | None:
     """Rebuild terms; ``networks`` gives factories by the name under which they were saved."""
-    if record is None:
-        return None
-    if not isinstance(record, list):
-        raise FileFormatError(
-            f"saved terms must be a list, got {type(record).__name__}; save the model again"
-        )
-    return [_term_from_record(entry, networks) for entry in record]
-
-
-def spec_from_record(record: Any, networks: Networks) -> Spec:
-    """Rebuild the sorted terms of a model."""
-    return Spec.of(terms_from_record(record, networks))
+    return None if record is None else [_term_from_record(entry, networks) for entry in record]
 
 
 def network_to_record(factory: Any) -> dict[str, Any]:
@@ -91,11 +76,9 @@ def network_name(factory: Any) -> str:
 
 
 def _network_from_record(record: Any, networks: Networks) -> Callable[..., Any]:
-    if not isinstance(record, dict):
-        raise FileFormatError(f"a saved network must be a name with settings, got {record!r}; save it again")
-    name = record.get("name")
+    name = record["name"]
     if name in networks:
-        factory, settings = networks[str(name)], unplain(record.get("config", {}))
+        factory, settings = networks[name], unplain(record["config"])
         return functools.partial(factory, **settings) if settings else factory
     if record.get("own"):
         raise FileFormatError(
@@ -123,21 +106,9 @@ def _term_to_record(term: Any) -> dict[str, Any]:
 
 
 def _term_from_record(record: Any, networks: Networks) -> Term:
-    kind = record.get("term") if isinstance(record, dict) else None
-    if kind == "SI":
-        return SI(record["strata"])
-    if kind == "CI":
-        return CI(_network_from_record(record["net"], networks), *record["columns"])
-    if kind == "CS":
-        return CS(
-            _network_from_record(record["net"], networks),
-            *record["columns"],
-            center=bool(record["center"]),
-            orthogonalize=bool(record["orthogonalize"]),
-        )
-    if kind in _STRUCTURED:
-        columns = record["columns"]
-        return _STRUCTURED[kind](columns)
-    raise FileFormatError(
-        f"a saved term must be SI, CI, LS, CS, Scale or Varying, got {kind!r}; save it again"
-    )
+    given = {name: value for name, value in record.items() if name not in ("term", "net", "columns")}
+    arguments = [record["columns"]] if "columns" in record else []
+    if "net" in record:
+        arguments = [_network_from_record(record["net"], networks), *record["columns"]]
+    term: Term = _KINDS[record["term"]](*arguments, **given)
+    return term

@@ -221,10 +221,10 @@ class LinearEncoder:
     def from_dict(cls, state: Mapping[str, Any]) -> LinearEncoder:
         """Rebuild an encoder from :meth:`to_dict`."""
         return cls(
-            tuple(str(name) for name in state["names"]),
-            tuple(str(name) for name in state["required_columns"]),
-            tuple(str(name) for name in state["feature_names"]),
-            bool(state["from_array"]),
+            tuple(state["names"]),
+            tuple(state["required_columns"]),
+            tuple(state["feature_names"]),
+            state["from_array"],
             tuple(FactorEncoder.from_dict(factor) for factor in state["factors"]),
             None if state["formula"] is None else FormulaEncoder.from_dict(state["formula"]),
         )

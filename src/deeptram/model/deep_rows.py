@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError
 from deeptram.inputs.batches import spans
 from deeptram.model.design import Matrices
@@ -96,6 +97,12 @@ class _Collector:
         shift = self.shift
         for one in model._complex_shifts():
             shift = shift - as_float64(one.mean)
+        bad = ~(np.isfinite(shift).all(axis=1) & np.isfinite(theta).all(axis=1))
+        if bad.any():
+            raise InvalidInputError(
+                f"networks must give finite numbers to predict, got others in {first_rows(bad)}; "
+                "check the scale of these rows, or fit the model again"
+            )
         linear = matrices.x @ model._slopes()
         if model.is_nominal:
             return RowParameters(theta=theta + shift + linear, shift=np.zeros(self.n))

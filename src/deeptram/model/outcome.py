@@ -156,10 +156,10 @@ class Outcome:
         """Rebuild an outcome from ``to_dict``."""
         levels = state["levels"]
         return cls(
-            kind=check_choice(state["kind"], OUTCOMES, "outcome"),
+            kind=state["kind"],
             basis=bases.from_dict(state["basis"]),
             response=None if levels is None else DiscreteResponse(tuple(levels)),
-            log_first=bool(state["log_first"]),
+            log_first=state["log_first"],
         )
 
 

@@ -3,9 +3,10 @@
 ``deeptram.json`` holds everything that is not an array, ``tensors.safetensors``
 the arrays; neither can hold code. The JSON file records the size, the SHA-256
 and the shapes of the tensor file, and a SHA-256 of itself. A folder is written
-under another name and renamed when it is complete. On reading, everything is
-checked before an array is allocated; a folder of another schema, damaged or
-changed, is refused.
+under another name and renamed when it is complete. On reading, sizes and digests
+are checked before an array is allocated; a folder of another schema, damaged or
+changed, is refused. What the JSON file may hold is declared in
+``deeptram.estimators.saved_format``.
 
 The digests protect against damage and careless editing. They are no signature:
 somebody who can rewrite the folder can rewrite the digests, too, and gets other
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from deeptram._schema import LARGEST
 from deeptram.errors import FileFormatError, InvalidInputError
 
 SCHEMA = 1
@@ -83,7 +85,7 @@ def write_folder(
     temporary = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     temporary.mkdir()
     try:
-        arrays = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
+        arrays = {name: np.asarray(value, order="C") for name, value in tensors.items()}
         file = temporary / TENSOR_NAME
         save_file(arrays, file)
         record = {
@@ -124,8 +126,9 @@ def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
     if file.stat().st_size > LARGEST_JSON:
         raise _damaged(path, f"{JSON_NAME} has {file.stat().st_size} bytes, more than any model needs")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_number)
+        digest = _digest(content) if isinstance(content, dict) else None
+    except (ValueError, RecursionError) as error:  # not JSON or not UTF-8, too many digits, too many brackets
         raise _damaged(path, f"{JSON_NAME} cannot be read") from error
     if not isinstance(content, dict) or "schema" not in content:
         raise _damaged(path, f"{JSON_NAME} is not that of a saved model")
@@ -134,7 +137,7 @@ def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"this deeptram reads models of schema {SCHEMA}, got schema {content['schema']!r} in "
             f"{str(path)!r}; load it with the version that wrote it, or fit the model again"
         )
-    if content.get("sha256") != _digest(content):
+    if content.get("sha256") != digest:
         raise _damaged(path, f"{JSON_NAME} was changed after it was written")
     return content
 
@@ -171,6 +174,47 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
     except SafetensorError as error:
         raise _damaged(path, f"{TENSOR_NAME} cannot be read") from error
     return content, tensors
+
+
+def check_arrays(expected: Mapping[str, tuple[tuple[int, ...], str]], got: Tensors) -> None:
+    """Raise unless arrays have the names, shapes and types that are expected.
+
+    Parameters
+    ----------
+    expected : dict of (shape, dtype)
+    got : dict of arrays
+
+    Examples
+    --------
+    >>> check_arrays({"beta": ((2,), "float64")}, {"beta": np.zeros(2)})
+    """
+    found = {name: (value.shape, value.dtype.name) for name, value in got.items()}
+    for name in sorted({*expected, *found}):
+        if expected.get(name) != found.get(name):
+            wanted, given = (
+                "none" if one is None else f"{one[1]} of shape {one[0]}"
+                for one in (expected.get(name), found.get(name))
+            )
+            raise FileFormatError(
+                f"{TENSOR_NAME}: {name} must be {wanted}, got {given}; load it with the network it was "
+                "fitted with, or save it again"
+            )
+
+
+def check_values(name: str, value: NDArray[Any], largest: float = LARGEST) -> None:
+    """Raise unless no number is missing or larger than allowed.
+
+    Examples
+    --------
+    >>> check_values("mask", np.array([-np.inf]), np.inf)
+    """
+    if value.dtype.kind != "f" or not value.size:
+        return
+    if not (float(value.min()) >= -largest and float(value.max()) <= largest):
+        raise FileFormatError(
+            f"{TENSOR_NAME}: {name} must hold numbers from {-largest:g} to {largest:g}, got others; "
+            "fit it again"
+        )
 
 
 def plain(value: Any) -> Any:
@@ -260,6 +304,10 @@ def _check_shapes(path: Path, source: Any, shapes: Mapping[str, Any]) -> None:
             raise _damaged(path, f"tensor {name!r} has shape {list(part.get_shape())}, not {shape}")
         if part.get_dtype() not in _DTYPES:
             raise _damaged(path, f"tensor {name!r} has the unknown type {part.get_dtype()!r}")
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _digest(record: Mapping[str, Any]) -> str:

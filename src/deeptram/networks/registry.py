@@ -10,9 +10,12 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
+from numpy.typing import NDArray
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.networks.cnn import CNN
@@ -20,6 +23,7 @@ from deeptram.networks.mlp import MLP
 from deeptram.networks.paper import paper_melanoma, paper_mnist, paper_utkface
 
 Factory = Callable[..., nn.Module]
+_FIXED_COST = 1000  # of a tensor, in entries
 
 _CONFIGURABLE: dict[str, type[MLP] | type[CNN]] = {"MLP": MLP, "CNN": CNN}
 _PLAIN: dict[str, Factory] = {
@@ -136,6 +140,39 @@ def from_dict(entry: Mapping[str, Any]) -> Factory:
             "here; call deeptram.networks.register(name, factory) before loading"
         )
     return functools.partial(_PLAIN[name], **config) if config else _PLAIN[name]
+
+
+class Budget(TorchDispatchMode):
+    """Ends the building of a network that asks for much more memory than its saved weights take.
+
+    Parameters
+    ----------
+    weights : dict of arrays
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with Budget({"weight": np.zeros((6, 3))}):
+    ...     network = MLP(hidden=(2, 10**9))((3,), 1)
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.FileFormatError: a saved network must be as large as its weights, got settings for ...
+    """
+
+    def __init__(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._left = 10**7 + 20 * sum(value.size + _FIXED_COST for value in weights.values())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count the entries of new tensors before they are made."""
+        if args and isinstance(args[0], (list, tuple)) and all(isinstance(size, int) for size in args[0]):
+            self._left -= prod(args[0]) + _FIXED_COST
+        if self._left < 0:
+            raise FileFormatError(
+                "a saved network must be as large as its weights, got settings for a larger one; "
+                "load it with the network it was fitted with"
+            )
+        return func(*args, **(kwargs or {}))
 
 
 def _name_of(factory: object) -> str | None:

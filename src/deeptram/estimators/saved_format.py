@@ -1,0 +1,353 @@
+"""What the JSON file of a saved model must look like: every field, its bounds, and what must agree."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from deeptram import latent as latents
+from deeptram._schema import (
+    Check,
+    agree,
+    choice,
+    fields,
+    fixed,
+    flag,
+    integer,
+    listed,
+    mapping,
+    misfit,
+    number,
+    optional,
+    scalar,
+    tagged,
+    text,
+)
+from deeptram.bases import BASES
+from deeptram.errors import UnknownNameError
+from deeptram.inputs.factors import FactorEncoder
+from deeptram.model.outcome import BASES as LINE_BASES
+from deeptram.model.outcome import DISCRETE, OUTCOMES
+from deeptram.model.persistence import unplain
+
+LARGEST_ORDER, MOST_LAYERS, MOST_PIXELS = 10_000, 1_000, 10**9
+TINY = 1e-100
+CLASS_NAMES = ("Tram", "Polr", "Logit", "Colr", "BoxCox", "Coxph", "Lehmann", "Lm", "Survreg", "Cotram")
+
+
+def unmarked(check: Check) -> Check:
+    """Return the check of a value that ``plain`` wrote: tuples and infinities are marked there.
+
+    Examples
+    --------
+    >>> unmarked(fixed(number(), number()))({"tuple": [0, 1]}, "file.json: support")
+    """
+    return lambda value, at: check(unplain(value), at)
+
+
+def label(value: Any, at: str) -> None:
+    """Check for a level of a factor or an outcome."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        integer(-(2**63))(value, at)
+    elif value is None:
+        raise misfit(at, "a label", value)
+    scalar(value, at)
+
+
+def measured(value: Any, at: str) -> None:
+    """Check for a number that may be infinite or missing: a log-likelihood, a residual."""
+    if unplain(value) not in (float("inf"), -float("inf")) and value != {"float": "nan"}:
+        number(-1e308, 1e308)(value, at)
+
+
+NAMES, COUNT = listed(text), integer()
+LEVELS = listed(label, 1, distinct=True)
+COLUMNS = listed(text, distinct=True)
+
+# -- encodings ---------------------------------------------------------------------------------------
+
+
+def _state(value: Any, at: str) -> None:
+    """Check what a transform of a formula has learned: finite numbers, names and lists of them."""
+    if isinstance(value, list):
+        listed(_state)(value, at)
+    elif not isinstance(value, dict):
+        scalar(value, at)
+    elif "__items__" in value:
+        fields({"__items__": listed(fixed(integer(), number()))})(value, at)
+    elif "__array__" in value:
+        fields({"__array__": listed(_state)})(value, at)
+    else:
+        mapping(_state)(value, at)
+        if value.get("scale") is not None:
+            number(TINY)(value["scale"], f"{at}.scale")
+        if "norms2" in value:
+            norms = listed(fixed(integer(), number(TINY)))
+            fields({"__items__": norms})(value["norms2"], f"{at}.norms2")
+
+
+def _encoder_agrees(state: dict[str, Any], at: str) -> None:
+    required, formula = state["required_columns"], state["formula"]
+    if not set(required) <= set(state["feature_names"]):
+        raise misfit(f"{at}.required_columns", "among feature_names", required)
+    if formula is not None:
+        agree(f"{at}.factors", "empty beside a formula", [], state["factors"])
+        agree(f"{at}.formula.columns", "required_columns", required, formula["columns"])
+        agree(f"{at}.formula.names", "names", state["names"], formula["names"])
+    factors = state["factors"] if formula is None else formula["factors"]
+    columns = [factor["column"] for factor in factors]
+    listed(choice(required), distinct=True)(columns, f"{at}.factors: the columns")
+    if formula is None:
+        levels = {one["column"]: FactorEncoder(one["column"], tuple(one["levels"])).names for one in factors}
+        names = [name for column in required for name in levels.get(column, (column,))]
+        agree(f"{at}.names", "what columns and levels give", names, list(state["names"]))
+
+
+_FACTOR = fields({"column": text, "levels": LEVELS, "unobserved": listed(label, distinct=True)})
+_FORMULA = fields(
+    {
+        "formula": text,
+        "terms": listed(listed(fixed(text, text), 1)),
+        "columns": COLUMNS,
+        "factors": listed(_FACTOR),
+        "calls": mapping(_FACTOR),
+        "transform_state": mapping(_state),
+        "names": NAMES,
+    }
+)
+_ENCODER = fields(
+    {
+        "names": NAMES,
+        "required_columns": COLUMNS,
+        "feature_names": NAMES,
+        "from_array": flag,
+        "factors": listed(_FACTOR),
+        "formula": optional(_FORMULA),
+    },
+    then=_encoder_agrees,
+)
+
+
+def _strata_agree(state: dict[str, Any], at: str) -> None:
+    if (state["strata"] is None) != (state["strata_column"] is None):
+        raise misfit(f"{at}.strata", "there exactly when strata_column is", state["strata"])
+
+
+_DESIGN = fields(
+    {
+        **dict.fromkeys(("linear", "scale", "varying"), optional(_ENCODER)),
+        "strata_column": optional(text),
+        "strata": optional(LEVELS),
+    },
+    then=_strata_agree,
+)
+
+
+def _part_agrees(state: dict[str, Any], at: str) -> None:
+    if state["kind"] == "image":
+        number(1, MOST_PIXELS)(prod(state["shape"]), f"{at}.shape: the number of pixels")
+        return
+    encoder = state["encoder"]
+    width = 0 if encoder is None else len(encoder["names"])
+    width += sum(width for _, width in state["blocks"])
+    agree(f"{at}.mean", "as many as columns", width, len(state["mean"]))
+    agree(f"{at}.sd", "as many as columns", width, len(state["sd"]))
+
+
+_PART_FIELDS = tagged(
+    "kind",
+    {
+        "table": {
+            "encoder": optional(_ENCODER),
+            "blocks": listed(fixed(text, integer(1, 10**7))),
+            "mean": listed(number(), 1),
+            "sd": listed(number(TINY), 1),
+        },
+        "image": {"name": text, "shape": listed(integer(1, 10**6), 3, 3)},
+    },
+)
+
+
+def _part(value: Any, at: str) -> None:
+    _PART_FIELDS(value, at)
+    _part_agrees(value, at)
+
+
+NETWORKS = fields(
+    {
+        "inputs": listed(fields({"parts": listed(_part, 1, 1000)}), 1, 1000),
+        "dtype": choice(["float32", "float64"]),
+    }
+)
+
+# -- outcome -----------------------------------------------------------------------------------------
+
+
+def _outcome_agrees(state: dict[str, Any], at: str) -> None:
+    basis, levels, discrete = state["basis"], state["levels"], state["kind"] in DISCRETE
+    if (basis["name"] == "cutpoints") != discrete or (levels is not None) != discrete:
+        raise misfit(f"{at}.kind", f"one of outcomes with {basis['name']} and such levels", state["kind"])
+    if levels is not None:
+        agree(f"{at}.levels", "as many as the basis has", basis["n_levels"], len(levels))
+        number(2, 2 if state["kind"] == "binary" else 10**6)(len(levels), f"{at}.levels: their number")
+    elif "log_first" in basis:
+        agree(f"{at}.log_first", "that of the basis", basis["log_first"], state["log_first"])
+
+
+_OUTCOME = fields(
+    {
+        "kind": choice(OUTCOMES),
+        "basis": tagged(
+            "name",
+            {
+                **{name: {} for name in BASES},
+                "bernstein": {
+                    "order": integer(1, LARGEST_ORDER),
+                    "support": fixed(number(), number()),
+                    "log_first": flag,
+                },
+                "cutpoints": {"n_levels": integer(2, 10**6)},
+                "log-linear": {"fixed_slope": optional(number(TINY))},
+            },
+        ),
+        "levels": optional(LEVELS),
+        "log_first": flag,
+    },
+    then=_outcome_agrees,
+)
+
+# -- arguments ---------------------------------------------------------------------------------------
+
+_SIZES = listed(integer(1, 10**7), 0, MOST_LAYERS)
+_CONFIGURATIONS = {
+    "MLP": fields({}, {"hidden": _SIZES, "dropout": number(0, 1), "activation": text, "output_bias": flag}),
+    "CNN": fields(
+        {},
+        {
+            **dict.fromkeys(("channels", "dense"), _SIZES),
+            **dict.fromkeys(("convolutions", "kernel_size", "pool"), integer(1, MOST_LAYERS)),
+            **dict.fromkeys(("padding", "activation"), text),
+            "dropout": number(0, 1),
+            "output_bias": flag,
+        },
+    ),
+}
+
+
+def setting(value: Any, at: str) -> None:
+    """Check for an argument of somebody's network: numbers, texts, lists and objects of them."""
+    if isinstance(value, list):
+        listed(setting)(value, at)
+    elif isinstance(value, dict):
+        mapping(setting)(value, at)
+    else:
+        scalar(value, at)
+
+
+def _network_agrees(state: dict[str, Any], at: str) -> None:
+    if not state.get("own", False):
+        _CONFIGURATIONS.get(state["name"], mapping(setting))(state["config"], f"{at}.config")
+
+
+_NETWORK = fields({"name": text, "config": mapping(setting)}, {"own": flag}, then=_network_agrees)
+
+
+def _columns(value: Any, at: str) -> None:
+    (text if isinstance(value, str) else listed(text, 1))(value, at)
+
+
+def _latent(value: Any, at: str) -> None:
+    try:
+        latents.get(value)
+    except UnknownNameError as error:
+        raise misfit(at, "the name of a latent distribution", value) from error
+
+
+_TERM = tagged(
+    "term",
+    {
+        "SI": {"strata": optional(text)},
+        "CI": {"net": _NETWORK, "columns": NAMES},
+        "CS": {"net": _NETWORK, "columns": NAMES, "center": flag, "orthogonalize": flag},
+        **{name: {"columns": optional(_columns)} for name in ("LS", "Scale", "Varying")},
+    },
+)
+SEED = integer(-(2**63), 2**64)
+PARAMETERS = fields(
+    {
+        "terms": optional(listed(_TERM, 0, 1000)),
+        "training": optional(mapping(scalar)),
+        "random_state": optional(SEED),
+    },
+    {
+        "outcome": choice(OUTCOMES),
+        "latent": _latent,
+        "basis": optional(choice(LINE_BASES)),
+        "order": integer(1, LARGEST_ORDER),
+        "support": unmarked(optional(fixed(number(), number()))),
+        "log_first": flag,
+        "levels": optional(LEVELS),
+        "loss": text,
+        "dist": text,
+    },
+)
+
+# -- models ------------------------------------------------------------------------------------------
+
+
+def _model_agrees(model: dict[str, Any], at: str) -> None:
+    fitted, design = model["fitted"], model["fitted"]["design"]
+    levels = model["parameters"].get("levels")
+    if levels is not None:
+        agree(f"{at}.fitted.outcome.levels", "the levels given", levels, fitted["outcome"]["levels"])
+    terms = model["parameters"]["terms"]
+    terms = [{"term": "LS"}] if terms is None else terms
+    kinds = [term["term"] for term in terms]
+    for kind, name in (("LS", "linear"), ("Scale", "scale"), ("Varying", "varying")):
+        if (kind in kinds) != (design[name] is not None):
+            raise misfit(f"{at}.fitted.design.{name}", f"there exactly when a term {kind} is", design[name])
+    strata = next((term["strata"] for term in terms if term["term"] == "SI"), None)
+    agree(f"{at}.fitted.design.strata_column", "that of the term SI", strata, design["strata_column"])
+    networks = kinds.count("CI") + kinds.count("CS")
+    inputs = fitted["model"]["inputs"] if "model" in fitted else []
+    agree(f"{at}.fitted.model.inputs", "one for each network", networks, len(inputs))
+    parts = [part for one in inputs for part in one["parts"] if part["kind"] == "table"]
+    encoders = [part["encoder"] for part in parts] + [design[n] for n in ("linear", "scale", "varying")]
+    given = [encoder for encoder in encoders if encoder is not None]
+    for encoder in given[1:]:
+        for name in ("feature_names", "from_array"):
+            agree(f"{at}.fitted: {name}", "the same in all terms", given[0][name], encoder[name])
+    names, width = fitted["feature_names_in"], fitted["n_features_in"]
+    if given and width is not None:
+        agree(f"{at}.fitted.n_features_in", "the number of columns", len(given[0]["feature_names"]), width)
+    if names is not None:
+        known = given[0]["feature_names"] if given else names
+        agree(f"{at}.fitted.feature_names_in", "those of the encoding", known, names)
+        agree(f"{at}.fitted.feature_names_in", "as many as n_features_in", width, len(names))
+
+
+_CERTIFICATE = fields(
+    {
+        **dict.fromkeys(("gap", "gradient"), measured),
+        "active": unmarked(listed(integer())),
+        "multipliers": unmarked(listed(number(-1e308, 1e308))),
+        "convex": flag,
+    }
+)
+_FITTED = fields(
+    {
+        "outcome": unmarked(_OUTCOME),
+        "latent": choice(latents.names()),
+        "design": _DESIGN,
+        "n_features_in": optional(COUNT),
+        "feature_names_in": optional(NAMES),
+        "loglik": measured,
+        **dict.fromkeys(("n_obs", "n_iter", "n_parameters"), COUNT),
+        "converged": flag,
+        "data_hash": optional(text),
+    },
+    {"certificate": _CERTIFICATE, "model": NETWORKS, "best_epoch": COUNT, "seed": SEED},
+)
+_ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
+UNFITTED = fields(_ARGUMENTS)
+MODEL = fields({**_ARGUMENTS, "fitted": _FITTED}, then=_model_agrees)
