@@ -253,6 +253,29 @@ def check_no_missing(missing: npt.NDArray[np.bool_], name: str) -> None:
         )
 
 
+def as_pandas(values: Any, name: str = "X") -> Any:
+    """Return a polars frame or series as pandas, an ``Enum`` as ordered categorical; others as they are.
+
+    Examples
+    --------
+    >>> as_pandas([1, 2])
+    [1, 2]
+    """
+    if type(values).__module__.partition(".")[0] != "polars":
+        return values
+    if hasattr(values, "collect"):
+        raise InvalidTypeError(f"{name} must hold data, got a polars LazyFrame; call {name}.collect() first")
+    if hasattr(values, "columns"):
+        return pd.DataFrame({name: _from_polars(values[name]) for name in values.columns})
+    return pd.Series(_from_polars(values), name=values.name)
+
+
+def _from_polars(column: Any) -> Any:
+    if type(column.dtype).__name__ == "Enum":
+        return pd.Categorical(column.to_list(), categories=column.dtype.categories.to_list(), ordered=True)
+    return column.to_numpy()
+
+
 def check_vector(values: Any, name: str = "y") -> Any:
     """Return a response or another per-row vector as a one-dimensional NumPy or pandas array.
 
@@ -270,6 +293,7 @@ def check_vector(values: Any, name: str = "y") -> Any:
             f"this estimator requires {name} to be passed, but the target {name} is None; "
             "pass one value per row"
         )
+    values = as_pandas(values, name)
     if isinstance(values, pd.DataFrame):
         _check_column(values.shape, name)
         values = values.iloc[:, 0]

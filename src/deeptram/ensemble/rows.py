@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeptram._validation import as_pandas
 from deeptram.inputs.batches import is_memory_map
 from deeptram.inputs.images import n_rows
 from deeptram.responses import Surv
@@ -70,7 +71,8 @@ def take_rows(X: Any, rows: Rows) -> Any:
     array([1, 3])
     """
     if isinstance(X, Mapping):
-        return {name: _take(entry, rows) for name, entry in X.items()}
+        return {name: _take(as_pandas(entry, name), rows) for name, entry in X.items()}
+    X = as_pandas(X)
     return X.iloc[rows] if isinstance(X, pd.DataFrame) else _take(X, rows)
 
 
@@ -82,6 +84,7 @@ def take_outcomes(y: Any, rows: Rows) -> Any:
     >>> take_outcomes(pd.Series(["a", "b"]), np.array([1])).tolist()
     ['b']
     """
+    y = as_pandas(y, "y")
     if isinstance(y, (pd.Series, pd.DataFrame)):
         return y.iloc[rows]
     return y[rows] if isinstance(y, Surv) else _take(y, rows)

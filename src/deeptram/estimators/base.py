@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, va
 
 from deeptram import latent as latents
 from deeptram._threads import alone
-from deeptram._validation import check_choice, check_same_length, check_sample_weight
+from deeptram._validation import as_pandas, check_choice, check_same_length, check_sample_weight
 from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnsupportedError
 from deeptram.estimators.class_counts import check_class_counts
 from deeptram.estimators.deep import fit_with_networks
@@ -231,6 +231,7 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
     @alone()
     def _check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
         """Check X as scikit-learn does; data frames and dicts are checked where they are encoded."""
+        X = as_pandas(X)
         if sparse.issparse(X):
             raise InvalidTypeError(
                 "X must be dense, but sparse data was passed; use X.toarray() to convert it to a dense array."

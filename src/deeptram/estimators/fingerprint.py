@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeptram._validation import as_pandas
 from deeptram.inputs.images import ImageSource, n_rows
 from deeptram.responses import Surv
 
@@ -37,6 +38,7 @@ def fingerprint(*parts: Any) -> str:
 
 
 def _add(digest: Any, part: Any) -> None:
+    part = as_pandas(part)
     if part is None:
         digest.update(b"none;")
     elif isinstance(part, Surv):

@@ -1,6 +1,6 @@
 """The tabular columns of the user's X, whatever X is.
 
-X may be a DataFrame, a two-dimensional array (columns are called ``x0``,
+X may be a DataFrame (pandas or polars), a two-dimensional array (columns are called ``x0``,
 ``x1``, ...) or a dict of arrays. A column is either numeric (an array of
 numbers or booleans) or a factor (a pandas categorical: its categories in their
 order, or the sorted values of a column of strings). Images in a dict are left
@@ -19,7 +19,7 @@ import pandas as pd
 from scipy import sparse
 from sklearn.utils import check_array
 
-from deeptram._validation import check_same_length, did_you_mean
+from deeptram._validation import as_pandas, check_same_length, did_you_mean
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 
 Column = Any  # npt.NDArray of numbers, or pd.Categorical
@@ -142,6 +142,7 @@ def read_table(X: Any, estimator: str = "this estimator") -> Table:
     """
     if isinstance(X, Table):
         return X
+    X = as_pandas(X)
     if isinstance(X, pd.DataFrame):
         _check_extent(X.shape, estimator)
         return Table(X, tuple(X.columns), len(X)) if _has_labels(X) else _positional(X)
@@ -179,7 +180,7 @@ def as_column(values: Any, name: str) -> Column:
         return values
     if isinstance(values, pd.api.extensions.ExtensionArray):
         if pd.api.types.is_numeric_dtype(values.dtype):
-            missing = values.isna().any()
+            missing = values.isna().any() or values.to_numpy().dtype == object
             return values.to_numpy(dtype=np.float64, na_value=np.nan) if missing else values.to_numpy()
         values = values.to_numpy(dtype=object)
     array = _objects_if_mixed(values) if isinstance(values, (list, tuple)) else np.asarray(values)
@@ -191,7 +192,8 @@ def as_column(values: Any, name: str) -> Column:
     if kind == "string":
         return pd.Categorical(array)
     if kind in NUMBERS:
-        return np.array([np.nan if missing else v for v, missing in zip(array, pd.isna(array), strict=True)])
+        known = [np.nan if missing else v for v, missing in zip(array, pd.isna(array), strict=True)]
+        return np.array(known, dtype=np.float64 if kind == "decimal" else None)
     raise _not_a_column(name, kind, array)
 
 
@@ -267,7 +269,7 @@ def _n_axes(value: Any) -> int:
 def _entry(source: Mapping[str, Any], name: str, names: Sequence[str], rows: int) -> Any:
     if name not in source:
         raise _missing(name, names)
-    value = source[name]
+    value = as_pandas(source[name], name)
     if isinstance(value, (pd.Series, pd.Index, pd.api.extensions.ExtensionArray)):
         return value
     axes = _n_axes(value)

@@ -16,6 +16,12 @@ class LS:
     *columns : str
         One string is a formulaic right-hand side; several are plain column
         names; none means all columns. No intercept column is ever added.
+        A formula may use arithmetic and comparisons of columns, ``log``,
+        ``exp``, ``I`` and functions such as ``np.sqrt``; ``bs``, ``cr``,
+        ``cs``, ``cc``, ``poly``, ``scale``, ``center``, ``standardize``;
+        ``C(x, Sum)`` with ``Treatment``, ``Sum``, ``Helmert``, ``Diff``,
+        ``Poly`` or ``contr.*``; names in backticks or ``Q('my column')``.
+        Nothing in it is run as code.
 
     Examples
     --------
