@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from typing import Any
 
@@ -16,6 +17,7 @@ import deeptram as dt
 from deeptram.errors import (
     CollinearityWarning,
     ConvergenceWarning,
+    DeeptramWarning,
     EmptyClassWarning,
     FittingError,
     InvalidInputError,
@@ -252,7 +254,8 @@ def test_more_columns_than_rows_of_numbers(model) -> None:
     x, y = rng.normal(size=(6, 10)), rng.exponential(size=6)
     with pytest.warns(UnboundedLikelihoodWarning), pytest.warns(CollinearityWarning):
         model.fit(x, y)
-    assert model.loglik_ == np.inf
+    assert np.isfinite(model.loglik_)
+    assert np.isfinite(model.coef_.dropna()).all()
     assert not model.converged_
     np.testing.assert_allclose(model.predict(x), y, rtol=1e-5, atol=1e-5)
     assert model.summary()["se"].isna().all()
@@ -265,7 +268,8 @@ def test_a_perfect_linear_fit_has_no_maximum(frame) -> None:
         match=r"the likelihood has no maximum: the model fits some outcomes without error \(120 rows, 2 columns\)",
     ):
         model = dt.Lm([dt.LS("a + b")]).fit(frame, y)
-    np.testing.assert_array_equal(model.coef_, [np.inf, -np.inf])
+    np.testing.assert_allclose(model.coef_["b"] / model.coef_["a"], -2.0, rtol=1e-7)
+    assert np.isfinite(model.loglik_)
     np.testing.assert_allclose(model.predict(frame), y, atol=1e-7)
 
 
@@ -607,3 +611,141 @@ def test_a_flat_direction_across_an_active_constraint_is_no_reason_to_warn(seed)
     assert fit.converged_
     assert fit.certificate_.active
     assert abs(fit.coef_["x"] - 1.0) < 3 * fit.summary()["se"]["x"]
+
+
+def test_an_extreme_value_latent_far_out_has_finite_derivatives() -> None:
+    """The Hessian overflows along the way to separation; it ended in LinAlgError."""
+    x = [[-0.3, -0.7], [-0.4, 1.0], [0.0, 0.3], [1.0, -1.5]]
+    with pytest.warns(SeparationWarning):
+        model = dt.Logit(latent="loglog").fit(x, [1, 1, 0, 1])
+    np.testing.assert_allclose(model.predict_proba(x)[:, 1], [1.0, 1.0, 0.0, 1.0], atol=1e-6)
+    assert model.loglik_ == pytest.approx(0.0, abs=1e-6)
+
+
+TINY = {
+    "logit": lambda rng, n: (dt.Logit(), rng.integers(0, 2, size=n)),
+    "cloglog": lambda rng, n: (dt.Polr(latent="cloglog"), rng.integers(0, 3, size=n)),
+    "loglog": lambda rng, n: (dt.Polr(latent="loglog"), rng.integers(0, 3, size=n)),
+    "boxcox": lambda rng, n: (dt.BoxCox(order=3), rng.normal(size=n)),
+    "lehmann": lambda rng, n: (dt.Lehmann(order=2), rng.exponential(size=n)),
+    "cotram": lambda rng, n: (dt.Cotram(order=2), rng.integers(0, 9, size=n)),
+    "weibull": lambda rng, n: (
+        dt.Survreg(),
+        dt.Surv.right(rng.exponential(size=n), rng.uniform(size=n) < 0.7),
+    ),
+    "normal": lambda rng, n: (dt.Lm(), rng.normal(size=n)),
+}
+
+
+@pytest.mark.parametrize("kind", TINY)
+@pytest.mark.filterwarnings("ignore::deeptram.errors.DeeptramWarning")
+def test_tiny_fits_and_their_profiles_end_in_numbers_or_an_explanation(kind) -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        n = 2 + seed % 5
+        model, y = TINY[kind](rng, n)
+        try:
+            model.fit(np.round(rng.normal(size=(n, 2)), 1), y)
+        except InvalidInputError:
+            continue  # one class, one value
+        assert np.isfinite(model.loglik_)
+        assert not (model.fit_.unbounded and model.converged_)
+        interval = model.confint(method="profile")
+        ok = (interval["lower"] <= interval["upper"]) | interval.isna().any(axis=1)
+        assert ok.all(), (seed, interval)
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+@pytest.mark.parametrize("model", [dt.Lm(), dt.BoxCox(order=2), dt.Survreg(), dt.Coxph(order=1)])
+def test_an_unbounded_likelihood_leaves_finite_numbers(model, rows) -> None:
+    x, y = np.arange(2.0 * rows).reshape(rows, 2) ** 2, np.array([1.0, 3.0, 2.0])[:rows]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.fit(x, y)
+    assert any("the likelihood has no maximum" in str(one.message) for one in said)
+    assert not model.converged_
+    assert np.isfinite(model.loglik_)
+    assert np.isfinite(model.coef_.dropna()).all()
+    assert np.isfinite(model.predict(x)).all()
+    assert model.confint(method="profile").isna().all(axis=None)
+
+
+@pytest.mark.parametrize("share", [1e-6, 1e-8, 1e-10])
+@pytest.mark.parametrize(
+    "model", [dt.Polr(), dt.Logit(), dt.Lm(), dt.Colr(order=3), dt.Survreg()], ids=lambda m: type(m).__name__
+)
+def test_nearly_collinear_columns_are_fitted_to_the_optimum(model, share) -> None:
+    """The same columns, turned so that they are far apart, have the same maximum."""
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(size=(2, 60))
+    z = a + 3 * b + rng.logistic(size=60)
+    y = {"Polr": np.digitize(z, [-2, 0, 2]), "Logit": (z > 0).astype(int), "Survreg": np.exp(z)}.get(
+        type(model).__name__, z
+    )
+    near = np.column_stack([a, a + share * b])
+    apart = np.column_stack([a, (near[:, 1] - near[:, 0]) / share])
+    expected = model.fit(apart, y).loglik_
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.fit(near, y)
+    assert model.converged_
+    assert model.loglik_ == pytest.approx(expected, abs=1e-6)
+    if share < 1e-7:
+        assert len(said) == 1
+        assert issubclass(said[0].category, CollinearityWarning)
+        assert "columns x0, x1 are nearly collinear: as little as" in str(said[0].message)
+
+
+def test_a_profile_of_nearly_collinear_columns() -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.normal(size=(2, 80))
+    y = (a + b + rng.logistic(size=80) > 0).astype(int)
+    near = np.column_stack([a, a + 1e-5 * b])
+    ours = dt.Logit().fit(near, y).confint(method="profile")
+    # the second coefficient is that of b times 1e5, with a in the model
+    b_alone = dt.Logit().fit(np.column_stack([a, b]), y).confint(method="profile")
+    np.testing.assert_allclose(ours.loc["x1"] * 1e-5, b_alone.loc["x1"], rtol=1e-4)
+
+
+HOPELESS = {
+    "one level per row": lambda rng: (dt.Logit(), np.eye(200)[:, 1:], rng.integers(0, 2, size=200)),
+    "one level per number": lambda rng: (dt.Lm(), np.eye(200)[:, 1:], rng.normal(size=200)),
+    "more columns than numbers": lambda rng: (dt.Colr(), rng.normal(size=(100, 120)), rng.normal(size=100)),
+    "separated": lambda rng: (dt.Polr(), *_separated(rng, 10_000, 40)),
+    "one column separates": lambda rng: (dt.Logit(), *_quasi(rng, 10_000, 30)),
+    "constant": lambda rng: (dt.Polr(), np.ones((10_000, 50)), rng.integers(0, 3, size=10_000)),
+}
+
+
+def _separated(rng, n, p):
+    x = rng.normal(size=(n, p))
+    z = x.sum(axis=1)
+    return x, np.digitize(z, np.quantile(z, [0.2, 0.5, 0.9]))
+
+
+def _quasi(rng, n, p):
+    x = rng.normal(size=(n, p))
+    x[:, 0] = np.arange(n) % 50 == 0
+    return x, np.where(x[:, 0] == 1, 1, rng.integers(0, 2, size=n))
+
+
+@pytest.mark.parametrize("case", HOPELESS)
+def test_a_fit_that_cannot_succeed_says_so_soon(case) -> None:
+    model, x, y = HOPELESS[case](np.random.default_rng(7))
+    begin = time.process_time()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        model.fit(x, y)
+    assert time.process_time() - begin < 5.0
+    assert any(issubclass(one.category, DeeptramWarning) for one in said)
+    assert case == "constant" or not model.converged_
+
+
+@pytest.mark.parametrize("outcome", ["ordinal", "nominal", "continuous"])
+def test_many_columns_for_few_rows_are_refused_at_once(outcome) -> None:
+    rng = np.random.default_rng(8)
+    x, y = rng.normal(size=(600, 700)), rng.integers(0, 3, size=600)
+    with pytest.raises(
+        InvalidInputError, match=r"needs fewer columns than rows, got 700 columns .* and 600 rows"
+    ):
+        dt.Tram(outcome=outcome).fit(x, y)

@@ -132,6 +132,10 @@ class BinaryLikelihood:
         """Return the log-likelihood contribution of each row, unweighted."""
         return self.latent._log_cdf(self._z(parameters))
 
+    def margin(self, parameters: Tensor) -> float:
+        """Return the least argument of F over the rows: if positive, the parameters separate the classes."""
+        return float(self._z(parameters).min())
+
     def recession_rows(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the rows whose growth raises the likelihood, and (no) exact rows and slopes."""
         none = torch.zeros(0, self.n_parameters, dtype=torch.float64)

@@ -210,6 +210,14 @@ class CutpointLikelihood:
             ]
         )
 
+    def margin(self, parameters: Tensor) -> float:
+        """Return how far inside its class every row is at least; positive if the parameters separate."""
+        ends = self._ends(parameters)
+        if ends is None:
+            return -float("inf")
+        first, last, low, high = ends
+        return float(torch.cat([first, -last, -low, high]).min())
+
     def recession_rows(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the rows whose growth raises the likelihood, and (no) exact rows and slopes."""
         rows = []

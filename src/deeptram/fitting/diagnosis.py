@@ -7,24 +7,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.linalg import null_space
 
 from deeptram.errors import (
     CollinearityWarning,
     ConvergenceWarning,
+    InvalidInputError,
     SeparationWarning,
     UnboundedLikelihoodWarning,
 )
 from deeptram.fitting.newton import NewtonResult
 from deeptram.fitting.problem import Problem
-from deeptram.fitting.separation import RecessionCone
+from deeptram.fitting.separation import CERTAIN, RecessionCone
 
 Array = NDArray[np.float64]
 
 LITTLE_INFORMATION = 1e-4
 _GROWTH = 1e-7
 _SHARE = 0.01
+_OBLIQUE = 1e-7
+_MANY_COLUMNS = 500
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,22 @@ class Diagnosis:
     def is_regular(self) -> bool:
         """Whether the maximum is attained at finite parameters."""
         return not (self.unbounded or self.baselines or self.weak or self.weak_scale or self.infinite.any())
+
+
+def check_size(n: int, p: int) -> None:
+    """Refuse many columns for too few rows at once; of fewer columns the fit tells what can be told.
+
+    Parameters
+    ----------
+    n, p : int
+        Number of rows and of columns.
+    """
+    if p >= n and p > _MANY_COLUMNS:
+        raise InvalidInputError(
+            f"a model without networks needs fewer columns than rows, got {p} columns (one per level of a "
+            f"factor) and {n} rows: it fits every outcome without error, so there is no estimate; use fewer "
+            "columns or levels, or a CS term with weight decay."
+        )
 
 
 def has_lost_information(start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION) -> bool:
@@ -145,21 +165,26 @@ def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Di
     none = Diagnosis(np.zeros(len(problem.aliased)))
     if result.converged and not has_lost_information(start_hessian, result.hessian):
         return none
+    kept, signs = np.flatnonzero(~problem.aliased), np.zeros(len(problem.aliased))
+    coefficients = problem.coefficient_rows
+    margin = problem.objective.margin(torch.from_numpy(result.parameters))
+    if margin > 0 and len(kept):
+        # the point itself separates the classes: no need to look for a direction
+        signs[kept] = np.sign(coefficients @ result.parameters)
+        step = result.parameters * max(CERTAIN / margin - 1, 0.0)
+        return Diagnosis(signs, displacement=step)
     growing, exact, slopes, constraints = problem.recession_rows(result.parameters)
     cone = RecessionCone(growing, exact, constraints, slopes)
     direction = cone.growth_direction()
     if direction is None:
         return none if result.certificate.convex else _weak(problem, result, start_hessian)
     unbounded = not result.converged and bool((slopes @ direction).max(initial=0.0) > _GROWTH)
-    kept = np.flatnonzero(~problem.aliased)
-    n_theta = len(direction) - len(kept) - int((~problem.aliased_scale).sum())
-    signs = np.zeros(len(problem.aliased))
-    places = n_theta + np.arange(len(kept))
-    signs[kept], displacement = cone.infinite_part(places, result.parameters[places])
+    if unbounded:
+        perfect = not len(growing) and bool(np.abs(exact @ result.parameters).max() < 0.01)
+        return Diagnosis(none.infinite, unbounded=True, perfect=perfect)
+    signs[kept], displacement = cone.infinite_part(coefficients, coefficients @ result.parameters)
     moving = problem.undetermined_strata()
-    perfect = unbounded and not len(growing) and bool(np.abs(exact @ result.parameters).max() < 0.01)
-    separates = bool(signs.any() or moving) and not unbounded
-    return Diagnosis(signs, moving, unbounded, perfect, displacement=displacement if separates else None)
+    return Diagnosis(signs, moving, displacement=displacement if signs.any() or moving else None)
 
 
 def _weak(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
@@ -209,12 +234,18 @@ def explain(
         if aliased.any():
             columns = ", ".join(_name(names, int(j)) for j in np.flatnonzero(aliased))
             warnings.warn(left_out(columns + term), CollinearityWarning, stacklevel=level)
+    oblique = np.flatnonzero(problem.own < _OBLIQUE)
+    if len(oblique):
+        columns = ", ".join(_name(labels.linear, int(j)) for j in oblique)
+        warnings.warn(
+            nearly_collinear(columns, float(problem.own.min())), CollinearityWarning, stacklevel=level
+        )
     if diagnosis.unbounded:
         warnings.warn(_unbounded(problem, diagnosis), UnboundedLikelihoodWarning, stacklevel=level)
-    if diagnosis.infinite.any() and not diagnosis.unbounded:
+    if diagnosis.infinite.any():
         names = [_name(labels.linear, j) for j in range(len(diagnosis.infinite))]
         warnings.warn(separated(names, diagnosis.infinite), SeparationWarning, stacklevel=level)
-    if diagnosis.baselines and not diagnosis.unbounded:
+    if diagnosis.baselines:
         named = ", ".join(_name(labels.strata, s, "number ") for s in diagnosis.baselines)
         warnings.warn(
             f"the baseline of stratum {named} runs to infinity, because its outcomes are all censored on the "
@@ -266,6 +297,22 @@ def left_out(columns: str) -> str:
     return (
         f"columns {columns} are constant or a linear combination of columns before them; they are left "
         "out (coefficient NaN): remove them to silence this warning."
+    )
+
+
+def nearly_collinear(columns: str, share: float) -> str:
+    """Say how badly conditioned columns are.
+
+    Examples
+    --------
+    >>> nearly_collinear("a, b", 2e-9)[:75]
+    'columns a, b are nearly collinear: as little as 2e-09 of one is no combinat'
+    """
+    return (
+        f"columns {columns} are nearly collinear: as little as {share:.0e} of one is no combination of the "
+        "others. The fit uses them all and its log-likelihood is the maximum, but their coefficients are "
+        f"large, cancel, and are known to about {max(15 + np.log10(share), 0):.0f} digits: leave one out to "
+        "interpret them."
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from deeptram._threads import one_thread
 from deeptram.bases import without_rounding
 from deeptram.fitting.binary_likelihood import BinaryLikelihood
-from deeptram.fitting.diagnosis import Labels, diagnose, explain, is_perfect_fit
+from deeptram.fitting.diagnosis import Labels, check_size, diagnose, explain, is_perfect_fit
 from deeptram.fitting.discriminant import discriminant_start
 from deeptram.fitting.newton import Certificate, NewtonResult, minimize
 from deeptram.fitting.problem import Problem, StructuredData
@@ -25,6 +25,7 @@ _SINGULAR = 1e-13
 _USUAL_CURVATURE = 0.05
 _POINT_MASS = 1e6  # how far a perfect fit is taken towards its limit, distributions without spread
 _WORTH_THREADS = 400_000
+_LONG_STEP = 5e7
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,8 @@ class ExactFit:
         How the optimum was reached and what vouches for it.
     infinite : ndarray of float, shape (p,)
         +1 or -1 where separation sends a coefficient to that infinity, else 0.
+    unbounded : bool
+        Whether the likelihood has no maximum; the numbers are those where the search ended.
     n_parameters : int
         Number of free parameters (the degrees of freedom).
     problem : Problem
@@ -65,6 +68,7 @@ class ExactFit:
     converged: bool
     certificate: Certificate
     infinite: Array
+    unbounded: bool
     n_parameters: int
     problem: Problem
     solution: Array
@@ -96,6 +100,7 @@ def fit_exact(
     quiet : bool
         Whether to leave out the warnings.
     """
+    check_size(*data.x.shape)
     with one_thread(len(data.x) < _WORTH_THREADS):
         problem = Problem(data)
         begin = _better_start(problem) if start is None else start
@@ -106,6 +111,7 @@ def fit_exact(
             convex=problem.objective.is_convex,
             unit=problem.unit,
             is_hopeless=partial(is_perfect_fit, problem),
+            is_separating=_separates(problem),
         )
         curvature = result.start_hessian
         if begin is not problem.start:
@@ -115,8 +121,10 @@ def fit_exact(
     if not quiet:
         explain(problem, result, diagnosis, Labels(linear=list(names)) if labels is None else labels)
     limit = result.parameters * (_POINT_MASS if diagnosis.perfect else 1.0)
+    loglik = -result.value
     if diagnosis.displacement is not None:
         limit = limit + diagnosis.displacement
+        loglik = max(loglik, -problem.objective.value(torch.from_numpy(limit)))
     full = problem.back @ limit
     blocks, d, p = data.n_blocks, data.basis.n_coef, data.x.shape[1]
     theta = full[: blocks * d].reshape(blocks, d)
@@ -135,15 +143,24 @@ def fit_exact(
         beta=beta,
         gamma=gamma,
         vcov=np.full_like(vcov, np.nan) if diagnosis.perfect else vcov,
-        loglik=np.inf if diagnosis.unbounded else -result.value,
+        loglik=loglik,
         n_iter=result.n_iter,
         converged=result.converged and diagnosis.is_regular,
         certificate=result.certificate,
         infinite=diagnosis.infinite,
+        unbounded=diagnosis.unbounded,
         n_parameters=len(result.parameters),
         problem=problem,
         solution=result.parameters,
     )
+
+
+def _separates(problem: Problem) -> Callable[[Array], bool] | None:
+    """Return the question whether a point separates the classes, where a step takes long."""
+    n, d = len(problem.data.x), len(problem.start)
+    if n * d**2 < _LONG_STEP:
+        return None  # the limit of further steps is worth more
+    return lambda point: problem.objective.margin(torch.from_numpy(point)) > 0
 
 
 def _better_start(problem: Problem) -> Array:

@@ -254,6 +254,10 @@ class LineLikelihood:
         upper.add_curvature(hessian, d_high, stretch, h_high)
         return float(value.sum())
 
+    def margin(self, parameters: Tensor) -> float:
+        """Return minus infinity: outcomes on the line are not separated by a single direction."""
+        return -float("inf")
+
     def recession_rows(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return growing rows, rows of exact values and their slope rows, at the given scale coefficients."""
         none = torch.zeros(0, self.n_parameters, dtype=torch.float64)

@@ -71,6 +71,13 @@ class MultinomialLikelihood:
         """Return 1: every parameter value is allowed."""
         return 1.0
 
+    def margin(self, parameters: Tensor) -> float:
+        """Return by how much the truth's logit exceeds every other, at least."""
+        log_p = self._log_probabilities(parameters)
+        truth = log_p.gather(1, self._codes.unsqueeze(1))
+        others = log_p.scatter(1, self._codes.unsqueeze(1), -torch.inf)
+        return float((truth - others.max(dim=1, keepdim=True).values).min())
+
     def recession_rows(self) -> Tensor:
         """Return rows (truth's logit minus every other) whose growth raises the likelihood."""
         size, rows = self._x.shape[1], []

@@ -23,6 +23,7 @@ _LARGE = 1e3
 _DIVERGED = 1e8
 _NEGLIGIBLE = 1e-17
 _STATIONARY = 1e-3
+_SMALL = 0.25
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def minimize(
     unit: float = 1.0,
     max_iter: int = 100,
     is_hopeless: Callable[[Array], bool] | None = None,
+    is_separating: Callable[[Array], bool] | None = None,
 ) -> NewtonResult:
     r"""Minimise an objective subject to :math:`C\psi \ge 0` by constrained Newton steps.
 
@@ -92,7 +94,7 @@ def minimize(
     objective : Objective
         The negative log-likelihood.
     start : ndarray, shape (d,)
-        A feasible point with finite value.
+        A feasible point; the search ends there if the value is not finite.
     constraints : ndarray, optional, shape (m, d)
         C.
     convex : bool
@@ -106,15 +108,18 @@ def minimize(
     is_hopeless : callable, optional
         Asked once, with the point, when parameters have become large; an
         answer of true (there is no minimum) ends the search.
+    is_separating : callable, optional
+        Asked at points where the value is small; an answer of true (further out
+        along the parameters it falls for ever) ends the search.
     """
     rows = np.zeros((0, len(start))) if constraints is None else constraints
     point = np.asarray(start, dtype=np.float64)
     value, gradient, hessian = _evaluate(objective, point)
-    start_hessian = hessian
+    start_hessian, small = hessian, _SMALL * value
     lift = increment_coordinates(rows)
     n_iter, converged = 0, False
     gap, multipliers = np.inf, np.zeros(len(rows))
-    while True:
+    while _is_finite((value, gradient, hessian)):
         step, multipliers = newton_step(gradient, hessian, rows, point, lift)
         gap = -float(gradient @ step) / 2
         floor = tolerance * (unit + abs(value))
@@ -122,7 +127,7 @@ def minimize(
             converged = True
             if gap > _NEGLIGIBLE * (unit + abs(value)):
                 polished = _evaluate(objective, point + step)
-                if polished[0] <= value + floor:
+                if polished[0] <= value + floor and _is_finite(polished):
                     point = point + step
                     value, gradient, hessian = polished
                     step, multipliers = newton_step(gradient, hessian, rows, point, lift)
@@ -135,6 +140,8 @@ def minimize(
             if is_hopeless(point):
                 break
             is_hopeless = None
+        if is_separating is not None and value < small and is_separating(point):
+            break
         taken = _line_search(objective, point, value, float(gradient @ step), step)
         if taken is None:
             # no representable decrease is left: rounding has the last word
@@ -142,7 +149,9 @@ def minimize(
             break
         point, (value, gradient, hessian) = taken
         n_iter += 1
-    certificate = _certificate(gap, gradient, hessian, rows, multipliers, convex)
+    certificate = Certificate(np.inf, np.inf, (), (), convex)
+    if np.isfinite(gap):
+        certificate = _certificate(gap, gradient, hessian, rows, multipliers, convex)
     return NewtonResult(
         parameters=point,
         value=value,
@@ -189,10 +198,10 @@ def newton_step(
 
 def _general_step(factor: Array, direction: Array, rows: Array, bounds: Array) -> tuple[Array, Array]:
     """Solve the quadratic program, adding to H where it is too close to singular for a feasible answer."""
-    hessian = factor @ factor.T
+    root = factor.T
     for extra in (0.0, 1e-8, 1e-6, 1e-4, 1e-2):
         if extra:
-            factor = np.asarray(np.linalg.cholesky(hessian + extra * np.eye(len(hessian))), dtype=np.float64)
+            factor = _factor_of_root(np.vstack([root, np.sqrt(extra) * np.eye(len(root))]))
         step, multipliers = solve_quadratic(factor, direction, rows, bounds)
         size = np.linalg.norm(rows, axis=1) * max(float(np.abs(step).max()), 1.0)
         if (rows @ step >= bounds - 1e-9 * (np.abs(bounds) + size)).all():
@@ -224,7 +233,13 @@ def _factor(scaled: Array, normals: Array | None = None) -> Array:
     values, vectors = np.linalg.eigh(scaled)
     largest = max(float(np.abs(values).max(initial=0.0)), 1.0)
     repaired = np.maximum(np.abs(values), 1e-10 * largest)
-    return np.asarray(np.linalg.cholesky((vectors * repaired) @ vectors.T), dtype=np.float64)
+    return _factor_of_root(np.sqrt(repaired)[:, None] * vectors.T)
+
+
+def _factor_of_root(root: Array) -> Array:
+    """Return a lower Cholesky factor of R'R, which exists however close to singular that is."""
+    upper = np.asarray(np.linalg.qr(root, mode="r"))
+    return np.asarray((upper * np.where(np.diag(upper) < 0, -1.0, 1.0)[:, None]).T, dtype=np.float64)
 
 
 def _line_search(
@@ -234,14 +249,11 @@ def _line_search(
     length = objective.longest_step(torch.from_numpy(point), torch.from_numpy(step))
     for attempt in range(_MAX_HALVINGS):
         candidate = point + length * step
-        if attempt == 0:
+        goal = value + _SUFFICIENT_DECREASE * length * slope
+        if attempt == 0 or objective.value(torch.from_numpy(candidate)) <= goal:
             found = _evaluate(objective, candidate)
-            if found[0] <= value + _SUFFICIENT_DECREASE * length * slope:
+            if found[0] <= goal and (found[0] < value or attempt == 0) and _is_finite(found):
                 return candidate, found
-        else:
-            trial = objective.value(torch.from_numpy(candidate))
-            if trial <= value + _SUFFICIENT_DECREASE * length * slope and trial < value:
-                return candidate, _evaluate(objective, candidate)
         length *= 0.5
     return None
 
@@ -249,6 +261,11 @@ def _line_search(
 def _evaluate(objective: Objective, point: Array) -> tuple[float, Array, Array]:
     value, gradient, hessian = objective.evaluate(torch.from_numpy(point))
     return value, _array(gradient), _array(hessian)
+
+
+def _is_finite(found: tuple[float, Array, Array]) -> bool:
+    """Return whether value and derivatives are numbers; further out some overflow."""
+    return all(bool(np.isfinite(part).all()) for part in found)
 
 
 def _array(tensor: Tensor) -> Array:

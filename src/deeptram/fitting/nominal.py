@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram.errors import CollinearityWarning, ConvergenceWarning, InvalidInputError, SeparationWarning
-from deeptram.fitting.collinearity import aliased_columns
-from deeptram.fitting.diagnosis import has_lost_information, left_out, separated, stopped_early
+from deeptram.fitting.collinearity import aliased_columns, rounding_of
+from deeptram.fitting.diagnosis import check_size, has_lost_information, left_out, separated, stopped_early
 from deeptram.fitting.multinomial import MultinomialLikelihood
 from deeptram.fitting.newton import Certificate, NewtonResult, minimize
-from deeptram.fitting.separation import RecessionCone
+from deeptram.fitting.separation import CERTAIN, RecessionCone
 from deeptram.fitting.standardize import standardize
 
 Array = NDArray[np.float64]
@@ -82,11 +82,12 @@ def fit_nominal(
             f"the first level ({levels[0]!r}) is the reference of a nominal outcome and must be observed; "
             "leave it out of `levels` or reorder them."
         )
+    check_size(*x.shape)
     present = np.flatnonzero(np.bincount(codes, minlength=n_classes))
     position = np.zeros(n_classes, dtype=np.int64)
     position[present] = np.arange(len(present))
     mean, sd, scaled = standardize(x, weights, centre=True)
-    aliased = aliased_columns(scaled)
+    aliased = aliased_columns(scaled, rounding_of(mean, sd))
     kept = np.flatnonzero(~aliased)
     if aliased.any() and not quiet:
         columns = ", ".join(np.array(names)[aliased])
@@ -98,7 +99,12 @@ def fit_nominal(
         None if weights is None else torch.from_numpy(weights),
     )
     unit = float(len(x) if weights is None else weights.sum())
-    result = minimize(objective, np.zeros(objective.n_parameters), unit=unit)
+    result = minimize(
+        objective,
+        np.zeros(objective.n_parameters),
+        unit=unit,
+        is_separating=lambda point: objective.margin(torch.from_numpy(point)) > 0,
+    )
     # back to plain columns: alpha = alpha_s - (mean / sd)'beta_s, beta = beta_s / sd
     size, free = len(kept) + 1, len(present) - 1
     block = np.eye(size)
@@ -122,7 +128,7 @@ def fit_nominal(
         theta=theta_all[None, 1:],
         beta=beta_all[:, 1:],
         vcov=_covariance(result.hessian, block, free, present, kept, n_classes, x.shape[1]),
-        loglik=-result.value,
+        loglik=-min(result.value, objective.value(torch.from_numpy(result.parameters + displacement))),
         n_iter=result.n_iter,
         converged=result.converged and not signs.any(),
         certificate=result.certificate,
@@ -164,11 +170,15 @@ def _separated(
     lost = size > 1 and has_lost_information(result.start_hessian, result.hessian)
     if size == 1 or (result.converged and not lost):
         return none
+    slopes = np.arange(free * size).reshape(free, size)[:, 1:].ravel()
+    margin = objective.margin(torch.from_numpy(result.parameters))
+    if margin > 0:
+        signs = np.sign(result.parameters[slopes]).reshape(free, size - 1).T
+        return signs, result.parameters * max(CERTAIN / margin - 1, 0.0)
     growing = objective.recession_rows().numpy()
     nothing = np.zeros((0, growing.shape[1]))
     cone = RecessionCone(growing, nothing, nothing)
     if cone.growth_direction() is None:
         return none
-    slopes = np.arange(free * size).reshape(free, size)[:, 1:].ravel()
-    signs, displacement = cone.infinite_part(slopes, result.parameters[slopes])
+    signs, displacement = cone.infinite_part(np.eye(free * size)[slopes], result.parameters[slopes])
     return signs.reshape(free, size - 1).T, displacement

@@ -14,13 +14,21 @@ from itertools import product
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import block_diag
+from scipy.linalg import block_diag, null_space
 from torch import Tensor
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
 from deeptram.fitting.binary_likelihood import BinaryLikelihood
-from deeptram.fitting.collinearity import aliased_columns, are_independent, centre_within, informative_rows
+from deeptram.fitting.collinearity import (
+    aliased_columns,
+    are_independent,
+    centre_within,
+    informative_rows,
+    orthogonal,
+    own_share,
+    rounding_of,
+)
 from deeptram.fitting.cutpoint_cells import Cells, cells_of
 from deeptram.fitting.cutpoint_likelihood import CutpointLikelihood
 from deeptram.fitting.line_likelihood import LineLikelihood, Rows
@@ -33,6 +41,7 @@ from deeptram.responses import Observations
 Array = NDArray[np.float64]
 
 _MAX_VERTICES = 256
+_OBLIQUE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -111,13 +120,23 @@ class Problem:
         self.x_mean, self.x_sd, self.correlations = moments(data.x, data.weights)
         none = np.zeros(0, dtype=bool)
         self.aliased, self.aliased_varying, self.aliased_scale = np.zeros(p, dtype=bool), none, none
+        self.turn, self.own = np.eye(p), np.ones(p)
         if plain and are_independent(self.correlations):
             return
         self.x_mean, self.x_sd, scaled = standardize(data.x, data.weights, centre=data.scale is None)
-        self.aliased, self.aliased_varying, self.aliased_scale = _aliased(data, scaled)
-        kept = ~self.aliased
-        self.correlations = self.correlations[np.ix_(kept, kept)]
-        self._x = torch.from_numpy(scaled if kept.all() else np.ascontiguousarray(scaled[:, kept]))
+        self.aliased, self.aliased_varying, self.aliased_scale = _aliased(data)
+        kept = np.flatnonzero(~self.aliased)
+        w = np.ones(len(scaled)) if data.weights is None else data.weights
+        x = scaled if len(kept) == p else np.ascontiguousarray(scaled[:, kept])
+        self.turn = np.eye(len(kept))
+        if len(kept) > 1:
+            self.own[kept] = own_share(x)
+        if bool(self.own.min(initial=1.0) < _OBLIQUE):
+            # coordinates in which nothing cancels: coefficients of scaled columns are turn @ parameters
+            centre = w if data.scale is None else None
+            x, self.turn = orthogonal(data.x[:, kept], x, self.x_sd[kept], centre)
+        self.correlations = x.T @ (x * w[:, None]) / self.unit
+        self._x = torch.from_numpy(x)
 
     @cached_property
     def _x(self) -> Tensor:
@@ -148,9 +167,9 @@ class Problem:
         columns = cells.columns.ravel()
         finite = columns >= 0
         back[np.flatnonzero(finite), columns[finite]] = 1.0
-        slopes = np.flatnonzero(kept)
-        back[d + slopes, cells.n_columns + np.arange(len(slopes))] = 1 / self.x_sd[kept]
-        back[np.flatnonzero(finite), cells.n_columns :] = self.x_mean[kept] / self.x_sd[kept]
+        slopes = self.turn / self.x_sd[kept, None]
+        back[d + np.flatnonzero(kept), cells.n_columns :] = slopes
+        back[np.flatnonzero(finite), cells.n_columns :] = self.x_mean[kept] @ slopes
         self.back = back
 
     def _discrete_likelihood(
@@ -165,7 +184,7 @@ class Problem:
                 self._cell, cells, self._x if x is None else x, self._w, data.latent, offset
             )
         lower = self._cell == np.flatnonzero(cells.upper == 0)[0]
-        if x is not None or self.aliased.any():
+        if x is not None or "_x" in vars(self):
             scaled = self.scaled_x if x is None else x.numpy()
             return BinaryLikelihood(lower, scaled, self._w, data.latent, shift_offset=offset)
         return BinaryLikelihood(lower, data.x, self._w, data.latent, centre=self.x_mean, spread=self.x_sd)
@@ -199,11 +218,11 @@ class Problem:
         theta_back, scale_back = np.kron(block_map, basis_map), np.zeros((len(kept_scale), q))
         scale_back[kept_scale] = np.diag(1 / scale_sd)
         back = block_diag(theta_back, np.zeros((len(kept), p)), scale_back)
-        slopes = np.flatnonzero(kept)
-        back[len(theta_back) + slopes, n_theta + np.arange(p)] = 1 / self.x_sd[kept]
+        slopes = self.turn / self.x_sd[kept, None]
+        back[len(theta_back) + np.flatnonzero(kept), n_theta : n_theta + p] = slopes
         for block in range(data.n_strata):
             target = np.s_[block * d : (block + 1) * d, n_theta : n_theta + p]
-            back[target] = np.outer(self.constant, self.x_mean[kept] / self.x_sd[kept])
+            back[target] = np.outer(self.constant, self.x_mean[kept] @ slopes)
         self.back = back
 
     def _modulator(self) -> tuple[Tensor | None, Array, list[Array]]:
@@ -238,7 +257,7 @@ class Problem:
 
     @property
     def scaled_x(self) -> Array:
-        """The columns of the linear shift as the fit sees them: identified ones, centred and scaled."""
+        """The columns as the fit sees them: identified ones, centred and scaled (or made orthogonal)."""
         return self._x.numpy()
 
     def line_parts(self) -> tuple[list[Rows], int]:
@@ -253,14 +272,39 @@ class Problem:
         parts = discrete_parts(self.data, blocks, np.eye(self.data.basis.n_coef), None, self._x, None)
         return parts, self.cells.n_columns
 
+    @property
+    def coefficient_rows(self) -> Array:
+        """The rows that give the coefficients of the kept, scaled columns from all parameters."""
+        p = len(self.turn)
+        rows = np.zeros((p, len(self.start)))
+        rows[:, self._shift] = self.turn
+        return rows
+
+    @property
+    def _shift(self) -> slice:
+        """Where the parameters of the linear shift are."""
+        end = len(self.start) - int((~self.aliased_scale).sum())
+        return slice(end - len(self.turn), end)
+
     # -- profiles ---------------------------------------------------------------------------------
 
+    def rest_of(self, column: int) -> Array:
+        """Return orthonormal rows: what is left of all parameters with one (kept) coefficient held fixed."""
+        shift, place = self._shift, int((~self.aliased[:column]).sum())
+        row = self.turn[place]
+        if np.count_nonzero(row) == 1:
+            return np.delete(np.eye(len(self.start)), shift.start + place, axis=0)
+        inner = null_space(row[None]).T
+        after = len(self.start) - shift.stop
+        return np.asarray(block_diag(np.eye(shift.start), inner, np.eye(after)))
+
     def with_fixed(self, column: int, value: float) -> CutpointLikelihood | BinaryLikelihood | LineLikelihood:
-        """Return the likelihood with one (kept) coefficient of the linear shift held at ``value``."""
-        place = int((~self.aliased[:column]).sum())
-        offset = self._x[:, place] * (value * self.x_sd[column])
-        others = [j for j in range(self._x.shape[1]) if j != place]
-        rest = self._x[:, others].contiguous()
+        """Return the likelihood of ``rest_of(column)`` with that coefficient held at ``value``."""
+        row = self.turn[int((~self.aliased[:column]).sum())]
+        held = torch.from_numpy(row / (row @ row) * (value * self.x_sd[column]))
+        shift = self._shift
+        inner = self.rest_of(column)[shift.start : shift.stop - 1, shift]
+        offset, rest = self._x @ held, self._x @ torch.from_numpy(np.ascontiguousarray(inner.T))
         if self.cells is not None:
             return self._discrete_likelihood(rest, offset)
         parts = self._make(*self._make_arguments, rest, offset)
@@ -294,7 +338,7 @@ class Problem:
 
 
 def _aliased(
-    data: StructuredData, scaled: Array
+    data: StructuredData,
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
     """Mark the columns of the linear shift, the varying and the scale term that are not identified.
 
@@ -306,15 +350,13 @@ def _aliased(
         rows = informative_rows(data.codes, data.strata, data.n_classes, data.n_strata)
     strata = None if data.strata is None else data.strata[rows]
     none = np.zeros((len(data.x), 0))
-    varying = none if data.varying is None else standardize(data.varying, data.weights, centre=True)[2]
-    if data.scale is not None:
-        scaled = standardize(data.x, data.weights, centre=True)[2]
-    split = varying.shape[1]
-    columns = np.hstack([varying, scaled]) if split else scaled
-    together = aliased_columns(centre_within(columns, strata, rows))
+    split = 0 if data.varying is None else data.varying.shape[1]
+    columns = data.x if data.varying is None else np.hstack([data.varying, data.x])
+    mean, sd, scaled = standardize(columns, data.weights, centre=True)
+    together = aliased_columns(centre_within(scaled, strata, rows), rounding_of(mean, sd))
     fixed = len(data.basis.monotone_differences) == 0
-    scale = none if data.scale is None else standardize(data.scale, data.weights, centre=not fixed)[2]
-    stretch = aliased_columns(scale if fixed else centre_within(scale, strata, rows))
+    mean, sd, scale = standardize(none if data.scale is None else data.scale, data.weights, centre=not fixed)
+    stretch = aliased_columns(scale if fixed else centre_within(scale, strata, rows), rounding_of(mean, sd))
     return together[split:], together[:split], stretch
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deeptram.fitting.collinearity import aliased_columns
+from deeptram.fitting.collinearity import aliased_columns, rounding_of
 from deeptram.fitting.standardize import standardize
 from deeptram.fitting.starts import representative
 from deeptram.model.deep import DeepModel
@@ -18,6 +18,8 @@ from deeptram.model.outcome import Encoded, Outcome
 from deeptram.terms import SI, Spec
 
 Array = NDArray[np.float64]
+
+_SINGLE_PRECISION = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +56,7 @@ class Scaling:
     ) -> Scaling:
         """Learn the scale, and which columns have information of their own."""
         mean, sd, scaled = standardize(matrices.x, weights, centre=True)
-        aliased = aliased_columns(scaled)
+        aliased = aliased_columns(scaled, rounding_of(mean, sd), _SINGLE_PRECISION)
         if spec.scale is not None:
             mean = np.zeros_like(mean)
         z = np.zeros((len(matrices.x), 0)) if matrices.scale is None else matrices.scale

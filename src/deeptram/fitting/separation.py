@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.linalg import null_space
 from scipy.optimize import linprog
 
 Array = NDArray[np.float64]
 
 _TOLERANCE = 1e-7
 _VIOLATION = 1e-8
+_SPANNED = 1e-6
 _WORKING_ROWS = 1000
 _MAX_ROUNDS = 50
 _FAR = 1e3
+_SPARSE = 0.1
+
+
+CERTAIN = 40.0  # the argument of F at which a probability is one, up to rounding
 
 
 class RecessionCone:
@@ -73,36 +82,76 @@ class RecessionCone:
             return None
         return answer / self._unit
 
-    def infinite_part(self, places: NDArray[np.int64], preferred: Array) -> tuple[Array, Array]:
-        """Return the signs with which parameters run to infinity (0: they do not), and a way there.
+    def infinite_part(self, coefficients: Array, preferred: Array) -> tuple[Array, Array]:
+        r"""Return the signs with which coefficients run to infinity (0: they do not), and a way there.
+
+        A direction in the relative interior of the cone makes grow all that can.
+        The cone spans what leaves the other rows alone; a coefficient runs to
+        infinity unless it is constant there.
 
         Parameters
         ----------
-        places : ndarray of int
-            The parameters to look at.
-        preferred : ndarray
+        coefficients : ndarray, shape (c, k)
+            The coefficients to look at, as linear functions of the parameters.
+        preferred : ndarray, shape (c,)
             Decides where the cone leaves both signs open.
 
         Returns
         -------
-        signs : ndarray
-            One per place.
+        signs : ndarray, shape (c,)
+            One per coefficient.
         displacement : ndarray, shape (k,)
             A step so long that what separates is all but certain, along which
             everything else stays where it is.
         """
-        signs, total = np.zeros(len(places)), self._extreme(self._gains.sum(axis=0))
-        direction = np.zeros(self.n_parameters) if total is None else total
-        for i, place in enumerate(places):
-            axis = np.zeros(self.n_parameters)
-            axis[place] = 1.0
-            ends = {sign: self._extreme(sign * axis) for sign in (1.0, -1.0)}
-            found = {s: end for s, end in ends.items() if end is not None and abs(end[place]) > _TOLERANCE}
-            if found:
-                wanted = 1.0 if preferred[i] >= 0 else -1.0
-                signs[i] = wanted if wanted in found else next(iter(found))
-                direction = direction + found[signs[i]]
-        return signs, self._displacement(direction)
+        direction = self._all_growing(self._gains)
+        wanted = np.where(preferred >= 0, 1.0, -1.0)
+        rows = coefficients / self._unit
+        rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
+        spanned = (
+            np.linalg.norm(rows @ self._span(direction + self._all_growing(self._constraints)), axis=1)
+            > _SPANNED
+        )
+        signs, total = np.zeros(len(rows)), direction
+        whole = len(self._rows) and not len(self._equal) and bool((self._rows @ direction > _TOLERANCE).all())
+        for i in np.flatnonzero(spanned):
+            signs[i] = wanted[i]
+            if whole and not len(self._constraints):
+                continue  # an open cone: either sign is possible
+            if rows[i] @ direction * wanted[i] <= _TOLERANCE:
+                end = self._extreme(wanted[i] * rows[i])
+                if end is None or rows[i] @ end * wanted[i] <= _TOLERANCE:
+                    signs[i] = -wanted[i]
+                else:
+                    total = total + end
+        return signs, self._displacement(total)
+
+    def reaches(self, row: Array) -> bool:
+        """Return whether a linear function of the parameters grows in some direction of the cone."""
+        end = self._extreme(row / self._unit)
+        return end is not None and float(row / self._unit @ end) > _TOLERANCE * float(
+            np.abs(row / self._unit).max()
+        )
+
+    def _all_growing(self, rows: Array) -> Array:
+        """Return a direction of the cone in which every one of the rows grows that grows in any."""
+        direction, pending = np.zeros(self.n_parameters), np.ones(len(rows), dtype=bool)
+        while pending.any():
+            step = self._extreme(rows[pending].sum(axis=0))
+            if step is None or float((rows[pending] @ step).max()) <= _TOLERANCE:
+                break
+            direction = direction + step
+            pending = rows @ direction <= _TOLERANCE
+        return direction
+
+    def _span(self, direction: Array) -> Array:
+        """Return an orthonormal basis of all that the rows left alone by the direction leave open."""
+        size = max(float(np.abs(direction).max(initial=0.0)), 1e-300)
+        still = [rows[rows @ direction <= _TOLERANCE * size] for rows in (self._rows, self._constraints)]
+        fixed = np.vstack([*still, self._equal])
+        if len(fixed) > self.n_parameters:
+            fixed = np.asarray(np.linalg.qr(fixed, mode="r"))
+        return np.asarray(null_space(fixed, rcond=1e-9)) if len(fixed) else np.eye(self.n_parameters)
 
     def _displacement(self, direction: Array) -> Array:
         """Return a long step along a direction, with what it leaves alone left alone to full precision."""
@@ -126,11 +175,13 @@ class RecessionCone:
         chosen = np.arange(0, len(rows), max(len(rows) // _WORKING_ROWS, 1))
         objective = objective / max(float(np.abs(objective).max()), 1e-300)
         for _ in range(_MAX_ROUNDS):
-            inequalities = np.vstack([rows[chosen], self._constraints])
+            inequalities: Any = np.vstack([rows[chosen], self._constraints])
+            if np.count_nonzero(inequalities) < _SPARSE * inequalities.size:
+                inequalities = sparse.csr_array(inequalities)
             answer = linprog(
                 -objective,
-                A_ub=-inequalities if len(inequalities) else None,
-                b_ub=np.zeros(len(inequalities)) if len(inequalities) else None,
+                A_ub=-inequalities if inequalities.shape[0] else None,
+                b_ub=np.zeros(inequalities.shape[0]) if inequalities.shape[0] else None,
                 A_eq=self._equal if len(self._equal) else None,
                 b_eq=np.zeros(len(self._equal)) if len(self._equal) else None,
                 bounds=(-1.0, 1.0),

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_NO_SPREAD = 1e-12
+_NO_SPREAD = 4 * float(np.finfo(np.float64).eps)
+_LITTLE_SPREAD = 1e-8
 _BLOCK_ROWS = 8_192
 
 
@@ -31,24 +32,37 @@ def standardize(x: Array, weights: Array | None, *, centre: bool) -> tuple[Array
     """
     if x.shape[1] == 0:
         return np.zeros(0), np.ones(0), x
+    mean, sd = _mean_and_spread(x, weights)
+    flat = sd == 0
+    sd = np.where(flat, 1.0, sd)
+    if not centre:
+        return np.zeros_like(mean), sd, x / sd
+    scaled = (x - mean) / sd
+    scaled[:, flat] = 0.0
+    return mean, sd, scaled
+
+
+def _mean_and_spread(x: Array, weights: Array | None) -> tuple[Array, Array]:
+    """Return mean and standard deviation of columns; exactly zero where the values differ by rounding."""
     total = len(x) if weights is None else weights.sum()
-    mean = x.sum(axis=0) / total if weights is None else weights @ x / total
-    centred = x - mean
-    square = np.einsum("ij,ij->j", centred, centred) if weights is None else weights @ centred**2
+    # without overflow and underflow: powers of two
+    unit = np.exp2(np.ceil(np.log2(np.maximum(np.abs(x).max(axis=0, initial=0.0), 1e-300))))
+    values = x / unit
+    mean = values.sum(axis=0) / total if weights is None else weights @ values / total
+    # once more about the mean: the sum's own rounding would look like spread
+    values -= mean
+    correction = values.sum(axis=0) / total if weights is None else weights @ values / total
+    values -= correction
+    square = np.einsum("ij,ij->j", values, values) if weights is None else weights @ values**2
     sd = np.sqrt(square / total)
-    negligible = sd <= _NO_SPREAD * np.maximum(np.abs(mean), 1e-300)
-    sd = np.where(negligible | (sd == 0), 1.0, sd)
-    if centre:
-        centred[:, negligible] = 0.0
-        centred /= sd
-        return mean, sd, centred
-    return np.zeros_like(mean), sd, x / sd
+    same = np.abs(values).max(axis=0, initial=0.0) <= _NO_SPREAD * np.abs(mean + correction)
+    return (mean + correction) * unit, np.where(same, 0.0, sd) * unit
 
 
 def moments(x: Array, weights: Array | None) -> tuple[Array, Array, Array]:
     """Return mean, standard deviation and correlation matrix of columns, in one pass after the mean.
 
-    A column without spread has zeros in the correlation matrix.
+    A column with hardly any spread has zeros in the correlation matrix; ``standardize`` is more careful.
 
     Parameters
     ----------
@@ -72,6 +86,6 @@ def moments(x: Array, weights: Array | None) -> tuple[Array, Array, Array]:
         weighted = centred if weights is None else centred * weights[start : start + _BLOCK_ROWS, None]
         products += centred.T @ weighted
     sd = np.sqrt(np.diag(products) / total)
-    flat = (sd <= _NO_SPREAD * np.abs(mean)) | (sd == 0)
+    flat = (sd <= _LITTLE_SPREAD * np.abs(mean)) | (sd == 0)
     inverse = np.where(flat, 0.0, 1 / np.where(flat, 1.0, sd))
     return mean, np.where(flat, 1.0, sd), products / total * np.outer(inverse, inverse)

@@ -233,6 +233,7 @@ class Setup:
                 task.encoded.take(rows),
                 None if task.sample_weight is None else task.sample_weight[rows],
                 task.design.n_strata,
+                self.scaling.x_kept,
             )
             if start is not None:
                 apply_start(model, start)

@@ -49,6 +49,7 @@ def exact_start(
     encoded: Encoded,
     weights: Array | None,
     n_strata: int,
+    kept: NDArray[np.bool_],
 ) -> Start | None:
     """Return the maximum-likelihood estimate of SI, LS and Scale; None where there is none.
 
@@ -62,8 +63,10 @@ def exact_start(
         The training rows.
     n_strata : int
         Number of baselines.
+    kept : ndarray of bool, shape (p,)
+        Columns that the model uses.
     """
-    for columns in (matrices.x, np.zeros((len(matrices.x), 0))):
+    for columns in (matrices.x * kept, np.zeros((len(matrices.x), 0))):
         reduced = Matrices(columns, matrices.scale, None, matrices.strata)
         start = _try(outcome, latent, reduced, encoded, weights, n_strata)
         if start is not None:
@@ -101,6 +104,8 @@ def _try(
                 scale=matrices.scale,
             )
             fit = fit_exact(data, quiet=True)
+            if fit.unbounded:
+                return None
             theta, beta, gamma, infinite = fit.theta, fit.beta, fit.gamma, fit.infinite
     except (FittingError, InvalidInputError, np.linalg.LinAlgError):
         return None
