@@ -99,6 +99,10 @@ class CollinearityWarning(DeeptramWarning):
     """Columns carry no information of their own and were left out (coefficient NaN)."""
 
 
+class ExtrapolationWarning(DeeptramWarning):
+    """An answer rests on the form of the model alone: a spline, or a time, beyond the data."""
+
+
 class EmptyClassWarning(DeeptramWarning):
     """A declared level has no observation; it gets probability zero."""
 
@@ -118,7 +122,3 @@ def __getattr__(name: str) -> Any:
     text = "A method that needs a fitted model was called before ``fit``."
     error = type(name, (DeeptramError, base), {"__doc__": text, "__module__": __name__})
     return globals().setdefault(name, error)
-
-
-class ExtrapolationWarning(DeeptramWarning):
-    """New rows lie beyond the training range of a spline or polynomial."""

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import deeptram as dt
 from deeptram.cli.main import app
 from deeptram.cli.model_data import read_outcome
+from deeptram.errors import ExtrapolationWarning
 
 FAST = ["--epochs", "2", "--members", "2", "--batch-size", "32", "--quiet"]
 
@@ -86,7 +87,16 @@ def test_exact_fit_is_that_of_the_library(data, outcome, kind, more):
         np.testing.assert_allclose(found[[str(c) for c in model.classes_]], model.predict_proba(new))
         assert found["prediction"].tolist() == model.predict(new).tolist()
     else:
-        quantiles = model.predict_quantile(new, [0.025, 0.25, 0.5, 0.75, 0.975])
+        if kind == "survival":
+            with pytest.warns(ExtrapolationWarning, match="last observed"):
+                quantiles = model.predict_quantile(new, [0.025, 0.25, 0.5, 0.75, 0.975])
+            assert model.outcome_.log_first
+            assert (quantiles > 0).all()
+            again = ["predict", data / "model", "--data", data / "new.csv", "--out", data / "p.csv"]
+            noted = CliRunner().invoke(app, [str(a) for a in again])
+            assert noted.stderr.count("Note: some quantiles lie beyond") == 1
+        else:
+            quantiles = model.predict_quantile(new, [0.025, 0.25, 0.5, 0.75, 0.975])
         np.testing.assert_allclose(found[["q0.025", "q0.25", "q0.5", "q0.75", "q0.975"]], quantiles)
 
 

@@ -118,6 +118,7 @@ def test_a_pool_of_another_kind_can_be_asked_for(ensembles):
 # -- the face ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore::deeptram.errors.ExtrapolationWarning")
 def test_predictions_have_the_shape_of_a_single_model(ensembles):
     ensemble, X, _ = ensembles("Polr")
     pooled = ensemble.predict_distribution(X)

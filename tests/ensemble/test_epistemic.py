@@ -42,6 +42,7 @@ def test_band_of_cutpoints():
 
 
 @pytest.mark.parametrize("name", ["Coxph", "Colr", "Cotram"])
+@pytest.mark.filterwarnings("ignore::deeptram.errors.ExtrapolationWarning")
 def test_band_of_numbers(name):
     ensemble, X = fitted(name, weights=WEIGHTS)
     at = [1.0, 2.0, 4.0]

@@ -31,6 +31,7 @@ every_model = pytest.mark.parametrize("name", MODELS)
 
 @every_model
 @pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.filterwarnings("ignore::deeptram.errors.ExtrapolationWarning")
 def test_every_outcome_fits_and_predicts(name, terms):
     X, _ = table()
     model, y = make(name, TERMS[terms])

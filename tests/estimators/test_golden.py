@@ -71,6 +71,7 @@ def test_active_constraints_and_multipliers(fitted: Any) -> None:
     assert list(model.certificate_.active) == case["optimum"]["active_constraints"]
 
 
+@pytest.mark.filterwarnings("ignore::deeptram.errors.ExtrapolationWarning")
 def test_predictions(fitted: Any) -> None:
     case, model, reference = fitted
     predictive = model.predict_distribution(reference.X.iloc[case["rows"]])

@@ -198,6 +198,7 @@ def test_the_cdf_increases_in_y(name, seed):
 
 
 @pytest.mark.parametrize("name", ORDERED)
+@pytest.mark.filterwarnings("ignore::deeptram.errors.ExtrapolationWarning")
 def test_a_larger_covariate_with_positive_coefficient_means_a_larger_outcome(name):
     frame, y = draw(MODELS[name][2], 7, n=300, effect=1.5)
     model = build(name).fit(frame, y)

@@ -67,10 +67,14 @@ def test_smooth_presets_take_numbers_and_censored_times(data):
     time = np.exp(latent / 4)
     for make in (dt.Colr, dt.BoxCox, dt.Coxph, dt.Lehmann):
         plain = make(order=2).fit(frame, time)
-        exact = make(order=2).fit(frame, dt.Surv.interval(time, time))
+        exact = make(order=2, log_first=False).fit(frame, dt.Surv.interval(time, time))
         assert plain.outcome_.kind == "continuous"
         assert exact.outcome_.kind == "survival"
         assert plain.loglik_ == pytest.approx(exact.loglik_, rel=1e-12)
+        logged = make(order=2).fit(frame, dt.Surv.interval(time, time))
+        by_hand = make(order=2, log_first=True).fit(frame, time)
+        assert logged.loglik_ == by_hand.loglik_
+        assert not plain.outcome_.log_first
 
 
 def test_proportional_hazards_have_the_opposite_sign_of_hazard_ratios(data):

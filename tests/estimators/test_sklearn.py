@@ -223,6 +223,7 @@ PICKLED = [
 
 
 @pytest.mark.parametrize(("model", "kind"), PICKLED)
+@pytest.mark.filterwarnings("ignore::deeptram.errors.ExtrapolationWarning")
 def test_pickles_predict_the_same_and_leave_the_data_out(
     model: Any, kind: str, ordinal: Any, survival: Any
 ) -> None:

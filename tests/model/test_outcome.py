@@ -54,7 +54,8 @@ def test_the_support_is_the_range_of_uncensored_outcomes():
     seen = dt.Surv.right([1.0, 5.0, 3.0, 9.0], [1, 0, 1, 0])
     assert fit("survival", seen)[0].basis.support == (1.0, 3.0)
     intervals = dt.Surv.interval([0.0, 2.0, -np.inf], [1.0, np.inf, 5.0])
-    assert fit("continuous", intervals)[0].basis.support == (0.0, 5.0)
+    assert fit("continuous", intervals, log_first=False)[0].basis.support == (0.0, 5.0)
+    assert fit("continuous", intervals)[0].basis == Bernstein(6, (1.0, 5.0), log_first=True)
     logged = dt.Surv.interval([0.0, 2.0], [1.0, 5.0])
     assert fit("survival", logged, log_first=True)[0].basis.support == (1.0, 5.0)
 

@@ -21,6 +21,7 @@ class RecalibratedLine(TrafoPredictive):
     def __init__(self, inner: LinePredictive, intercept: float, slope: float, latent: Latent) -> None:
         self.inner, self.intercept, self.slope = inner, intercept, slope
         self.latent, self.dtype, self._numpy = latent, inner.dtype, inner._numpy
+        self.observed, self.lifetimes = inner.observed, inner.lifetimes
 
     def __len__(self) -> int:
         return len(self.inner)
@@ -99,7 +100,13 @@ def recalibrate_line(pred: LinePredictive, intercept: float, slope: float, laten
     """
     if isinstance(pred, TransformationPredictive) and pred.latent == latent and not _has_offset(pred):
         changed = TransformationPredictive(
-            pred.basis, latent, slope * pred.theta, slope * pred.shift - intercept, pred.log_scale
+            pred.basis,
+            latent,
+            slope * pred.theta,
+            slope * pred.shift - intercept,
+            pred.log_scale,
+            lifetimes=pred.lifetimes,
+            observed=pred.observed,
         )
         changed._numpy = pred._numpy
         return changed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +61,9 @@ def predict(
             if pooling is None
             else fitted.predict_distribution(X, pooling=pooling)
         )
-        result = _as_table(predictive, quantiles, times)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = _as_table(predictive, quantiles, times)
         if uncertainty:
             _needs_ensemble(fitted, "--uncertainty")
             split = fitted.uncertainty(X)
@@ -76,6 +79,8 @@ def predict(
         ) from error
     if not quiet:
         typer.echo(f"{len(result)} rows written to {out}")
+        for note in dict.fromkeys(str(warning.message) for warning in caught):
+            typer.echo(f"Note: {note}.", err=True)
 
 
 def _needs_ensemble(fitted: Any, option: str) -> None:

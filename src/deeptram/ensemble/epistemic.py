@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from deeptram import latent as latents
+from deeptram._arrays import as_numpy
 from deeptram._validation import check_choice
 from deeptram.ensemble.coefficients import between_variance
 from deeptram.errors import InvalidInputError, UnsupportedError
@@ -50,8 +52,10 @@ def epistemic_band(
     Returns
     -------
     DataFrame
-        One line per row and point: ``row, at, estimate, sd, lower, upper``. On
-        the scale of the CDF, ``sd`` is that of h, from which the band is made.
+        One line per row and point: ``row, at, estimate, sd, lower, upper``, all
+        on the scale asked for. On that of the CDF, ``sd`` is the standard deviation of
+        the members' :math:`F_m`; the limits are those of h, transformed, so they
+        stay within 0 and 1.
 
     Examples
     --------
@@ -78,6 +82,7 @@ def epistemic_band(
     lower, upper = np.where(certain, estimate, lower), np.where(certain, estimate, upper)
     if scale == "cdf":
         estimate, lower, upper = (np.asarray(latent.cdf(values)) for values in (estimate, lower, upper))
+        sd = np.sqrt(between_variance(np.asarray(latent.cdf(each)), weights))
     return _frame(points, estimate, sd, lower, upper)
 
 
@@ -95,10 +100,18 @@ def _quantile_band(
             f"quantiles have a standard deviation only for numeric outcomes, got levels "
             f"{list(pooled.levels)[:3]}; use scale='trafo' or 'cdf'"
         )
-    each = np.stack([np.asarray(member.quantile(levels), dtype=float) for member in members])
+    each = np.stack([quantiles(member, levels) for member in members])
     estimate = np.asarray(pooled.quantile(levels), dtype=float)
     sd = np.sqrt(between_variance(each, weights))
     return _frame(levels, estimate, sd, estimate - width * sd, estimate + width * sd)
+
+
+def quantiles(pred: Any, levels: Array) -> Array:
+    """Return quantiles of a member, shape (n, Q); of lifetimes without a warning, which the pool gives."""
+    if isinstance(pred, DiscretePredictive):
+        return np.asarray(pred.quantile(levels), dtype=float)
+    values = pred.quantile_t(torch.as_tensor(levels, dtype=pred.dtype))
+    return np.asarray(as_numpy(values), dtype=float)
 
 
 def _points(pooled: Predictive, at: Any) -> NDArray[Any]:

@@ -81,6 +81,8 @@ def _with_common_outcome(template: BaseTram, prepared: BaseTram) -> BaseTram:
         known["levels"] = list(outcome.levels)
     if "support" in arguments and isinstance(outcome.basis, Bernstein):
         known["support"] = outcome.basis.support
+    if "log_first" in arguments:
+        known["log_first"] = outcome.log_first
     template.set_params(**known)
     return template
 

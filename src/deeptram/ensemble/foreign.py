@@ -12,7 +12,6 @@ from deeptram.estimators.base import BaseTram
 from deeptram.model.deep import DeepModel
 from deeptram.model.deep_rows import row_parameters_of
 from deeptram.predictive import Predictive
-from deeptram.predictive.parameters import build_predictive
 
 
 def check_member(member: Any, number: int) -> Any:
@@ -79,13 +78,6 @@ def predict_all(members: Sequence[Any], X: Any) -> list[Predictive]:
     matrices = first.design_.matrices(X, estimator=type(first).__name__)
     parameters = row_parameters_of([member.model_ for member in members], X, matrices)
     return [
-        build_predictive(
-            member.outcome_.kind,
-            each.numpy(),
-            member.outcome_.basis,
-            member.latent_,
-            levels=member.outcome_.levels,
-            log_first=member.outcome_.log_first,
-        )
+        member.outcome_.predictive(each.numpy(), member.latent_)
         for member, each in zip(members, parameters, strict=True)
     ]

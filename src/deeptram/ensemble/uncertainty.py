@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeptram.ensemble.epistemic import quantiles
 from deeptram.errors import UnsupportedError
 from deeptram.predictive import CountPredictive, DiscretePredictive, Predictive
 
@@ -110,8 +111,8 @@ def _line_moments(pred: Predictive) -> tuple[Array, Array]:
     z = (edges[:-1, None] + half * (nodes + 1)).ravel()
     u = np.where(z < 0, np.exp(z) / (1 + np.exp(z)), 1 / (1 + np.exp(-z)))
     mass = np.exp(-np.abs(z)) / (1 + np.exp(-np.abs(z))) ** 2 * np.tile(weights, _PANELS) * half
-    values = np.asarray(pred.quantile(u), dtype=float)
-    centre = np.asarray(pred.quantile(0.5), dtype=float)[:, None]
+    values = quantiles(pred, u)
+    centre = quantiles(pred, np.array([0.5]))
     shifted = values - centre
     first = _with_tails((shifted * mass).reshape(len(values), _PANELS, _NODES).sum(axis=2))
     second = _with_tails((shifted**2 * mass).reshape(len(values), _PANELS, _NODES).sum(axis=2))

@@ -52,7 +52,7 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
     basis: str | None = None
     order: int = 6
     support: tuple[float, float] | None = None
-    log_first: bool = False
+    log_first: bool | str = "auto"
     levels: Any = None
     loss: str = "nll"
     training: Any = None

@@ -14,7 +14,7 @@ from deeptram.estimators.sklearn_words import require_fit
 from deeptram.latent import Latent
 from deeptram.model import Design, Matrices, Outcome
 from deeptram.predictive import Predictive
-from deeptram.predictive.parameters import RowParameters, build_predictive
+from deeptram.predictive.parameters import RowParameters
 from deeptram.terms import Spec
 
 Array = NDArray[np.float64]
@@ -41,15 +41,7 @@ class PredictionMixin(PredictiveMethods):
     def predict_distribution(self, X: Any) -> Predictive:
         r"""Return the predictive distribution :math:`F_Z(h(y \mid x))` of each row."""
         parameters, _ = self._row_parameters(X)
-        outcome = self.outcome_
-        return build_predictive(
-            outcome.kind,
-            parameters,
-            outcome.basis,
-            self.latent_,
-            levels=outcome.levels,
-            log_first=outcome.log_first,
-        )
+        return self.outcome_.predictive(parameters, self.latent_)
 
     def _outcome_kind(self) -> str:
         return self.outcome

@@ -192,6 +192,11 @@ def _outcome_agrees(state: dict[str, Any], at: str) -> None:
         number(2, 2 if state["kind"] == "binary" else 10**6)(len(levels), f"{at}.levels: their number")
     elif "log_first" in basis:
         agree(f"{at}.log_first", "that of the basis", basis["log_first"], state["log_first"])
+    seen, line = state["observed"], state["kind"] in ("continuous", "survival")
+    if (seen is not None) != line or (line and seen[0] > seen[1]):
+        raise misfit(f"{at}.observed", "the range of an outcome on the line, or null for others", seen)
+    if state["lifetimes"] and (not line or seen[0] < 0):
+        raise misfit(f"{at}.lifetimes", "false for outcomes that are no times", state["lifetimes"])
 
 
 _OUTCOME = fields(
@@ -212,6 +217,8 @@ _OUTCOME = fields(
         ),
         "levels": optional(LEVELS),
         "log_first": flag,
+        "lifetimes": flag,
+        "observed": optional(fixed(number(), number())),
     },
     then=_outcome_agrees,
 )
@@ -285,7 +292,7 @@ PARAMETERS = fields(
         "basis": optional(choice(LINE_BASES)),
         "order": integer(1, LARGEST_ORDER),
         "support": unmarked(optional(fixed(number(), number()))),
-        "log_first": flag,
+        "log_first": lambda value, at: None if value == "auto" else flag(value, at),
         "levels": optional(LEVELS),
         "loss": text,
         "dist": text,

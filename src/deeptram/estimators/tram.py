@@ -34,8 +34,11 @@ class Tram(BaseTram):
         Where the Bernstein basis lives; h continues linearly outside. Default:
         the range of the observed, uncensored response. For counts with
         ``log_first`` it is on the scale of y + 1.
-    log_first : bool
-        Bernstein in log y (log(y + 1) for counts).
+    log_first : bool or "auto"
+        Bernstein in log y (log(y + 1) for counts). ``"auto"``: true for ``dt.Surv`` responses whose values
+        are all positive (and whose ``support``, if given, is), so that S(0) = 1, else false. R's models are
+        ``log_first=False``. A positive ``dt.Surv`` has the sample space [0, inf) also then: the mass that
+        h puts below zero lies immediately after zero (see ``TransformationPredictive``).
     levels : sequence, optional
         Ordered levels of a discrete outcome; default the categories of a
         pandas categorical, or the sorted values.
@@ -80,7 +83,7 @@ class Tram(BaseTram):
         basis: str | None = None,
         order: int = 6,
         support: tuple[float, float] | None = None,
-        log_first: bool = False,
+        log_first: bool | str = "auto",
         levels: Sequence[Any] | None = None,
         loss: str = "nll",
         training: Any = None,

@@ -20,7 +20,7 @@ from deeptram.latent import Latent
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import Working
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.parameters import RowParameters, build_predictive
+from deeptram.predictive.parameters import RowParameters
 from deeptram.scores import core
 
 
@@ -142,13 +142,7 @@ class PredictiveLoss(RowLoss):
             shift=shift.reshape(-1),
             log_scale=None if working.log_scale is None else working.log_scale.reshape(-1),
         )
-        pred = build_predictive(
-            self._outcome.kind,
-            parameters,
-            self._outcome.basis,
-            self._latent,
-            log_first=self._outcome.log_first,
-        )
+        pred = self._outcome.predictive(parameters, self._latent)
         score: Tensor = pred.crps(y.reshape(-1))
         return score.reshape(y.shape)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from deeptram import bases
 from deeptram._validation import check_choice, check_integer
 from deeptram.bases import Basis, Bernstein, Cutpoints, Linear, LogLinear
 from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.latent import Latent
+from deeptram.predictive import Predictive, RowParameters, build_predictive
 from deeptram.responses import (
     DiscreteResponse,
     Observations,
@@ -35,7 +38,7 @@ class OutcomeSettings:
     basis: str | None = None
     order: int = 6
     support: tuple[float, float] | None = None
-    log_first: bool = False
+    log_first: bool | str = "auto"
     levels: Sequence[Any] | None = None
     fixed_slope: float | None = None
 
@@ -74,7 +77,12 @@ class Outcome:
     response : DiscreteResponse or None
         The levels, for classes.
     log_first : bool
-        Whether a count's h is a function of log(y + 1).
+        Whether h is a function of log y (of log(y + 1), for counts).
+    lifetimes : bool
+        Whether y was a censored response (``Surv``) of positive values, or survival times: the sample
+        space is [0, inf), whatever the basis.
+    observed : (float, float) or None
+        Smallest and largest uncensored outcome on the line (finite end, where all rows are censored).
 
     Examples
     --------
@@ -87,6 +95,8 @@ class Outcome:
     basis: Basis
     response: DiscreteResponse | None = None
     log_first: bool = False
+    lifetimes: bool = False
+    observed: tuple[float, float] | None = None
 
     @property
     def levels(self) -> tuple[Any, ...] | None:
@@ -129,18 +139,42 @@ class Outcome:
                 )
             response, codes = DiscreteResponse.infer_and_encode(y, levels, kind)
             return cls(kind, Cutpoints(response.n_levels), response), Encoded(codes=codes)
-        observations = _observations(kind, settings.log_first, y)
+        log_first = _check_log_first(settings.log_first)
+        observations = _observations(kind, log_first is True, y)
         if len(observations) == 0:
             raise InvalidInputError("y must hold at least one row, got 0 sample(s); pass data to fit on")
         counted = observations if used is None or len(used) != len(observations) else observations.take(used)
+        lifetimes = (kind == "survival" or isinstance(y, Surv)) and _all_positive(observations)
+        if log_first == "auto":
+            log_first = lifetimes and settings.basis in (None, "bernstein") and _positive_support(settings)
+        settings = dataclasses.replace(settings, log_first=log_first)
         basis = _make_basis(settings, counted)
-        return cls(kind, basis, None, settings.log_first), Encoded(observations=observations)
+        observed = None if kind == "count" else _observed_range(counted, log_first is True)
+        fitted = cls(kind, basis, None, log_first is True, lifetimes, observed)
+        return fitted, Encoded(observations=fitted._seen(observations))
 
     def encode(self, y: Any) -> Encoded:
         """Read outcomes of new data."""
         if self.response is not None:
             return Encoded(codes=self.response.encode(y))
-        return Encoded(observations=_observations(self.kind, self.log_first, y))
+        return Encoded(observations=self._seen(_observations(self.kind, self.log_first, y)))
+
+    def _seen(self, observations: Observations) -> Observations:
+        """Return what was seen of lifetimes: a start or an entry at zero says nothing."""
+        return observations.within((0.0, np.inf)) if self.lifetimes else observations
+
+    def predictive(self, parameters: RowParameters, latent: str | Latent) -> Predictive:
+        """Return the distributions of rows with these parameters."""
+        return build_predictive(
+            self.kind,
+            parameters,
+            self.basis,
+            latent,
+            levels=self.levels,
+            log_first=self.log_first,
+            lifetimes=self.lifetimes,
+            observed=self.observed,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as JSON-able values."""
@@ -149,18 +183,46 @@ class Outcome:
             "basis": self.basis.to_dict(),
             "levels": None if self.levels is None else list(self.levels),
             "log_first": self.log_first,
+            "lifetimes": self.lifetimes,
+            "observed": None if self.observed is None else list(self.observed),
         }
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Outcome:
         """Rebuild an outcome from ``to_dict``."""
-        levels = state["levels"]
+        levels, seen = state["levels"], state["observed"]
         return cls(
             kind=state["kind"],
             basis=bases.from_dict(state["basis"]),
             response=None if levels is None else DiscreteResponse(tuple(levels)),
             log_first=state["log_first"],
+            lifetimes=state["lifetimes"],
+            observed=None if seen is None else (seen[0], seen[1]),
         )
+
+
+def _check_log_first(value: Any) -> bool | str:
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, str) and value == "auto":
+        return value
+    raise InvalidInputError(
+        f"log_first must be True, False or 'auto', got {value!r}; 'auto' takes logarithms of positive dt.Surv"
+    )
+
+
+def _all_positive(observations: Observations) -> bool:
+    """Whether no row can be zero or negative; an open start says nothing."""
+    lower, upper = observations.lower, observations.upper
+    return bool((upper > 0).all() and ((lower >= 0) | np.isneginf(lower)).all())
+
+
+def _positive_support(settings: OutcomeSettings) -> bool:
+    """Whether a support was left to the data, or may be that of a function of log y."""
+    try:
+        return settings.support is None or bool(np.min(np.asarray(settings.support, dtype=float)) > 0)
+    except (TypeError, ValueError):  # the basis says what is wrong with it
+        return True
 
 
 def _observations(kind: str, log_first: bool, y: Any) -> Observations:
@@ -180,8 +242,8 @@ def _make_basis(settings: OutcomeSettings, observations: Observations) -> Basis:
     if name == "log-linear":
         return LogLinear(settings.fixed_slope)
     order = check_integer(settings.order, "order", 1)
-    support = _default_support(settings, observations) if settings.support is None else settings.support
-    return Bernstein(order, support, settings.log_first)
+    support = _default_support(observations, settings) if settings.support is None else settings.support
+    return Bernstein(order, support, settings.log_first is True)
 
 
 def _check_positive(observations: Observations) -> None:
@@ -216,17 +278,21 @@ def _one_value(got: str) -> InvalidInputError:
     )
 
 
-def _default_support(settings: OutcomeSettings, observations: Observations) -> tuple[float, float]:
+def _observed_range(observations: Observations, log_first: bool) -> tuple[float, float]:
     """Return the range of the observed, uncensored response (of all finite ends where none is exact)."""
-    lower, upper = observations.lower, observations.upper
-    exact = lower == upper
+    lower, upper, exact = observations.lower, observations.upper, observations.exact
     values = lower[exact] if exact.any() else np.concatenate([lower, upper])
     values = values[np.isfinite(values)]
-    if settings.log_first:
+    if log_first:
         values = values[values > 0]
-    if values.min() == values.max():
+    return float(values.min()), float(values.max())
+
+
+def _default_support(observations: Observations, settings: OutcomeSettings) -> tuple[float, float]:
+    low, high = _observed_range(observations, settings.log_first is True)
+    if low == high:
         raise InvalidInputError(
-            f"the support of the outcome needs two different observed values, got only {values[0]:g}; "
+            f"the support of the outcome needs two different observed values, got only {low:g}; "
             "pass support=(lower, upper)"
         )
-    return float(values.min()), float(values.max())
+    return low, high

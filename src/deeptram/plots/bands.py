@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from deeptram._validation import check_choice
-from deeptram.ensemble.epistemic import SCALES, epistemic_band
+from deeptram.ensemble.epistemic import SCALES, epistemic_band, quantiles
 from deeptram.latent import Latent
-from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, numpy_of, trafo_values
+from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, trafo_values
 from deeptram.pooling.members import normalised_weights
 from deeptram.pooling.pool import pool
 
@@ -52,7 +52,7 @@ def epistemic_tables(
     bands = epistemic_band(kept, pool(kept, weights=w, latent=law), w, scale, points, width)
     bands["row"] = np.repeat(shown, len(points))
     if scale == "quantile":
-        values = [numpy_of(member.quantile(points)) for member in kept]
+        values = [quantiles(member, points) for member in kept]
     else:
         values = [trafo_values(member, points, law) for member in kept]
         values = [np.asarray(law.cdf(h)) for h in values] if scale == "cdf" else values

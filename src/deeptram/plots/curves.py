@@ -22,6 +22,7 @@ from deeptram.plots.style import (
     sequence_colors,
 )
 from deeptram.predictive.count import CountPredictive
+from deeptram.predictive.line import LinePredictive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +94,12 @@ def density(pred: Any, *, rows: Any = None, grid: Any = None, negative_log: bool
         mean = members.groupby(["row", "y"], sort=False, as_index=False)["nll"].mean()
         parts.append(mean.assign(name=AVERAGE, member=0)[display.table.columns])
     return CurvesDisplay(
-        pd.concat(parts, ignore_index=True), "nll", display.label, display.levels, display.counts
+        pd.concat(parts, ignore_index=True),
+        "nll",
+        display.label,
+        display.levels,
+        display.counts,
+        display.last,
     )
 
 
@@ -137,7 +143,8 @@ def trafo(
 
     table = evaluation.curve_table(groups, shown, points, "trafo", values)
     levels = None if first.levels is None else first.levels[:-1]
-    return CurvesDisplay(table, "trafo", TRAFO_LABELS[scale.name], levels, isinstance(first, CountPredictive))
+    counts = isinstance(first, CountPredictive)
+    return CurvesDisplay(table, "trafo", TRAFO_LABELS[scale.name], levels, counts, _last_time(groups))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,12 +163,15 @@ class CurvesDisplay(Display):
         The levels of a discrete outcome.
     counts : bool
         Whether the outcome is a count.
+    last : float
+        The last observed lifetime; what lies beyond is an extrapolation and drawn dashed.
     """
 
     value: str = "cdf"
     label: str = ""
     levels: tuple[Any, ...] | None = None
     counts: bool = False
+    last: float = np.inf
 
     def _draw(self, ax: Axes) -> None:
         groups = list(self.table.groupby(["name", "row"], sort=False))
@@ -198,7 +208,11 @@ class CurvesDisplay(Display):
             return
         look.pop("group")
         if self.levels is None and not self.counts:
-            ax.plot(y, values, **look)
+            known = y <= self.last
+            ax.plot(y[known], values[known], **look)
+            if not known.all():
+                beyond = slice(max(int(known.sum()) - 1, 0), None)
+                ax.plot(y[beyond], values[beyond], **{**look, "linestyle": "--", "label": None})
         elif self.value == "cdf":
             steps = np.r_[y[0] - 0.5, y, y[-1] + 0.5], np.r_[0.0, values, values[-1]]
             ax.plot(*steps, drawstyle="steps-post", **look)
@@ -241,7 +255,12 @@ def _curves(pred: Any, rows: Any, grid: Any, value: str, function: Any, label: s
     if not label:
         label = "probability" if first.levels is not None or counts else "density"
         label = f"negative log-{label}" if value == "nll" else label
-    return CurvesDisplay(table, value, label, first.levels, counts)
+    return CurvesDisplay(table, value, label, first.levels, counts, _last_time(groups))
+
+
+def _last_time(groups: evaluation.Groups) -> float:
+    shown = [entry for group in groups.values() for entry in group if isinstance(entry, LinePredictive)]
+    return min((entry.last_time for entry in shown), default=np.inf)
 
 
 def _negative_log_density(pred: Any, points: Any) -> Any:

@@ -183,8 +183,10 @@ def numpy_of(values: Any) -> Floats:
     return np.asarray(as_numpy(values) if isinstance(values, torch.Tensor) else values, dtype=np.float64)
 
 
-def _default_grid(preds: Sequence[Predictive]) -> Floats:
-    ends = np.concatenate([numpy_of(pred.quantile(list(OUTER))).ravel() for pred in preds])
+def _default_grid(preds: Sequence[Any]) -> Floats:
+    ends = np.concatenate(
+        [numpy_of(pred.quantile_t(torch.tensor(OUTER, dtype=pred.dtype))).ravel() for pred in preds]
+    )
     ends = ends[np.isfinite(ends)]
     if len(ends) < 2 or ends.min() == ends.max():
         raise InvalidInputError(

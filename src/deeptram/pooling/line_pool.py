@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from deeptram import latent as latents
+from deeptram.errors import UnsupportedError
 from deeptram.pooling.counts import (
     CountPool,
     LinearCountPool,
@@ -27,6 +28,7 @@ from deeptram.pooling.transformation import TransformationPool, averaged, can_av
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.survival import SurvivalPredictive
 from deeptram.predictive.trafo import TrafoPredictive
 from deeptram.predictive.transformation import TransformationPredictive
 from deeptram.predictive.transformation_count import TransformationCount
@@ -67,6 +69,31 @@ def pool_line(
 def _pool_line(
     members: Sequence[LinePredictive], w: Weights, method: str | QuasiArithmetic, info: PoolInfo
 ) -> Predictive:
+    if all(isinstance(member, SurvivalPredictive) for member in members):
+        return _pool_curves([m for m in members if isinstance(m, SurvivalPredictive)], w, method, info)
+    return _pool_functions(members, w, method, info)
+
+
+def _pool_curves(
+    members: Sequence[SurvivalPredictive], w: Weights, method: str | QuasiArithmetic, info: PoolInfo
+) -> SurvivalPredictive:
+    """Return the pooled survival curves: all pools of CDFs work time by time."""
+    if method == "log-linear-density":
+        raise UnsupportedError(
+            "the log-linear-density pool needs densities, got survival curves, which have none; "
+            "use the linear or the transformation pool"
+        )
+    times = torch.cat([member.times for member in members]).unique()
+    survivor = torch.exp(_pool_functions(members, w, method, info).log_sf_t(times.unsqueeze(0)))
+    survivor = survivor.clamp(0.0, 1.0).cummin(dim=1).values
+    pooled = SurvivalPredictive(times, survivor, all(member._numpy for member in members))
+    pooled.pool_info = info
+    return pooled
+
+
+def _pool_functions(
+    members: Sequence[LinePredictive], w: Weights, method: str | QuasiArithmetic, info: PoolInfo
+) -> LinePredictive:
     weights = torch.as_tensor(w, dtype=members[0].dtype)
     if info.latent is not None:
         latent = latents.get(info.latent)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from deeptram._arrays import as_numpy
+from deeptram._validation import check_integer
 from deeptram.pooling.combine import log_weighted_mean
 from deeptram.pooling.discrete_pool import DiscretePool
 from deeptram.pooling.line_base import LinePool
-from deeptram.predictive.rows import uniforms
+from deeptram.predictive.rows import numbers_from, uniforms
 
 
 class LinearDiscretePool(DiscretePool):
@@ -64,13 +64,15 @@ class LinearRule:
         """Return the mean of the members' expectations, shape (n,)."""
         return self._weights @ torch.stack([m.mean_t() for m in self._members])
 
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        """Return the mean of the members' restricted means, shape (n,)."""
+        return self._weights @ torch.stack([m.rmst_t(tau) for m in self._members])
+
     def sample(self, size: int = 1, random_state: Any = None) -> Any:
         """Draw ``size`` outcomes per row, shape (n, size): first a member, then from it."""
         first = self._members[0]
-        shape, dtype = (len(first), size), first.dtype
-        generator = random_state
-        if not isinstance(random_state, torch.Generator):
-            generator = np.random.default_rng(random_state)
+        shape, dtype = (len(first), check_integer(size, "size", 0)), first.dtype
+        generator = numbers_from(random_state)
         which = torch.bucketize(uniforms(shape, generator, dtype), self._weights.cumsum(0))
         which = which.clamp(max=len(self._members) - 1)
         level = uniforms(shape, generator, dtype)

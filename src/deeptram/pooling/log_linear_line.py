@@ -85,23 +85,20 @@ class LogLinearDensityPool(LinePool):
             n = len(self)
             starts = range(0, n, _CHUNK)
             parts = [self._chunk(slice(start, min(start + _CHUNK, n))) for start in starts]
-            self._layout = _join(parts)
-            self._check_overlap()
+            layout = _join(parts)
+            empty = as_numpy(layout[1].value.sum(dim=1) <= 0)
+            if empty.any():  # and nothing is kept, so that every question is refused
+                raise UnsupportedError(
+                    "the log-linear-density pool needs members whose densities overlap, got none in "
+                    f"{first_rows(empty)}; use the linear or the transformation pool"
+                )
+            self._layout = layout
         return self._layout
 
     def _chunk(self, rows: slice) -> tuple[Frame, Panels]:
         members = [m[rows] for m in self._members] if len(self) > _CHUNK else self._members
         frame, edges = lay_panels(members, inner_support(members))
         return frame, refine(frame, edges, _LogG(members, self._weights))
-
-    def _check_overlap(self) -> None:
-        if self._layout is not None:
-            empty = as_numpy(self._layout[1].value.sum(dim=1) <= 0)
-            if empty.any():
-                raise UnsupportedError(
-                    "the log-linear-density pool needs members whose densities overlap, got none in "
-                    f"{first_rows(empty)}; use the linear or the transformation pool"
-                )
 
     def _log_norm(self) -> Tensor:
         _, panels = self._panels()

@@ -41,6 +41,8 @@ class MemberPool:
         self.latent = latent
         self.dtype = members[0].dtype
         self.pool_info = info
+        self.observed = common_range(members)
+        self.lifetimes = all(member.lifetimes for member in members)
 
     def __len__(self) -> int:
         return len(self._members[0])
@@ -51,3 +53,11 @@ class MemberPool:
 
     def _rebuild(self, members: Sequence[Any]) -> Self:
         return type(self)(members, self._weights, self.latent, self.pool_info)
+
+
+def common_range(members: Sequence[Any]) -> tuple[float, float] | None:
+    """Return the range of outcomes that the members were fitted to; None if one of them does not say."""
+    ranges = [member.observed for member in members]
+    if any(each is None for each in ranges):
+        return None
+    return min(low for low, _ in ranges), max(high for _, high in ranges)

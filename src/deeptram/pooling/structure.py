@@ -186,12 +186,14 @@ def _points(pooled: Predictive, y: Any, grid: Any) -> tuple[npt.NDArray[Any], Te
     return as_numpy(values), values
 
 
-def _values(pooled: Predictive, y: Any, grid: Any) -> Tensor:
+def _values(pooled: Any, y: Any, grid: Any) -> Tensor:
     n = len(pooled)
     if grid is not None:
         return grid_values(grid, torch.float64).expand(n, -1)
     if y is None:
-        return torch.as_tensor(np.asarray(pooled.quantile(_DEFAULT_LEVELS)), dtype=torch.float64)
+        levels = torch.as_tensor(_DEFAULT_LEVELS, dtype=pooled.dtype)
+        quantiles: Tensor = pooled.quantile_t(levels)
+        return quantiles.detach().to(torch.float64)
     seen: Any = y.observations if isinstance(y, Surv) else y
     if not isinstance(seen, Observations):
         return row_values(y, n, torch.float64).expand(n, 1)

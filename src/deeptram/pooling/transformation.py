@@ -19,7 +19,7 @@ from deeptram.pooling.combine import log_weighted_mean, weighted_mean
 from deeptram.pooling.discrete_pool import DiscretePool
 from deeptram.pooling.info import PoolInfo
 from deeptram.pooling.line_base import all_knots, inner_support
-from deeptram.pooling.member_pool import MemberPool
+from deeptram.pooling.member_pool import MemberPool, common_range
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.trafo import TrafoPredictive
 from deeptram.predictive.transformation import TransformationPredictive
@@ -155,7 +155,14 @@ def averaged(
         scale = 1.0 if member.log_scale is None else torch.exp(member.log_scale).unsqueeze(1)
         theta = theta + weight * scale * member.theta
         shift = shift + weight * member.shift
-    pooled = TransformationPredictive(members[0].basis, members[0].latent, theta, shift)
+    pooled = TransformationPredictive(
+        members[0].basis,
+        members[0].latent,
+        theta,
+        shift,
+        lifetimes=members[0].lifetimes,
+        observed=common_range(members),
+    )
     pooled._numpy = all(member._numpy for member in members)
     pooled.pool_info = info
     return pooled
@@ -173,7 +180,7 @@ def can_average(members: Sequence[LinePredictive], latent: Latent) -> bool:
     for member in members:
         if not isinstance(member, TransformationPredictive) or member.latent != latent:
             return False
-        if member.basis != first.basis:
+        if member.basis != first.basis or member.lifetimes != first.lifetimes:
             return False
         if member.log_scale is not None and _has_offset(first):
             return False

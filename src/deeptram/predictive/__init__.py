@@ -12,6 +12,7 @@ from deeptram.predictive.foreign import (
     from_samples,
     from_scipy,
     from_sklearn,
+    from_survival,
     from_torch,
     from_trafo,
 )
@@ -19,6 +20,7 @@ from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.parameters import OUTCOMES, RowParameters, build_predictive
 from deeptram.predictive.quantiles import QuantilesPredictive
 from deeptram.predictive.samples import SamplesPredictive
+from deeptram.predictive.survival import SurvivalPredictive
 from deeptram.predictive.trafo import TrafoPredictive
 from deeptram.predictive.transformation import TransformationPredictive
 from deeptram.predictive.transformation_count import TransformationCount
@@ -32,6 +34,7 @@ __all__ = [
     "QuantilesPredictive",
     "RowParameters",
     "SamplesPredictive",
+    "SurvivalPredictive",
     "TrafoPredictive",
     "TransformationCount",
     "TransformationPredictive",
@@ -42,6 +45,7 @@ __all__ = [
     "from_samples",
     "from_scipy",
     "from_sklearn",
+    "from_survival",
     "from_torch",
     "from_trafo",
 ]

@@ -39,6 +39,11 @@ class Predictive(ABC):
         The ordered outcome levels (discrete outcomes only).
     pool_info : PoolInfo or None
         How a pooled distribution was made (method, weights, latent); None for any other.
+    observed : (float, float) or None
+        Range of the uncensored outcomes that a model (all members of a pool) was fitted to, as far as known.
+    lifetimes : bool
+        Whether the outcome is a time from zero on. Its quantiles beyond the last observed time are an
+        extrapolation: they come with an ``ExtrapolationWarning`` and are drawn dashed.
 
     Examples
     --------
@@ -50,6 +55,8 @@ class Predictive(ABC):
     latent: Latent | None
     levels: tuple[Any, ...] | None
     pool_info: Any = None
+    observed: tuple[float, float] | None = None
+    lifetimes: bool = False
     _numpy: bool
 
     # -- constructors for anybody's models ---------------------------------------------------
@@ -106,6 +113,13 @@ class Predictive(ABC):
         return foreign.from_samples(draws)
 
     @staticmethod
+    def from_survival(times: Any, survival: Any) -> Predictive:
+        """Build from survival curves of any software: times (T,) and survival (n, T)."""
+        from deeptram.predictive import foreign
+
+        return foreign.from_survival(times, survival)
+
+    @staticmethod
     def from_sklearn(model: Any, X: Any) -> Predictive:
         """Build from a fitted scikit-learn classifier: ``predict_proba(X)`` with ``classes_`` as levels."""
         from deeptram.predictive import foreign
@@ -117,6 +131,11 @@ class Predictive(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """Return the number of rows n."""
+
+    @property
+    @abstractmethod
+    def support(self) -> tuple[Any, Any]:
+        """Smallest and largest possible outcome over all rows: numbers (perhaps infinite), or levels."""
 
     @abstractmethod
     def __getitem__(self, rows: Any) -> Predictive:
@@ -160,7 +179,10 @@ class Predictive(ABC):
 
     @abstractmethod
     def hazard(self, t: Any) -> Any:
-        """Return the hazard at t (density over survivor; P(Y = t | Y >= t) if discrete)."""
+        """Return the hazard at t (density over survivor; P(Y = t | Y >= t) if discrete).
+
+        Where nothing is left, P(Y > t) = 0 (discrete: P(Y >= t) = 0), it is infinite (discrete: 1).
+        """
 
     @abstractmethod
     def sample(self, size: int = 1, random_state: Any = None) -> Any:
@@ -182,6 +204,10 @@ class Predictive(ABC):
     @abstractmethod
     def cumhazard(self, t: Any) -> Any:
         """Return the cumulative hazard -log P(Y > t), finite where the survivor underflows."""
+
+    def rmst(self, tau: Any) -> Any:
+        r"""Return the restricted mean :math:`\int_0^\tau P(Y > t) dt` (numbers, not levels), shape (n,)."""
+        raise UnsupportedError(f"rmst is for times and counts, got the levels {self.levels}; use mean()")
 
     def pmf(self, y: Any = None) -> Any:
         """Return point probabilities (discrete and count outcomes)."""

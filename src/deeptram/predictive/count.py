@@ -17,7 +17,7 @@ from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.rows import grid_values, probabilities, row_values, uniforms
+from deeptram.predictive.rows import grid_values, horizons, probabilities, row_values, uniforms
 from deeptram.responses.count import encode_count
 from deeptram.responses.observations import Observations
 from deeptram.responses.surv import Surv
@@ -103,7 +103,7 @@ class CountPredictive(Predictive):
                 middle = torch.floor((low + high) / 2)
                 there = self._reached(middle.clamp(min=0), q) & (middle >= 0)
                 low, high = torch.where(there, low, middle), torch.where(there, middle, high)
-            return torch.where(high > _LARGEST, torch.full_like(high, torch.inf), high)
+            return torch.where(high > _LARGEST, torch.full_like(high, torch.inf), high) + 0.0  # never -0.0
 
     def mean_t(self) -> Tensor:
         r"""Return :math:`\sum_{k \ge 0} P(Y > k)`, shape (n,)."""
@@ -151,7 +151,18 @@ class CountPredictive(Predictive):
                 low = torch.maximum(low, torch.where(step > 1, best - step, best))
                 high = torch.minimum(high, torch.where(step > 1, best + step, best))
 
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        r"""Return :math:`\int_0^\tau P(Y > t) dt`, a sum, shape (n,), for positive tau of shape (n, 1)."""
+        whole = torch.floor(tau)
+        below, _ = self.tail_sums_t(whole, 1)
+        return whole[:, 0] - below + ((tau - whole) * torch.exp(self.log_sf_t(whole)))[:, 0]
+
     # -- the public distribution -------------------------------------------------------------------
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The counts from 0 on."""
+        return 0.0, float("inf")
 
     def cdf(self, y: Any = None) -> Any:
         """Return P(Y <= y), shape (n,); y is a number or one value per row."""
@@ -196,6 +207,10 @@ class CountPredictive(Predictive):
         """Return the expectation of each row; infinite where the tail is too heavy for one."""
         return self._out(self.mean_t())
 
+    def rmst(self, tau: Any) -> Any:
+        r"""Return the restricted mean :math:`\int_0^\tau P(Y > t) dt`, shape (n,); tau as on the line."""
+        return self._out(self.rmst_t(horizons(tau, len(self), self.dtype)))
+
     def mode(self) -> Any:
         """Return the most likely count of each row."""
         return self._out(self.mode_t())
@@ -205,9 +220,12 @@ class CountPredictive(Predictive):
         return self._out(self.crps_t(self._counts(y).expand(len(self), 1)))
 
     def hazard(self, t: Any) -> Any:
-        """Return P(Y = t | Y >= t), shape (n,)."""
+        """Return P(Y = t | Y >= t), shape (n,); 1 where P(Y >= t) = 0."""
         k = self._counts(t, "t")
-        return self._out(torch.exp(self.log_pmf_t(k) - self._log_sf_t(k - 1))[:, 0])
+        at_risk = self._log_sf_t(k - 1)
+        gone = torch.isneginf(at_risk)
+        log_hazard = self.log_pmf_t(k) - torch.where(gone, torch.zeros_like(at_risk), at_risk)
+        return self._out(torch.exp(torch.where(gone, torch.zeros_like(at_risk), log_hazard))[:, 0])
 
     def cumhazard(self, t: Any) -> Any:
         """Return -log P(Y > t), shape (n,)."""
@@ -270,7 +288,7 @@ class CountPredictive(Predictive):
         """Correct quantiles that are right to rounding by looking at their neighbours."""
         lower = (k - 1).clamp(min=0)
         k = torch.where((k >= 1) & self._reached(lower, q), lower, k)
-        return torch.where(self._reached(k, q), k, k + 1)
+        return torch.where(self._reached(k, q), k, k + 1) + 0.0  # never -0.0
 
     def _range(self, tail: float) -> tuple[Tensor, Tensor]:
         levels = torch.tensor([tail, 1 - tail], dtype=self.dtype)

@@ -206,6 +206,11 @@ class DiscretePredictive(Predictive):
 
     # -- the public distribution ----------------------------------------------------------------
 
+    @property
+    def support(self) -> tuple[Any, Any]:
+        """The first and the last level."""
+        return self.levels[0], self.levels[-1]
+
     def __len__(self) -> int:
         """Return the number of rows n."""
         return int(self._any().shape[0])
@@ -281,11 +286,14 @@ class DiscretePredictive(Predictive):
         return self._out((error**2).sum(dim=-1))
 
     def hazard(self, t: Any) -> Any:
-        """Return P(Y = t | Y >= t), shape (n,)."""
+        """Return P(Y = t | Y >= t), shape (n,); 1 where P(Y >= t) = 0."""
         codes = self._codes(t)
         start = torch.zeros_like(self._any()[:, :1])
         at_risk = torch.cat([start, self.log_sf_t()], dim=1).gather(1, codes.unsqueeze(1)).squeeze(1)
-        return self._out(torch.exp(self.log_prob_of_codes_t(codes) - at_risk))
+        gone = torch.isneginf(at_risk)
+        safe = torch.where(gone, torch.zeros_like(at_risk), at_risk)
+        log_hazard = torch.where(gone, safe, self.log_prob_of_codes_t(codes) - safe)
+        return self._out(torch.exp(log_hazard))
 
     def cumhazard(self, t: Any) -> Any:
         """Return -log P(Y > t), shape (n,); infinite at the last level."""

@@ -25,6 +25,7 @@ from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.quantiles import QuantilesPredictive
 from deeptram.predictive.samples import SamplesPredictive
 from deeptram.predictive.scipy_backed import predictive_of_scipy
+from deeptram.predictive.survival import SurvivalPredictive
 from deeptram.predictive.torch_backed import predictive_of_torch
 from deeptram.responses.discrete import DiscreteResponse
 
@@ -245,6 +246,48 @@ def from_samples(draws: Any) -> SamplesPredictive:
     return SamplesPredictive(values, numpy)
 
 
+def from_survival(times: Any, survival: Any) -> SurvivalPredictive:
+    """Build from survival curves of any software; see ``SurvivalPredictive`` for what is read into them.
+
+    Parameters
+    ----------
+    times : array-like, shape (T,)
+        Increasing, finite times, not negative.
+    survival : array-like or Tensor, shape (n, T)
+        P(Y > t) of each row at these times, not increasing along a row (within 1e-12; float32: 1e-6).
+        lifelines has rows and times the other way round: ``from_survival(df.index, df.T)``.
+
+    Examples
+    --------
+    >>> from_survival([1.0, 2.0], [[0.8, 0.3]]).survivor(1.5)
+    array([0.8])
+    """
+    numpy = not isinstance(survival, Tensor)
+    curves = _matrix(survival, "survival")
+    moments = _matrix([times] if np.ndim(times) == 1 else times, "times").to(curves.dtype)
+    proper = moments.shape[0] == 1 and bool(torch.isfinite(moments).all() & (moments >= 0).all())
+    if not proper or bool((moments.diff(dim=1) <= 0).any()):
+        raise InvalidInputError(
+            f"times must be a vector of increasing, finite times, not negative, got {times!r}; sort them"
+        )
+    if curves.shape[1] != moments.shape[1]:
+        raise InvalidInputError(
+            f"survival must have one column per time, shape (n, {moments.shape[1]}), got "
+            f"{tuple(curves.shape)}; transpose it if rows and times are swapped"
+        )
+    _refuse_not_finite(curves, "survival")
+    single = (np.asarray(survival).dtype if numpy else survival.dtype) in (np.float32, torch.float32)
+    rounding = ROUNDING_FLOAT32 if single else ROUNDING
+    _refuse_outside(curves, "survival", rounding, rounding)
+    rises = (curves.diff(dim=1) > rounding).any(dim=1)
+    if bool(rises.any()):
+        raise InvalidInputError(
+            f"each row of survival must not increase, got an increase in {_rows(rises)}; "
+            "order the columns by time, or pass 1 - cdf"
+        )
+    return SurvivalPredictive(moments[0], curves.clamp(0.0, 1.0).cummin(dim=1).values, numpy)
+
+
 def from_sklearn(model: Any, X: Any) -> DiscretePredictive:
     """Build from a fitted scikit-learn classifier: ``predict_proba(X)`` with ``classes_`` as levels.
 
@@ -303,7 +346,7 @@ def _matrix(values: Any, name: str) -> Tensor:
         matrix = (
             as_tensor(values) if isinstance(values, Tensor) else as_tensor(np.asarray(values), torch.float64)
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidTypeError(
             f"{name} must be a matrix of numbers, got {type(values).__name__}; pass one row per observation"
         ) from error

@@ -40,11 +40,50 @@ def mean(pred: LinePredictive) -> Tensor:
     >>> mean(Predictive.from_scipy(scipy.stats.expon(scale=[1.0, 4.0]))).round(decimals=6)
     tensor([1., 4.], dtype=torch.float64)
     """
+    left, right, middle = parts_of_mean(pred)
+    return middle + right - left
+
+
+def parts_of_mean(pred: LinePredictive) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what the mean gets from below and from above the median, and the median, each (n,).
+
+    Either of the first two may be infinite; if both are there is no mean.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> from deeptram.predictive import Predictive
+    >>> parts_of_mean(Predictive.from_scipy(scipy.stats.cauchy(0.0)))[:2]
+    (tensor([inf], dtype=torch.float64), tensor([inf], dtype=torch.float64))
+    """
     with torch.no_grad():
         middle = pred.rough_quantile_t(torch.tensor([[0.5]], dtype=pred.dtype))
         middle = torch.where(torch.isfinite(middle), middle, torch.zeros_like(middle))
-    left, right = tail_integrals(pred, middle, 1)
-    return middle[:, 0] + right - left
+    return *tail_integrals(pred, middle, 1), middle[:, 0]
+
+
+def restricted_mean(pred: LinePredictive, tau: Tensor) -> Tensor:
+    r"""Return :math:`\int_0^\tau (1 - F(t)) dt` of each row, shape (n,), for positive tau of shape (n, 1).
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> from deeptram.predictive import Predictive
+    >>> uniform = Predictive.from_scipy(scipy.stats.uniform(0.0, 1.0))
+    >>> restricted_mean(uniform, torch.full((1, 1), 0.5, dtype=torch.float64))
+    tensor([0.3750], dtype=torch.float64)
+    """
+    parts = []
+    for rows in row_chunks(len(pred)):
+        some, zero = pred[rows], torch.zeros_like(tau[rows])
+        with torch.no_grad():
+            frame = _Frame(some, zero, (zero, tau[rows]))
+            edges = frame.to_u(frame.points)
+        panels = _Panels(torch.arange(len(some)), edges[:, :-1], edges[:, 1:], edges[:, 1:] < -torch.inf)
+        value, error = _integrate(some, frame, panels, 1)
+        limit = tau[rows][:, 0] * (1e-10 if pred.dtype == torch.float64 else 1e-6)
+        parts.append(_refined(some, frame, 1, panels, value, error, limit)[1])
+    return torch.cat(parts)
 
 
 def crps(pred: LinePredictive, y: Tensor) -> Tensor:
@@ -147,9 +186,9 @@ class _Panels:
 class _Frame:
     """Break points of each row and the coordinate u in which panels are laid."""
 
-    def __init__(self, pred: LinePredictive, cut: Tensor) -> None:
+    def __init__(self, pred: LinePredictive, cut: Tensor, ends: tuple[Tensor, Tensor] | None = None) -> None:
         levels = torch.tensor(_LEVELS if pred.dtype == torch.float64 else _LEVELS[1:-1], dtype=pred.dtype)
-        self.lower, self.upper = pred.support_t()
+        self.lower, self.upper = pred.support_t() if ends is None else ends
         inside = torch.minimum(torch.maximum(cut, self.lower), self.upper)
         # Beyond the sample space F is 0 or 1: that part of the integral is a length.
         self.outside_left, self.outside_right = (cut - inside).clamp(min=0), (inside - cut).clamp(min=0)
@@ -157,6 +196,8 @@ class _Frame:
         middle = len(levels) // 2
         spread = quantiles[:, middle + 1] - quantiles[:, middle - 1]
         points = torch.where(torch.isfinite(quantiles), quantiles, inside)
+        if ends is not None:  # all of it is wanted, not only the part between the outer quantiles
+            points = torch.cat([torch.minimum(torch.maximum(points, ends[0]), ends[1]), *ends], dim=1)
         knots = pred.knots_t()
         self.first, self.last = points.amin(dim=1, keepdim=True), points.amax(dim=1, keepdim=True)
         extra = [inside] if knots is None else [inside, knots.expand(len(pred), -1)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from abc import abstractmethod
 from typing import Any, ClassVar
 
@@ -10,19 +12,21 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deeptram import latent as latents
+from deeptram._arrays import as_numpy
 from deeptram._numerics import logdiffexp
 from deeptram._validation import first_rows
-from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.errors import ExtrapolationWarning, InvalidInputError, UnsupportedError
 from deeptram.latent import Latent, Logistic
 from deeptram.predictive import functionals
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.mode import mode
 from deeptram.predictive.roots import FAR, coordinate, solve_increasing
-from deeptram.predictive.rows import grid_values, probabilities, row_values, uniforms
+from deeptram.predictive.rows import grid_values, horizons, probabilities, row_values, uniforms
 from deeptram.responses.observations import Observations
 from deeptram.responses.surv import Surv
 
 _POLISHING_STEPS = 2
+_FURTHEST = 1e304  # the bracket of the search ends beyond this, and closer to a bound than its inverse
 
 
 class LinePredictive(Predictive):
@@ -56,6 +60,7 @@ class LinePredictive(Predictive):
 
     levels = None
     has_trafo: ClassVar[bool] = False
+    _marked: bool = False
     dtype: torch.dtype = torch.float64
 
     # -- to implement: tensors in, tensors out ------------------------------------------------
@@ -116,8 +121,8 @@ class LinePredictive(Predictive):
         return self.log_sf_t(entry)
 
     def log_hazard_t(self, y: Tensor) -> Tensor:
-        """Return log f(y) - log(1 - F(y)), shape (n, G)."""
-        return self.log_pdf_t(y) - self.log_sf_t(y)
+        """Return log f(y) - log(1 - F(y)), shape (n, G); plus infinity where F(y) = 1."""
+        return log_rate(self.log_pdf_t(y), self.log_sf_t(y))
 
     def quantile_t(self, q: Tensor) -> Tensor:
         """Return quantiles, shape (n, G), of probabilities q of shape (G,), (1, G) or (n, G).
@@ -133,6 +138,9 @@ class LinePredictive(Predictive):
         with torch.no_grad():
             lower, upper = self.support_t()
             y = self._polish(self._solve(goal, 8 * torch.finfo(self.dtype).eps * (1 + goal.abs())), goal)
+            # What F jumps over at the start of the sample space is met there; what it never reaches, nowhere.
+            y = torch.where(y - lower < 1 / _FURTHEST, lower, y)
+            y = torch.where(y > _FURTHEST, upper, torch.where(y < -_FURTHEST, lower, y))
             y = torch.minimum(torch.maximum(y, lower), upper)
             y = torch.where(torch.isneginf(target), lower, torch.where(torch.isposinf(target), upper, y))
         return self._with_gradient(y, goal)
@@ -151,11 +159,26 @@ class LinePredictive(Predictive):
         r"""Return :math:`\int (F(t) - 1(y \le t))^2 dt`, shape (n,), for y of shape (n, 1)."""
         return functionals.crps(self, y)
 
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        r"""Return :math:`\int_0^\tau (1 - F)`, shape (n,), for positive tau of shape (n, 1)."""
+        return functionals.restricted_mean(self, tau)
+
     def mode_t(self) -> Tensor:
         """Return the point of highest density, shape (n,)."""
         return mode(self)
 
     # -- the public distribution --------------------------------------------------------------
+
+    @property
+    def support(self) -> tuple[float, float]:
+        """The smallest interval that holds the sample spaces of all rows; [0, inf) for lifetimes."""
+        lower, upper = self.support_t()
+        return float(lower.min()), float(upper.max())
+
+    @property
+    def last_time(self) -> float:
+        """The last observed lifetime, beyond which a model extrapolates; infinite where none is known."""
+        return self.observed[1] if self.lifetimes and self.observed is not None else math.inf
 
     def cdf(self, y: Any = None) -> Any:
         """Return P(Y <= y), shape (n,); y is a number or one value per row."""
@@ -192,14 +215,16 @@ class LinePredictive(Predictive):
         """Return quantiles: scalar q gives (n,), a vector of length Q gives (n, Q).
 
         A probability that F does not reach (a transformation with a flat tail)
-        gives plus or minus infinity.
+        gives plus or minus infinity. Quantiles of lifetimes beyond the last
+        observed one come with an ``ExtrapolationWarning`` (once per object).
         """
         probability = probabilities(q, self.dtype)
         value = self.quantile_t(probability.reshape(1, -1))
+        self._mark(value)
         return self._out(value if probability.ndim else value[:, 0])
 
     def hazard(self, t: Any) -> Any:
-        """Return the hazard f(t) / P(Y > t), shape (n,)."""
+        """Return the hazard f(t) / P(Y > t), shape (n,); infinite where P(Y > t) = 0."""
         return self._out(torch.exp(self.log_hazard_t(self._rows(t, "t")))[:, 0])
 
     def cumhazard(self, t: Any) -> Any:
@@ -207,8 +232,39 @@ class LinePredictive(Predictive):
         return self._out(-self.log_sf_t(self._rows(t, "t"))[:, 0])
 
     def mean(self) -> Any:
-        """Return the expectation of each row; infinite where the tail is too heavy for one."""
-        return self._out(self.mean_t())
+        """Return the expectation of each row; infinite if one tail is too heavy, refused if both are."""
+        value = self.mean_t()
+        doubtful = ~torch.isfinite(value.detach())
+        if bool(doubtful.any()):
+            own = value[doubtful]
+            left, right, middle = functionals.parts_of_mean(self[doubtful])
+            neither = torch.isinf(left) & torch.isinf(right)
+            if bool(neither.any()):
+                mask = torch.zeros_like(doubtful).masked_scatter(doubtful, neither)
+                raise UnsupportedError(
+                    f"a distribution with two heavy tails has no mean, got {first_rows(as_numpy(mask))}; "
+                    "use median() or quantile(q)"
+                )
+            by_parts = torch.isnan(own) | torch.isinf(left + right)
+            value = value.masked_scatter(doubtful, torch.where(by_parts, middle + right - left, own))
+        return self._out(value)
+
+    def rmst(self, tau: Any) -> Any:
+        r"""Return the restricted mean survival time :math:`\int_0^\tau P(Y > t) dt`, shape (n,).
+
+        Parameters
+        ----------
+        tau : float or array-like, shape (n,)
+            Positive, finite horizon.
+
+        Examples
+        --------
+        >>> import scipy.stats
+        >>> from deeptram.predictive import Predictive
+        >>> Predictive.from_scipy(scipy.stats.expon(scale=2.0)).rmst(3.0).round(4)  # 2 (1 - e^-1.5)
+        array([1.5537])
+        """
+        return self._out(self.rmst_t(self._horizon(tau)))
 
     def mode(self) -> Any:
         """Return the point of highest density of each row."""
@@ -279,6 +335,20 @@ class LinePredictive(Predictive):
     def _rows(self, y: Any, name: str = "y") -> Tensor:
         return row_values(y, len(self), self.dtype, name)
 
+    def _horizon(self, tau: Any) -> Tensor:
+        return horizons(tau, len(self), self.dtype)
+
+    def _mark(self, quantiles: Tensor) -> None:
+        """Warn of quantiles beyond the last observed lifetime, the first time there are any."""
+        if not self._marked and bool((quantiles.detach() > self.last_time).any()):
+            self._marked = True
+            warnings.warn(
+                f"some quantiles lie beyond {self.last_time:g}, the last observed (uncensored) time, where "
+                "the model extrapolates; ask for smaller q, or for survivor(t) and rmst(t) up to that time",
+                ExtrapolationWarning,
+                stacklevel=3,
+            )
+
     def _exact(self, y: Any) -> Tensor:
         seen = y.observations if isinstance(y, Surv) else y
         if not isinstance(seen, Observations):
@@ -300,7 +370,10 @@ class LinePredictive(Predictive):
             return self.trafo_t(y, latent) - goal, torch.exp(self.log_slope_t(y, latent)) * dy
 
         far = torch.full(goal.shape, FAR, dtype=self.dtype)
-        u = solve_increasing(residual, -far, far, torch.zeros_like(far), noise)
+        # What F jumps over, or never reaches, needs no search.
+        first = torch.where(residual(-far)[0] >= 0, -far, far)
+        last = torch.where(residual(far)[0] <= 0, far, -far)
+        u = solve_increasing(residual, torch.minimum(last, first), first, (last + first) / 2, noise)
         return coordinate(u, lower, upper)[0]
 
     def _polish(self, y: Tensor, target: Tensor) -> Tensor:
@@ -326,3 +399,13 @@ class LinePredictive(Predictive):
             torch.isfinite(factor), factor, torch.zeros_like(factor)
         )
         return torch.where(inner, y - step, y)
+
+
+def log_rate(log_pdf: Tensor, log_sf: Tensor) -> Tensor:
+    """Return log f - log S, plus infinity where nothing survives."""
+    gone = torch.isneginf(log_sf)
+    return torch.where(
+        gone,
+        torch.full_like(log_sf, torch.inf),
+        log_pdf - torch.where(gone, torch.zeros_like(log_sf), log_sf),
+    )

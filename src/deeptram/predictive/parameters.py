@@ -73,6 +73,8 @@ def build_predictive(
     latent: str | Latent,
     levels: Sequence[Any] | None = None,
     log_first: bool = False,
+    lifetimes: bool = False,
+    observed: tuple[float, float] | None = None,
 ) -> Predictive:
     r"""Return the predictive distributions of given row parameters, eq. (4).
 
@@ -91,6 +93,8 @@ def build_predictive(
         order of a nominal outcome is that of ``levels``.
     log_first : bool
         Counts only: h is a function of log(y + 1).
+    lifetimes, observed
+        As in ``TransformationPredictive`` (continuous and survival outcomes).
 
     Examples
     --------
@@ -108,8 +112,10 @@ def build_predictive(
         return _ordinal(params, latents.get(latent), levels)
     if basis is None:
         raise InvalidTypeError(f"a {outcome} outcome needs a basis, got None; pass one of deeptram.bases")
-    line = TransformationPredictive(basis, latent, params.theta, params.shift, params.log_scale)
-    return TransformationCount(line, offset=int(log_first)) if outcome == "count" else line
+    given = (params.theta, params.shift, params.log_scale)
+    if outcome == "count":
+        return TransformationCount(TransformationPredictive(basis, latent, *given), offset=int(log_first))
+    return TransformationPredictive(basis, latent, *given, lifetimes=lifetimes, observed=observed)
 
 
 def _ordinal(params: RowParameters, latent: Latent, levels: Sequence[Any] | None) -> DiscretePredictive:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from deeptram._arrays import as_numpy, as_tensor
-from deeptram._validation import first_rows
+from deeptram._validation import check_integer, first_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError
 
 
@@ -31,7 +31,20 @@ def row_index(rows: Any, n: int) -> Tensor:
     index = as_index(rows)
     if isinstance(index, list) and not index:
         index = slice(0)
-    return torch.as_tensor(np.ascontiguousarray(np.atleast_1d(np.arange(n)[index])))
+    try:
+        chosen = np.array(np.arange(n)[index], ndmin=1)  # a copy: torch knows no negative steps
+    except (TypeError, ValueError) as error:
+        raise _no_rows(rows) from error
+    if chosen.ndim != 1:
+        raise _no_rows(rows)
+    return torch.as_tensor(chosen)
+
+
+def _no_rows(rows: Any) -> InvalidTypeError:
+    return InvalidTypeError(
+        f"rows must be chosen by a slice, row numbers or a mask of rows, got {type(rows).__name__}; "
+        "pass for example [0, 2]"
+    )
 
 
 def row_values(y: Any, n: int, dtype: torch.dtype, name: str = "y") -> Tensor:
@@ -63,6 +76,24 @@ def row_values(y: Any, n: int, dtype: torch.dtype, name: str = "y") -> Tensor:
             "drop or fill these rows first"
         )
     return values.unsqueeze(1)
+
+
+def horizons(tau: Any, n: int, dtype: torch.dtype) -> Tensor:
+    """Return one positive, finite horizon per row, shape (n, 1).
+
+    Examples
+    --------
+    >>> horizons(2.0, 2, torch.float64).ravel()
+    tensor([2., 2.], dtype=torch.float64)
+    """
+    values = row_values(tau, n, dtype, "tau").expand(n, 1)
+    wrong = ~((values > 0) & torch.isfinite(values))
+    if bool(wrong.any()):
+        raise InvalidInputError(
+            f"tau must be a positive, finite time, got {float(values[wrong][0]):g}; "
+            "use for example the last observed time"
+        )
+    return values
 
 
 def grid_values(grid: Any, dtype: torch.dtype) -> Tensor:
@@ -106,12 +137,35 @@ def uniforms(shape: tuple[int, int], random_state: Any, dtype: torch.dtype) -> T
     >>> bool((uniforms((2, 3), 0, torch.float64) == uniforms((2, 3), 0, torch.float64)).all())
     True
     """
-    if isinstance(random_state, torch.Generator):
-        uniform = torch.rand(shape, generator=random_state, dtype=torch.float64)
+    n, size = shape[0], check_integer(shape[1], "size", 0)
+    generator = numbers_from(random_state)
+    if isinstance(generator, torch.Generator):
+        uniform = torch.rand((n, size), generator=generator, dtype=torch.float64)
     else:
-        uniform = torch.from_numpy(np.random.default_rng(random_state).random(shape))
+        uniform = torch.from_numpy(generator.random((n, size)))
     # Zero has probability 2^-53; half of that is the middle of its cell.
     return torch.where(uniform == 0, torch.full_like(uniform, 2.0**-54), uniform).to(dtype)
+
+
+def numbers_from(random_state: Any) -> torch.Generator | np.random.Generator:
+    """Return the generator that a seed stands for; NumPy and torch generators stay as they are.
+
+    Examples
+    --------
+    >>> float(numbers_from(0).random()) == float(np.random.default_rng(0).random())
+    True
+    """
+    if isinstance(random_state, (torch.Generator, np.random.Generator)):
+        return random_state
+    if isinstance(random_state, np.random.RandomState):
+        return np.random.default_rng(random_state.randint(2**31))
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidTypeError(
+            f"random_state must be None, a seed of at least 0 or a generator, got {random_state!r}; "
+            "pass an integer such as 0"
+        ) from error
 
 
 def row_chunks(n: int, size: int = 2048) -> list[Tensor]:
@@ -192,6 +246,10 @@ def _tensor(value: Any) -> Tensor:
 def _numbers(values: Any, name: str, dtype: torch.dtype) -> Tensor:
     try:
         return as_tensor(values, dtype)
+    except OverflowError as error:
+        raise InvalidInputError(
+            f"{name} must hold numbers that a float can hold, got a larger integer; use infinity for it"
+        ) from error
     except (TypeError, ValueError) as error:
         raise InvalidTypeError(
             f"{name} must hold numbers, got {type(values).__name__}; convert it to a numeric array first"

@@ -14,7 +14,7 @@ from deeptram._numerics import logdiffexp
 from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
-from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.line import LinePredictive, log_rate
 from deeptram.predictive.rows import grid_values, row_index
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -109,6 +109,9 @@ class SamplesPredictive(LinePredictive):
     def mean_t(self) -> Tensor:
         return self.draws.mean(dim=1)
 
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        return torch.minimum(self.draws.clamp(min=0), tau).mean(dim=1)
+
     def crps_t(self, y: Tensor) -> Tensor:
         size = self.draws.shape[1]
         rank = torch.arange(1, size + 1, dtype=self.dtype)
@@ -144,7 +147,7 @@ class SamplesPredictive(LinePredictive):
         return logdiffexp(torch.where(right, low_sf, high_cdf), torch.where(right, high_sf, low_cdf))
 
     def log_hazard_t(self, y: Tensor) -> Tensor:
-        return self.log_pdf_t(y) - self._smooth_tails(y)[1]
+        return log_rate(self.log_pdf_t(y), self._smooth_tails(y)[1])
 
     def log_entry_t(self, entry: Tensor) -> Tensor:
         return self._smooth_tails(entry)[1]

@@ -64,7 +64,8 @@ class TrafoPredictive(LinePredictive):
         # log f_Z - log S_Z cancels for large h, where the latent hazard has a form of its own.
         _, slope, _ = self.latent.log_sf_derivatives(h)
         low = self.latent._log_pdf(h) - self.latent._log_sf(h)
-        return torch.where(h > 0, torch.log(-slope), low) + self.log_dh_t(y)
+        value = torch.where(h > 0, torch.log(-slope), low) + self.log_dh_t(y)
+        return torch.where(torch.isposinf(h), torch.full_like(value, torch.inf), value)
 
     def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         if latent is None or latent == self.latent:

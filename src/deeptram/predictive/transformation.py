@@ -39,6 +39,10 @@ class TransformationPredictive(TrafoPredictive):
         x'beta + eta(B); subtracted, so a positive shift means a larger outcome.
     log_scale : array or Tensor, shape (n,), optional
         s = z'gamma / 2 of a scale term.
+    lifetimes : bool
+        The outcome is a time from zero on, so the sample space is [0, inf) whatever the basis.
+    observed : (float, float), optional
+        Range of the outcomes that the model has seen (uncensored).
 
     Notes
     -----
@@ -46,9 +50,15 @@ class TransformationPredictive(TrafoPredictive):
     ``log_first``), so quantiles there have a closed form. A tail may be flat
     (slope zero, from an active constraint): its log-density is minus infinity,
     and probabilities that F never reaches have plus or minus infinity (or 0, in
-    log y) as quantile. If h decreases somewhere, which only
-    coefficients extrapolated beyond their constraints can cause, the
-    log-density there is NaN.
+    log y) as quantile.
+
+    Lifetimes with h on the scale of y itself: h is finite at zero, so :math:`F_Z(h(0)) > 0` would be the
+    probability of a negative time. That mass lies immediately after zero: F(t) = 0 and S(t) = 1 for
+    :math:`t \le 0`, nothing changes for t > 0, and quantiles of :math:`q \le F_Z(h(0))` are 0. Samples,
+    ``mean``, ``rmst``, ``crps`` and pools see the same distribution. In log y there is no such mass.
+
+    If h decreases somewhere, which only coefficients extrapolated beyond their
+    constraints can cause, the log-density there is NaN.
 
     Examples
     --------
@@ -61,11 +71,20 @@ class TransformationPredictive(TrafoPredictive):
     """
 
     def __init__(
-        self, basis: Basis, latent: str | Latent, theta: Any, shift: Any = None, log_scale: Any = None
+        self,
+        basis: Basis,
+        latent: str | Latent,
+        theta: Any,
+        shift: Any = None,
+        log_scale: Any = None,
+        *,
+        lifetimes: bool = False,
+        observed: tuple[float, float] | None = None,
     ) -> None:
         given = [value for value in (theta, shift, log_scale) if value is not None]
         self._numpy = not any(isinstance(value, Tensor) for value in given)
         self.basis = basis
+        self.lifetimes, self.observed = lifetimes, observed
         self.latent = latents.get(latent)
         self.theta = as_tensor(theta)
         self.dtype = self.theta.dtype
@@ -99,7 +118,7 @@ class TransformationPredictive(TrafoPredictive):
         """Return the distributions of some rows."""
         index = row_index(rows, len(self))
         some = object.__new__(TransformationPredictive)
-        some._numpy, some.basis, some.latent, some.dtype = self._numpy, self.basis, self.latent, self.dtype
+        some.__dict__.update(self.__dict__)
         # With one row in all, theta (1, d) is that row; it stays shared as well.
         some.theta = self.theta if self.theta.shape[0] == 1 else self.theta[index]
         some.shift = self.shift[index]
@@ -108,8 +127,13 @@ class TransformationPredictive(TrafoPredictive):
 
     # -- h, its slope and its gaps --------------------------------------------------------------
 
-    def h_t(self, y: Tensor) -> Tensor:
+    @property
+    def _domain(self) -> tuple[float, float]:
         low, high = self.basis.domain
+        return (max(low, 0.0) if self.lifetimes else low), high
+
+    def h_t(self, y: Tensor) -> Tensor:
+        low, high = self._domain
         below, above = y <= low, y >= high
         if not bool((below | above).any()):
             return self._standardise(self._baseline(y))
@@ -118,7 +142,7 @@ class TransformationPredictive(TrafoPredictive):
         return torch.where(above, torch.full_like(h, torch.inf), h)
 
     def log_dh_t(self, y: Tensor) -> Tensor:
-        low, high = self.basis.domain
+        low, high = self._domain
         outside = (y <= low) | (y >= high)
         slope, noise = self._slope(torch.where(outside, self._inner_point(y), y))
         # A flat stretch may come out as minus a few rounding errors.
@@ -128,7 +152,7 @@ class TransformationPredictive(TrafoPredictive):
         return torch.where(outside, torch.full_like(log_slope, -torch.inf), log_slope)
 
     def log_gap_t(self, lower: Tensor, upper: Tensor) -> Tensor:
-        low, high = self.basis.domain
+        low, high = self._domain
         closed = (lower > low) & (upper < high)
         start = torch.where(closed, lower, self._inner_point(lower))
         stop = torch.where(closed, upper, self._inner_point(upper))
@@ -142,7 +166,7 @@ class TransformationPredictive(TrafoPredictive):
         return log_gap.expand(len(self), -1)
 
     def support_t(self) -> tuple[Tensor, Tensor]:
-        low, high = (torch.full((1, 1), end, dtype=self.dtype) for end in self.basis.domain)
+        low, high = (torch.full((1, 1), end, dtype=self.dtype) for end in self._domain)
         return low, high
 
     def knots_t(self) -> Tensor | None:
@@ -151,7 +175,11 @@ class TransformationPredictive(TrafoPredictive):
 
     def crps_t(self, y: Tensor) -> Tensor:
         """Return the CRPS; in closed form for straight lines and a normal or logistic latent variable."""
-        if not isinstance(self.basis, Linear) or self.latent.name not in ("normal", "logistic"):
+        if (
+            self.lifetimes
+            or not isinstance(self.basis, Linear)
+            or self.latent.name not in ("normal", "logistic")
+        ):
             return super().crps_t(y)
         z, unit = self.h_t(y)[:, 0], torch.exp(-self.log_dh_t(y)[:, 0])
         if self.latent.name == "logistic":
@@ -188,7 +216,7 @@ class TransformationPredictive(TrafoPredictive):
             x = torch.where(inner, self._on_support(goal, a, b, refine), torch.zeros_like(target))
             x = torch.where(target < h_a.unsqueeze(1), self._on_line(target, a), x)
             x = torch.where(target > h_b.unsqueeze(1), self._on_line(target, b), x)
-        return torch.exp(x) if self._is_log else x
+        return torch.exp(x) if self._is_log else x.clamp(min=self._domain[0])
 
     def _on_line(self, target: Tensor, anchor: float) -> Tensor:
         """Solve on a straight stretch of h through x = anchor; where it is flat it reaches no target."""
