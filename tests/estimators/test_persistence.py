@@ -60,6 +60,7 @@ def test_exact_models(name, tmp_path):
 
 @every_model
 @pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.filterwarnings("ignore::deeptram.errors.ExtrapolationWarning")
 def test_deep_models(name, terms, tmp_path):
     X, _ = table()
     model, y = make(name, TERMS[terms])
