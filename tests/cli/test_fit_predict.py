@@ -107,7 +107,7 @@ def test_an_ensemble_on_a_table(data):
         *FAST[:-1],
     )  # fmt: skip
     assert "2 members with weights" in shown
-    assert "exp_coef" in shown
+    assert "lower" in shown
     ensemble = dt.load(data / "m")
     assert len(ensemble.members_) == 2
     assert [str(term.columns) for term in ensemble.model.terms] == ["('x2', 'sex')", "x1"]

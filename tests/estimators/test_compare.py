@@ -29,6 +29,23 @@ def test_likelihood_ratio_equals_statsmodels_logit(data: tuple[np.ndarray, np.nd
     np.testing.assert_allclose(table["bic"], [small.bic, big.bic], rtol=1e-8)
 
 
+def test_models_are_named_by_what_differs(data: tuple[np.ndarray, np.ndarray]) -> None:
+    x, y = data
+    z = x[:, 0] + np.random.default_rng(2).logistic(size=300)
+    table = dt.compare(dt.Logit([dt.SI()]).fit(x, y), dt.Logit([dt.LS("x0", "x1")]).fit(x, y))
+    assert table["model"].tolist() == ["1", "x0 + x1"]
+    support = (float(z.min()), float(z.max()))
+    table = dt.compare(*(dt.Colr(order=order, support=support).fit(x, z) for order in (6, 3)))
+    assert table["model"].tolist() == ["order 3", "order 6"]
+    table = dt.compare(
+        dt.Colr(order=3).fit(x, z), dt.Colr([dt.Varying("x0"), dt.LS("x1", "x2")], order=3).fit(x, z)
+    )
+    assert table["model"].tolist() == ["x0 + x1 + x2", "x1 + x2 + Varying(x0)"]
+    assert table["df"].iloc[1] == 3
+    same = dt.compare(dt.Lm([dt.LS("x0")]).fit(x, z), dt.BoxCox([dt.LS("x0")], order=3).fit(x, z))
+    assert same["model"].tolist() == ["Lm, order None", "BoxCox, order 3"]
+
+
 def test_refusals(data: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = data
     m = dt.Logit().fit(x, y)
@@ -36,9 +53,22 @@ def test_refusals(data: tuple[np.ndarray, np.ndarray]) -> None:
         dt.compare(m)
     with pytest.raises(InvalidInputError, match=r"same outcomes, got 300 rows .* and 200 rows"):
         dt.compare(dt.Logit([dt.SI()]).fit(x, y), dt.Logit().fit(x[:200], y[:200]))
-    with pytest.raises(InvalidInputError, match="differ in their number of parameters, got 2 for both"):
+    with pytest.raises(InvalidInputError, match="same outcomes and weights, got values that differ"):
+        dt.compare(dt.Logit([dt.SI()]).fit(x, 1 - y), m)
+    with pytest.raises(InvalidInputError, match="same outcomes and weights, got values that differ"):
+        dt.compare(dt.Logit([dt.SI()]).fit(x, y, sample_weight=np.full(300, 2.0)), m)
+    with pytest.raises(InvalidInputError, match=r"2 parameters in both; compare them by AIC \(x0: .*, x1: "):
         dt.compare(dt.Logit([dt.LS("x0")]).fit(x, y), dt.Logit([dt.LS("x1")]).fit(x, y))
-    with pytest.raises(InvalidInputError, match="not nested; compare them by AIC"):
+    with pytest.raises(InvalidInputError, match="smaller log-likelihood from the larger model"):
         dt.compare(dt.Logit([dt.LS("x0")]).fit(x, y), dt.Logit([dt.LS("x1", "x2")]).fit(x, y))
+    with pytest.raises(InvalidInputError, match="columns of the smaller model that the larger one does not"):
+        dt.compare(dt.Logit([dt.LS("x1")]).fit(x, y), dt.Logit([dt.LS("x0", "x2")]).fit(x, y))
+    with pytest.raises(
+        InvalidInputError, match=r"latent distributions logistic and normal; .* AIC \(logistic"
+    ):
+        dt.compare(dt.Logit([dt.LS("x0")]).fit(x, y), dt.Logit(latent="probit").fit(x, y))
+    z = x[:, 0] + np.random.default_rng(2).logistic(size=300)
+    with pytest.raises(InvalidInputError, match="baselines of which none contains the other"):
+        dt.compare(dt.Colr(order=3).fit(x, z), dt.Colr(order=5, support=(-9, 9)).fit(x, z))
     with pytest.raises(UnsupportedError, match="exact maximum likelihood"):
         dt.compare(m, dt.Logit([dt.LS("x0")], loss="brier").fit(x, y))

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 import torch
+from lifelines import WeibullAFTFitter
 from scipy import stats
 
 import deeptram as dt
-from deeptram.errors import SeparationWarning
+from deeptram.errors import InvalidInputError, SeparationWarning, UnsupportedError
 
 N = 200
 COLUMNS = ["coef", "se", "z", "p", "lower", "upper", "exp_coef"]
@@ -212,3 +213,116 @@ def test_weights_scale_the_covariance(frame, grades, weight):
     plain = dt.Polr([dt.LS("a")], levels=LEVELS).fit(frame, grades)
     weighted = dt.Polr([dt.LS("a")], levels=LEVELS).fit(frame, grades, sample_weight=np.full(N, weight))
     np.testing.assert_allclose(weight * weighted.vcov_, plain.vcov_, rtol=1e-6)
+
+
+# -- what the numbers are ---------------------------------------------------------------------------------
+
+
+def test_headers_say_what_a_coefficient_is(frame, grades, latent):
+    ordinal = repr(dt.Polr([dt.LS("a")], levels=LEVELS).fit(frame, grades).summary())
+    assert "Polr: ordinal outcome, low < mid < high\nn = 200, log-likelihood -" in ordinal
+    assert "coef: log odds-ratio of a larger outcome" in ordinal
+    binary = dt.Logit([dt.LS("a")]).fit(frame, np.where(latent > 0, "yes", "no")).summary()
+    assert "yes is the larger class (the other: no)" in repr(binary)
+    assert "log odds-ratio of yes against no" in repr(binary.round(2))
+    assert repr(binary[["coef", "se"]]).lstrip().startswith("coef")
+    assert binary._repr_html_().startswith("<p>Logit: binary outcome, yes is")
+    nominal = dt.Tram([dt.LS("a")], outcome="nominal", levels=LEVELS).fit(frame, grades).summary()
+    assert "log odds-ratio of the level in its name against low" in repr(nominal)
+    normal = dt.BoxCox([dt.LS("a")], order=3).fit(frame, latent).summary()
+    assert "difference in standard deviations" in repr(normal)
+    assert list(normal.columns) == COLUMNS[:6]
+
+
+def test_survival_shows_events_hazard_and_time_ratios(frame, latent, tmp_path):
+    time, event = np.exp(latent / 3), np.arange(N) % 3 > 0
+    cox = dt.Coxph([dt.LS("a")], order=3).fit(frame, dt.Surv.right(time, event))
+    table = cox.summary()
+    assert f"n = 200, {event.sum()} events, log-likelihood" in repr(table)
+    assert "minus the log hazard-ratio; positive: later events (R reports the log hazard-ratio" in repr(table)
+    np.testing.assert_allclose(table["hazard_ratio"], np.exp(-cox.coef_))
+    cox.save(tmp_path / "cox")
+    assert repr(dt.load(tmp_path / "cox").summary()) == repr(table)
+    weibull = dt.Survreg([dt.LS("a + b")]).fit(frame, dt.Surv.right(time, event)).summary(0.9)
+    theirs = WeibullAFTFitter(alpha=0.1).fit(
+        frame[["a", "b"]].assign(t=time, e=event), duration_col="t", event_col="e"
+    )
+    rows = theirs.summary.loc["lambda_"].loc[["a", "b"]]
+    for ours, name in (("", ""), ("_lower", " lower 90%"), ("_upper", " upper 90%")):
+        np.testing.assert_allclose(weibull[f"time_ratio{ours}"], rows[f"exp(coef){name}"], rtol=2e-3)
+    assert "time_ratio: factor of the times" in repr(weibull)
+    exponential = (
+        dt.Survreg([dt.LS("a")], dist="exponential").fit(frame, dt.Surv.right(time, event)).summary()
+    )
+    np.testing.assert_allclose(exponential["time_ratio_upper"], np.exp(exponential["upper"]))
+
+
+def test_information_criteria_equal_statsmodels(frame, latent):
+    y = (latent > 0).astype(int)
+    model = dt.Logit([dt.LS("a + b")]).fit(frame, y)
+    theirs = sm.Logit(y, sm.add_constant(frame[["a", "b"]])).fit(disp=0)
+    assert model.aic_ == pytest.approx(theirs.aic)
+    assert model.bic_ == pytest.approx(theirs.bic)
+    scored = dt.Logit([dt.LS("a")], loss="brier").fit(frame, y)
+    assert not hasattr(scored, "aic_")
+    with pytest.raises(UnsupportedError, match=r"bic_ needs exact maximum likelihood .* got loss='brier'"):
+        _ = scored.bic_
+
+
+def test_effects_that_vary(frame, grades, latent):
+    model = dt.Polr([dt.LS("a"), dt.Varying("b")], levels=LEVELS).fit(frame, grades)
+    table, effect = model.summary(0.9), model.effect(level=0.9)
+    assert list(table.index) == ["a", "b at low|mid", "b at mid|high"]
+    assert list(effect.columns) == ["column", "y", "coef", "se", "lower", "upper"]
+    assert effect["y"].tolist() == ["low", "mid"]
+    h = (
+        model.predict_distribution(frame[:1].assign(b=[1.0])).trafo()
+        - model.predict_distribution(frame[:1].assign(b=[0.0])).trafo()
+    )
+    np.testing.assert_allclose(effect["coef"], -h[0])
+    names = ["low|mid:b", "mid|high:b"]
+    np.testing.assert_allclose(effect["se"], np.sqrt(np.diag(model.vcov_.loc[names, names])))
+    limits = ["coef", "se", "lower", "upper"]
+    np.testing.assert_allclose(table.loc[["b at low|mid", "b at mid|high"], limits], effect[limits])
+    assert model.effect("mid")["coef"].tolist() == effect["coef"].tolist()[1:]
+    with pytest.raises(InvalidInputError, match="all levels but the last, got 'high'"):
+        model.effect(["low", "high"])
+    with pytest.raises(UnsupportedError, match="got a model without them; add"):
+        dt.Polr([dt.LS("a")], levels=LEVELS).fit(frame, grades).effect()
+
+
+def test_effects_that_vary_on_the_line(frame, latent):
+    smooth = dt.Colr([dt.Varying("b")], order=3).fit(frame, latent)
+    one, zero = (smooth.predict_distribution(frame[:1].assign(b=[value])) for value in (0.6, 0.4))
+    points = np.array([-0.5, 1.0])
+    found = smooth.effect(points)
+    np.testing.assert_allclose(0.2 * found["coef"], (zero.trafo_grid(points) - one.trafo_grid(points))[0])
+    assert len(smooth.effect()) == 101
+    assert len(smooth.summary()) == 3
+    line = dt.Lm([dt.Varying("b")]).fit(frame, latent)
+    assert list(line.summary().index) == ["b at 0", "b per unit of y"]
+    np.testing.assert_allclose(line.effect([0.0])["coef"], line.summary().loc["b at 0", "coef"])
+    with pytest.raises(InvalidInputError, match="a straight line has no support to take them from; pass y"):
+        line.effect()
+    counts = dt.Cotram([dt.Varying("b")], order=2).fit(frame, np.floor(np.exp(latent / 3 + 1)))
+    h = [counts.predict_distribution(frame[:1].assign(b=[value])).trafo([2])[0] for value in (0.6, 0.4)]
+    assert 0.2 * counts.effect([2])["coef"][0] == pytest.approx(h[1] - h[0])
+
+
+@pytest.mark.parametrize("loss", ["rps", "brier"])
+def test_standard_errors_under_other_scores(loss, frame, grades):
+    """The sandwich by automatic differentiation of the public score."""
+    model = dt.Polr([dt.LS("a + b")], levels=LEVELS, loss=loss).fit(frame, grades)
+    design = torch.tensor(frame[["a", "b"]].to_numpy())
+
+    def losses(point):
+        h = point[:2] - (design @ point[2:]).unsqueeze(1)
+        predictive = dt.predictive.DiscretePredictive.from_h(h, levels=LEVELS)
+        return getattr(dt.scores, loss)(grades, predictive, reduction="none")
+
+    point = torch.tensor(np.concatenate([model.theta_, model.coef_]))
+    inverse = torch.linalg.inv(torch.autograd.functional.hessian(lambda p: losses(p).sum(), point))
+    gradients = torch.autograd.functional.jacobian(losses, point)
+    expected = torch.sqrt(torch.diag(inverse @ gradients.T @ gradients @ inverse))[2:]
+    np.testing.assert_allclose(model.summary()["se"], expected.numpy(), rtol=1e-5)
+    assert f"se: sandwich for loss='{loss}'" in repr(model.summary())

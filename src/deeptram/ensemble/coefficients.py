@@ -27,8 +27,7 @@ from deeptram.errors import UnsupportedError
 
 Array = NDArray[np.float64]
 
-METHODS = ("bootstrap", "asymptotic", "total")
-SIGN = "F_Z(h(y) - x'beta): a positive coefficient means a larger outcome"
+METHODS = ("total", "bootstrap", "asymptotic")
 _MOST_SAMPLES = 10_000
 
 

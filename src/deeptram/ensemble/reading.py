@@ -11,12 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeptram._validation import check_choice, check_probability_level
 from deeptram.calibration import Recalibration
-from deeptram.ensemble.coefficients import METHODS, SIGN, coefficient_table
+from deeptram.ensemble.coefficients import METHODS, coefficient_table
 from deeptram.ensemble.epistemic import epistemic_band
 from deeptram.ensemble.structure import why_no_coefficients
 from deeptram.ensemble.uncertainty import split_uncertainty
 from deeptram.errors import MissingCoefficientsError, StructureError
 from deeptram.estimators.base import BaseTram
+from deeptram.estimators.coefficient_table import SIGN, CoefficientTable, described_outcome, meaning
 from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]
@@ -48,24 +49,27 @@ class ReadingMixin:
         values = self.weights_ @ self._member_coefficients().to_numpy()
         return pd.Series(values, index=self.members_[0].coef_.index, name="coef", dtype=float)
 
-    def coef_table(self, level: float = 0.95, method: str = "bootstrap") -> pd.DataFrame:
-        r"""Return the coefficients with intervals.
+    def coef_table(self, level: float = 0.95, method: str = "total") -> CoefficientTable:
+        r"""Return the coefficients with intervals, under a header that says what they are.
 
         Parameters
         ----------
         level : float
             Coverage.
-        method : {"bootstrap", "asymptotic", "total"}
-            ``"bootstrap"`` and ``"asymptotic"`` describe how the coefficients
-            vary between members (by resampling them, or by the normal
-            distribution); ``"total"`` adds the sampling error within members,
-            :math:`\mathrm{se}^2 = \sum_m w_m V_m + B`, and is the interval for the true effect.
-            See ``deeptram.ensemble.coefficients``.
+        method : {"total", "bootstrap", "asymptotic"}
+            ``"total"`` has the sampling error within members and the variation
+            between them, :math:`\mathrm{se}^2 = \sum_m w_m V_m + B`, and is the interval for
+            the true effect. ``"bootstrap"`` and ``"asymptotic"`` describe how the
+            coefficients vary between members only (by resampling them, or by the
+            normal distribution). See ``deeptram.ensemble.coefficients``.
 
         Returns
         -------
         DataFrame
-            Columns ``coef, se, lower, upper, exp_coef, exp_lower, exp_upper``.
+            Columns ``coef, se, lower, upper, exp_coef, exp_lower, exp_upper`` (no
+            exponentials with the normal latent, where they mean nothing;
+            ``hazard_ratio`` for proportional hazards), and for the two methods that
+            speak of seeds only a column ``variation`` that says so.
             What coefficients and their exponentials are called is in
             ``attrs["effect"]`` and ``attrs["exp_effect"]`` (log odds-ratio and odds
             ratio for the logistic latent), the sign convention in ``attrs["sign"]``.
@@ -84,13 +88,28 @@ class ReadingMixin:
         within = [self._variance_within(m) for m in range(len(self.members_))]
         table = coefficient_table(coefficients.to_numpy(), self.weights_, within, level, method)
         first: BaseTram = self.members_[0]
-        table.index = pd.Index(first.coef_.index, name=first.latent_.effect_name)
+        latent, outcome = first.latent_, first.outcome_
+        if latent.name == "normal":
+            table = table[["coef", "se", "lower", "upper"]]
+        elif latent.name == "minimum-extreme-value" and not outcome.is_discrete:
+            with np.errstate(over="ignore"):
+                table["hazard_ratio"] = np.exp(-table["coef"].to_numpy())
+        if method != "total":
+            table["variation"] = "seeds only"
+        table = CoefficientTable(table)
+        table.index = pd.Index(first.coef_.index, name=latent.effect_name)
+        said = "sampling and seeds" if method == "total" else f"seeds only, not sampling ({method})"
         table.attrs.update(
             sign=SIGN,
-            effect=first.latent_.effect_name,
-            exp_effect=first.latent_.exp_effect_name,
+            effect=latent.effect_name,
+            exp_effect=latent.exp_effect_name,
             level=level,
             method=method,
+            header=[
+                f"Ensemble of {len(self.members_)} {type(first).__name__}: {described_outcome(outcome)}",
+                meaning(outcome, latent),
+                f"se, lower, upper ({100 * level:g} %): {said}",
+            ],
         )
         return table
 
@@ -177,8 +196,6 @@ class ReadingMixin:
 
     def _variance_within(self, number: int) -> Array | None:
         member: BaseTram = self.members_[number]
-        if member.loss != "nll":
-            return None
         covariance = getattr(member, "shift_vcov_", None)
         if covariance is None and getattr(member, "vcov_", None) is not None:
             names = list(member.coef_.index)

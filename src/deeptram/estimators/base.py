@@ -19,6 +19,7 @@ from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossEr
 from deeptram.estimators.class_counts import check_class_counts
 from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.inference import InferenceMixin
+from deeptram.estimators.information import shift_covariance
 from deeptram.estimators.prediction import PredictionMixin
 from deeptram.estimators.saving import SavingMixin
 from deeptram.estimators.sklearn_words import one_sentence
@@ -145,6 +146,8 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
         design, matrices = Design.fit(spec, X, estimator=type(self).__name__)
         self.spec_, self.outcome_, self.design_, self.latent_ = spec, outcome, design, latent
         self.n_obs_ = len(matrices.x)
+        if outcome.kind == "survival" and encoded.observations is not None:
+            self.n_events_ = int(encoded.observations.exact.sum())
         if outcome.response is not None:
             self.classes_ = outcome.response.classes
             check_class_counts(outcome, encoded, weights, design, matrices, stacklevel=4)
@@ -174,6 +177,11 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
         self.fit_ = fit if self.loss == "nll" else fit_scored(fit, self.outcome_, self.loss)
         theta, vcov = uncentre_scale(self.fit_, centre)
         self._store(theta, self.fit_.beta, self.fit_.gamma)
+        if self.loss in ("rps", "brier") and scale is None:
+            parameters = self.model_.row_parameters(None, matrices)
+            kept = ~fit.problem.aliased & (fit.infinite == 0)
+            parts = (self.outcome_, self.latent_, parameters, matrices, encoded, weights, 1, kept, self.loss)
+            vcov[theta.size :, theta.size :] = shift_covariance(*parts)
         self.vcov_ = self._label_covariance(vcov)
 
     def _labels(self) -> Labels:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
-from sklearn.utils.validation import check_is_fitted
 
+from deeptram.bases import Basis, Bernstein
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.estimators.base import BaseTram
+from deeptram.estimators.sklearn_words import require_fit
+from deeptram.fitting.problem import StructuredData
+
+Array = NDArray[np.float64]
 
 
 def compare(*models: BaseTram) -> pd.DataFrame:
@@ -28,12 +34,15 @@ def compare(*models: BaseTram) -> pd.DataFrame:
     -------
     DataFrame
         One row per model in order of size: ``model, n_parameters, loglik, aic,
-        bic, statistic, df, p`` (the last three against the row above).
+        bic, statistic, df, p`` (the last three against the row above). Models are
+        named by what differs between them.
 
-    Notes
-    -----
-    Nesting itself is the caller's claim; what can be checked (same number of
-    rows, same outcome, larger model not worse) is checked.
+    Raises
+    ------
+    InvalidInputError
+        For models that are not nested: another latent distribution, other
+        outcomes, terms of which none contains the other. Where AIC may compare
+        them (the same outcomes), the message has it.
 
     Examples
     --------
@@ -43,54 +52,46 @@ def compare(*models: BaseTram) -> pd.DataFrame:
     >>> y = np.digitize(x[:, 0] + rng.logistic(size=200), [-1, 1])
     >>> m0 = dt.Polr([dt.SI()]).fit(x, y)
     >>> m1 = dt.Polr([dt.LS("x0")]).fit(x, y)
-    >>> bool(dt.compare(m0, m1)["p"].iloc[1] < 0.001)
-    True
+    >>> table = dt.compare(m0, m1)
+    >>> table["model"].tolist(), bool(table["p"].iloc[1] < 0.001)
+    (['1', 'x0'], True)
     """
     if len(models) < 2:
         raise InvalidInputError(
             f"compare needs at least two models, got {len(models)}; pass compare(m0, m1)."
         )
     for model in models:
-        check_is_fitted(model, "model_")
+        require_fit(model)
         if model.loss != "nll" or model.spec_.is_deep:
             raise UnsupportedError(
                 "compare needs models fitted by exact maximum likelihood (loss='nll', no networks); "
                 f"got {type(model).__name__} with loss={model.loss!r}."
             )
     ordered = sorted(models, key=_size)
-    first = ordered[0]
+    names = _names(ordered)
     for model in ordered[1:]:
-        if model.n_obs_ != first.n_obs_ or model.outcome_.kind != first.outcome_.kind:
+        _check_same_outcomes(ordered[0], model)
+    for small, large in itertools.pairwise(ordered):
+        reason = _why_not_nested(small, large)
+        if reason is not None:
+            aic = ", ".join(f"{name}: {one.aic_:.2f}" for name, one in zip(names, ordered, strict=True))
             raise InvalidInputError(
-                f"models must be fitted to the same outcomes, got {first.n_obs_} rows of a "
-                f"{first.outcome_.kind} outcome and {model.n_obs_} rows of a {model.outcome_.kind} one; "
-                "refit them on the same data."
+                f"a likelihood-ratio test needs nested models, got {reason}; compare them by AIC ({aic})."
             )
     rows: list[dict[str, Any]] = []
-    for below, model in zip([None, *ordered[:-1]], ordered, strict=True):
+    for name, below, model in zip(names, [None, *ordered[:-1]], ordered, strict=True):
         statistic = df = p = np.nan
         if below is not None:
             df = float(model.n_parameters_ - below.n_parameters_)
-            statistic = 2 * (model.loglik_ - below.loglik_)
-            if df == 0:
-                raise InvalidInputError(
-                    f"nested models differ in their number of parameters, got {model.n_parameters_} "
-                    "for both; compare them by AIC instead."
-                )
-            if statistic < -1e-6 * (1 + abs(model.loglik_)):
-                raise InvalidInputError(
-                    f"the larger model has the smaller log-likelihood ({model.loglik_:.4f} against "
-                    f"{below.loglik_:.4f}), so the models are not nested; compare them by AIC instead."
-                )
-            statistic = max(statistic, 0.0)
+            statistic = max(2 * (model.loglik_ - below.loglik_), 0.0)
             p = float(stats.chi2.sf(statistic, df))
         rows.append(
             {
-                "model": _label(model),
+                "model": name,
                 "n_parameters": model.n_parameters_,
                 "loglik": model.loglik_,
-                "aic": 2 * model.n_parameters_ - 2 * model.loglik_,
-                "bic": np.log(model.n_obs_) * model.n_parameters_ - 2 * model.loglik_,
+                "aic": model.aic_,
+                "bic": model.bic_,
                 "statistic": statistic,
                 "df": df,
                 "p": p,
@@ -103,5 +104,123 @@ def _size(model: BaseTram) -> int:
     return int(model.n_parameters_)
 
 
-def _label(model: BaseTram) -> str:
-    return f"{type(model).__name__}({model.spec_.name}: {', '.join(model.design_.names) or '1'})"
+def _check_same_outcomes(first: BaseTram, model: BaseTram) -> None:
+    """Refuse models of other outcomes; values are compared where both models still hold them."""
+    kinds = first.outcome_.kind, model.outcome_.kind
+    on_line = {"continuous", "survival"}
+    same = kinds[0] == kinds[1] or set(kinds) <= on_line
+    if first.n_obs_ != model.n_obs_ or not same or first.outcome_.levels != model.outcome_.levels:
+        raise InvalidInputError(
+            f"models must be fitted to the same outcomes, got {first.n_obs_} rows of a {kinds[0]} outcome "
+            f"and {model.n_obs_} rows of a {kinds[1]} one; refit them on the same data."
+        )
+    a, b = _data(first), _data(model)
+    if a is not None and b is not None and not _equal_outcomes(a, b):
+        raise InvalidInputError(
+            "models must be fitted to the same outcomes and weights, got values that differ; refit them on "
+            "the same data."
+        )
+
+
+def _data(model: BaseTram) -> StructuredData | None:
+    problem = getattr(model.fit_, "problem", None)
+    return None if problem is None else problem.data
+
+
+def _equal_outcomes(a: StructuredData, b: StructuredData) -> bool:
+    pairs: list[tuple[Any, Any]] = [(a.codes, b.codes), (a.weights, b.weights)]
+    if a.observations is not None and b.observations is not None:
+        pairs += [
+            (getattr(a.observations, end), getattr(b.observations, end))
+            for end in ("lower", "upper", "entry")
+        ]
+    return all(
+        (one is None and other is None)
+        or (one is not None and other is not None and np.array_equal(one, other, equal_nan=True))
+        for one, other in pairs
+    )
+
+
+def _why_not_nested(small: BaseTram, large: BaseTram) -> str | None:
+    """Return why the smaller model is no special case of the larger, or None."""
+    if small.latent_.name != large.latent_.name:
+        return f"the latent distributions {small.latent_.name} and {large.latent_.name}"
+    if not _contains(large.outcome_.basis, small.outcome_.basis):
+        return "baselines of which none contains the other"
+    if small.n_parameters_ == large.n_parameters_:
+        return f"{small.n_parameters_} parameters in both"
+    if large.loglik_ < small.loglik_ - 1e-6 * (1 + abs(large.loglik_)):
+        return (
+            f"the smaller log-likelihood from the larger model ({large.loglik_:.4f} against "
+            f"{small.loglik_:.4f})"
+        )
+    a, b = _data(small), _data(large)
+    if a is not None and b is not None and not _spans(b, a):
+        return "columns of the smaller model that the larger one does not have"
+    return None
+
+
+def _contains(large: Basis, small: Basis) -> bool:
+    """Return whether every h of a basis is one of another; a polynomial is one of any higher degree."""
+    if large == small:
+        return True
+    if isinstance(large, Bernstein) and isinstance(small, Bernstein):
+        return large.order >= small.order and (large.support, large.log_first) == (
+            small.support,
+            small.log_first,
+        )
+    lines = {"linear": False, "log-linear": True}
+    if isinstance(large, Bernstein) and small.name in lines:
+        return large.log_first == lines[small.name]
+    return large.name == small.name and large.n_coef >= small.n_coef  # a slope that is free, or fixed
+
+
+def _spans(large: StructuredData, small: StructuredData) -> bool:
+    """Return whether linear, varying, scale and strata columns of one model lie in those of another."""
+    inner, outer = _moving(small), _moving(large)
+    shifts = np.hstack([small.x, inner]), np.hstack([large.x, outer])
+    none = np.zeros((len(small.x), 0))
+    scales = (none if small.scale is None else small.scale, none if large.scale is None else large.scale)
+    return all(_is_within(a, b) for a, b in ((inner, outer), shifts, scales))
+
+
+def _moving(data: StructuredData) -> Array:
+    """Return the columns with which the whole of h changes, shape (n, k)."""
+    blocks = [np.zeros((len(data.x), 0))]
+    if data.varying is not None:
+        blocks.append(data.varying)
+    if data.strata is not None:
+        blocks.append((data.strata[:, None] == np.arange(data.n_strata)).astype(float))
+    return np.hstack(blocks)
+
+
+def _is_within(inner: Array, outer: Array) -> bool:
+    """Return whether columns are linear combinations of others and a constant."""
+    inner, outer = (columns - columns.mean(axis=0) for columns in (inner, outer))
+    inner, outer = (columns / np.maximum(np.abs(columns).max(axis=0), 1e-300) for columns in (inner, outer))
+    rest = inner - outer @ np.linalg.lstsq(outer, inner, rcond=None)[0] if outer.size else inner
+    return bool((np.abs(rest) <= 1e-6).all())
+
+
+def _names(models: list[BaseTram]) -> list[str]:
+    """Name models by what differs: class, latent, order, and always the terms."""
+    parts = [
+        {
+            "class": type(model).__name__,
+            "latent": model.latent_.name,
+            "order": f"order {getattr(model.outcome_.basis, 'order', None)}",
+            "terms": _terms(model),
+        }
+        for model in models
+    ]
+    shown = [key for key in parts[0] if len({part[key] for part in parts}) > 1] or ["terms"]
+    return [", ".join(part[key] for key in shown) for part in parts]
+
+
+def _terms(model: BaseTram) -> str:
+    design = model.design_
+    found = [*design.names]
+    found += [] if design.varying is None else [f"Varying({', '.join(design.varying.names)})"]
+    found += [] if design.scale is None else [f"Scale({', '.join(design.scale.names)})"]
+    found += [] if design.strata_column is None else [f"SI(strata={design.strata_column})"]
+    return " + ".join(found) or "1"

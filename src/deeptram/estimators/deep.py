@@ -201,7 +201,8 @@ class FitSummary:
         Log-likelihood of all rows passed to ``fit``, summed (weighted).
     shift_vcov : ndarray or None
         Covariance of the linear shift given the networks, from the observed
-        information of the rows trained on; None without LS or with another loss.
+        information of the rows trained on (the sandwich for RPS and Brier score);
+        None without LS or with the CRPS.
     """
 
     loglik: float
@@ -223,7 +224,7 @@ def summarise(task: DeepTask, model: DeepModel) -> FitSummary:
     weights = np.ones(len(rows)) if task.sample_weight is None else task.sample_weight
     used = weights > 0
     loglik = float(weights[used] @ rows[used])
-    if task.loss != "nll" or task.matrices.x.shape[1] == 0:
+    if task.loss == "crps" or task.matrices.x.shape[1] == 0:
         return FitSummary(loglik, None)
     trained = weights.copy()
     if task.validation_rows is not None:
@@ -239,6 +240,7 @@ def summarise(task: DeepTask, model: DeepModel) -> FitSummary:
         trained[some],
         task.design.n_strata if isinstance(task.spec.intercept, SI) else None,
         kept,
+        task.loss,
     )
     return FitSummary(loglik, covariance)
 

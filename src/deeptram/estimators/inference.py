@@ -14,17 +14,25 @@ from sklearn.base import clone
 
 from deeptram._validation import check_choice, check_probability_level
 from deeptram.bases import Bernstein
-from deeptram.errors import DeeptramWarning, InvalidInputError, UnsupportedError
+from deeptram.errors import DeeptramWarning, InvalidInputError, MissingMethodError, UnsupportedError
+from deeptram.estimators.coefficient_table import (
+    CoefficientTable,
+    described_outcome,
+    meaning,
+    wald_table,
+)
 from deeptram.estimators.sklearn_words import require_fit
+from deeptram.estimators.varying_effects import VaryingEffectsMixin
 from deeptram.fitting.exact import ExactFit
 from deeptram.fitting.profile import profile_interval
 from deeptram.latent import Latent
 from deeptram.model import Design, Outcome
+from deeptram.terms import Spec
 
 Array = NDArray[np.float64]
 
 
-class InferenceMixin:
+class InferenceMixin(VaryingEffectsMixin):
     """Coefficients, standard errors, tests and intervals of a fitted model."""
 
     outcome_: Outcome
@@ -33,15 +41,43 @@ class InferenceMixin:
     coef_: pd.Series
     scale_coef_: pd.Series
     vcov_: pd.DataFrame
+    theta_: Array
+    loglik_: float
+    n_obs_: int
+    n_parameters_: int
+    spec_: Spec
+    model_: Any
     fit_: Any
     loss: str
 
-    def summary(self, level: float = 0.95) -> pd.DataFrame:
-        r"""Return the coefficient table.
+    # -- information criteria ------------------------------------------------------------------
+
+    @property
+    def aic_(self) -> float:
+        """Akaike's criterion, -2 log-likelihood + 2 parameters (exact maximum likelihood only)."""
+        return -2 * self._maximum("aic_") + 2 * self.n_parameters_
+
+    @property
+    def bic_(self) -> float:
+        """Schwarz's criterion, -2 log-likelihood + log(n) parameters (exact maximum likelihood only)."""
+        return -2 * self._maximum("bic_") + float(np.log(self.n_obs_)) * self.n_parameters_
+
+    def _maximum(self, name: str) -> float:
+        require_fit(self)
+        if self.loss != "nll" or self.spec_.is_deep:
+            raise MissingMethodError(
+                f"{name} needs exact maximum likelihood (loss='nll', no networks), got loss={self.loss!r} "
+                f"and {'some' if self.spec_.is_deep else 'no'} networks; compare such models on held-out data"
+            )
+        return float(self.loglik_)
+
+    # -- coefficients ---------------------------------------------------------------------------
+
+    def summary(self, level: float = 0.95) -> CoefficientTable:
+        r"""Return the coefficient table, with a header that says what a coefficient is.
 
         The sign is that of :math:`F_Z(h(y) - x'\beta)`: a positive coefficient
-        means a larger outcome. What a coefficient is called depends on the
-        latent distribution and stands in ``table.attrs["effect"]``.
+        means a larger outcome.
 
         Parameters
         ----------
@@ -51,37 +87,33 @@ class InferenceMixin:
         Returns
         -------
         DataFrame
-            Columns ``coef, se, z, p, lower, upper, exp_coef``; rows of a scale
-            term are named ``scale(column)``. Aliased columns are NaN; separated
-            ones are infinite with NaN standard error.
+            Columns ``coef, se, z, p, lower, upper, exp_coef``. With the normal
+            latent there is no ``exp_coef``; proportional hazards add
+            ``hazard_ratio`` (:math:`e^{-\beta}`), models of log time ``time_ratio`` with its
+            limits (:math:`e^{\beta/\vartheta_1}`, by which times are multiplied). Rows
+            of a scale term are named ``scale(column)``, those of varying effects
+            ``column at y`` (see :meth:`effect`). Aliased columns are NaN; separated
+            ones are infinite with NaN standard error. Standard errors of models
+            with networks are those given the networks.
         """
         require_fit(self)
         level = check_probability_level(level)
         coef = self._all_coefficients()
-        se = self._standard_errors(coef.index)
+        se = self._standard_errors(len(coef))
         se[~np.isfinite(coef.to_numpy())] = np.nan
-        quantile = stats.norm.ppf((1 + level) / 2)
-        values = coef.to_numpy()
-        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            z = values / se
-            table = pd.DataFrame(
-                {
-                    "coef": values,
-                    "se": se,
-                    "z": z,
-                    "p": 2 * stats.norm.sf(np.abs(z)),
-                    "lower": values - quantile * se,
-                    "upper": values + quantile * se,
-                    "exp_coef": np.exp(values),
-                },
-                index=coef.index,
-            )
-        table.attrs.update(
-            sign="F_Z(h(y) - x'beta): a positive coefficient means a larger outcome",
-            effect=self.latent_.effect_name,
-            exp_effect=self.latent_.exp_effect_name,
-            level=level,
-        )
+        names, values = list(coef.index), coef.to_numpy()
+        if self.design_.varying is not None:
+            moving = self._varying_rows()
+            names += [name for name, _, _ in moving]
+            values = np.concatenate([values, [value for _, value, _ in moving]])
+            se = np.concatenate([se, [error for _, _, error in moving]])
+        table = wald_table(names, values, se, level, self.latent_)
+        shift = np.arange(len(table)) < len(self.coef_)
+        if self.latent_.name == "minimum-extreme-value" and not self.outcome_.is_discrete:
+            with np.errstate(over="ignore"):
+                table["hazard_ratio"] = np.exp(-table["coef"].where(shift).to_numpy())
+        self._add_time_ratios(table, level)
+        table.attrs["header"] = self._header(level, table)
         return table
 
     def confint(
@@ -157,14 +189,62 @@ class InferenceMixin:
             return self.coef_
         return pd.concat([self.coef_, self.scale_coef_.rename("scale({})".format)])
 
-    def _standard_errors(self, index: pd.Index) -> Array:
-        if getattr(self, "vcov_", None) is None:
-            return np.full(len(index), np.nan)
-        n = len(index)
-        if n == 0:
-            return np.zeros(0)
-        variance = np.diag(self.vcov_.to_numpy())[-n:]
-        return np.sqrt(np.where(variance >= 0, variance, np.nan))
+    def _standard_errors(self, n: int) -> Array:
+        """Return those of the n coefficients of shift and scale; given the networks where there are some."""
+        if getattr(self, "vcov_", None) is not None:
+            variance = np.diag(self.vcov_.to_numpy())[len(self.vcov_) - n :]
+        else:
+            variance = np.full(n, np.nan)
+            shift = getattr(self, "shift_vcov_", None)
+            if shift is not None:
+                variance[: len(shift)] = np.diag(shift.to_numpy())
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(np.where(variance >= 0, variance, np.nan))
+
+    # -- what the numbers are ---------------------------------------------------------------------
+
+    def _add_time_ratios(self, table: pd.DataFrame, level: float) -> None:
+        """Add by what a unit of a column multiplies times, where h is a line in log time."""
+        basis = self.outcome_.basis
+        plain = self.design_.n_strata == 1 and self.design_.varying is None and self.design_.scale is None
+        if basis.name != "log-linear" or not plain or self.spec_.is_deep:
+            return
+        p = len(self.coef_)
+        beta = self.coef_.to_numpy()
+        fixed = basis.n_coef == 1
+        slope = float(basis.offset_derivative(np.ones(1))[0]) if fixed else float(self.theta_[1])
+        covariance = self.vcov_.to_numpy()
+        shift = np.arange(basis.n_coef, basis.n_coef + p)
+        variance = covariance[shift, shift]
+        if not fixed:  # the delta method for beta / slope
+            ratio = np.where(np.isfinite(beta), beta, np.nan) / slope
+            variance = variance - 2 * ratio * covariance[shift, 1] + ratio**2 * covariance[1, 1]
+        with np.errstate(invalid="ignore", over="ignore"):
+            half = stats.norm.ppf((1 + level) / 2) * np.sqrt(variance) / slope
+            for name, values in (("", 0.0), ("_lower", -half), ("_upper", half)):
+                table[f"time_ratio{name}"] = np.exp(beta / slope + values)
+
+    def _header(self, level: float, table: pd.DataFrame) -> list[str]:
+        """Return what stands above the coefficients."""
+        events = getattr(self, "n_events_", None)
+        numbers = [f"n = {self.n_obs_}", *([] if events is None else [f"{events} events"])]
+        numbers.append(f"log-likelihood {self.loglik_:.2f}")
+        exact = not self.spec_.is_deep
+        if exact and self.loss == "nll":
+            numbers.append(f"AIC {self.aic_:.2f}")
+        lines = [
+            f"{type(self).__name__}: {described_outcome(self.outcome_)}",
+            ", ".join(numbers),
+            meaning(self.outcome_, self.latent_),
+        ]
+        if "time_ratio" in table:
+            lines.append("time_ratio: factor of the times, exp(coef / slope of h in log time)")
+        if not exact:
+            lines.append("se: of the linear shift given the networks")
+        elif self.loss != "nll":
+            sandwich = self.loss in ("rps", "brier") and self.design_.scale is None
+            lines.append(f"se: {'sandwich' if sandwich else 'not available'} for loss={self.loss!r}")
+        return [*lines, f"lower, upper: {100 * level:g} % Wald limits"]
 
 
 def training_fit(model: Any, X: Any, y: Any, sample_weight: Any, what: str) -> ExactFit:

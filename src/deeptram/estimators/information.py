@@ -6,6 +6,9 @@ with per-row :math:`\vartheta_i` and :math:`\eta_i`. Its negative log-likelihood
 covariance of :math:`\hat\beta` within a member. The constants :math:`\delta` stand for the intercept, which
 was estimated too, so that the covariance is not that of a model with known intercept: one for each baseline
 parameter of a simple intercept, and a single one, common to all of them, for a complex intercept.
+
+A minimiser of another score :math:`\sum_i \rho_i` (RPS, Brier) has the sandwich covariance
+:math:`H^{-1} J H^{-1}`, :math:`H = \sum_i \nabla^2 \rho_i`, :math:`J = \sum_i \nabla\rho_i \nabla\rho_i'`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from deeptram.latent import Latent
 from deeptram.model import Encoded, Matrices, Outcome
 from deeptram.predictive import DiscretePredictive, LinePredictive
 from deeptram.predictive.parameters import RowParameters, build_predictive
+from deeptram.scores import core as score_core
 
 Array = NDArray[np.float64]
 
@@ -62,6 +66,25 @@ def row_loglik(outcome: Outcome, latent: Latent, parameters: RowParameters, enco
     )
 
 
+def row_loss(
+    outcome: Outcome, latent: Latent, parameters: RowParameters, encoded: Encoded, loss: str
+) -> Tensor:
+    """Return the loss of each encoded outcome, shape (n,): NLL, or RPS and Brier score of classes.
+
+    Parameters
+    ----------
+    outcome, latent, parameters, encoded
+        As for :func:`row_loglik`.
+    loss : {"nll", "rps", "brier"}
+    """
+    if loss == "nll":
+        return -row_loglik(outcome, latent, parameters, encoded)
+    predictive = build_predictive(outcome.kind, parameters, outcome.basis, latent, levels=outcome.levels)
+    if not isinstance(predictive, DiscretePredictive) or encoded.codes is None:
+        raise InvalidTypeError(f"loss={loss!r} needs classes, got a {outcome.kind} outcome; use loss='nll'")
+    return score_core.get(loss)(predictive, torch.from_numpy(encoded.codes))
+
+
 def shift_covariance(
     outcome: Outcome,
     latent: Latent,
@@ -71,10 +94,13 @@ def shift_covariance(
     weights: Array | None,
     n_strata: int | None,
     kept: NDArray[np.bool_],
+    loss: str = "nll",
 ) -> Array:
     r"""Return the covariance of the linear shift given the networks, shape (p, p); NaN where aliased.
 
     .. math:: (I_{\beta\beta} - I_{\beta\delta} I_{\delta\delta}^{+} I_{\delta\beta})^{-1}
+
+    or, for another loss than the NLL, the block of :math:`\beta` in the sandwich.
 
     Parameters
     ----------
@@ -87,6 +113,8 @@ def shift_covariance(
         Number of baselines of a simple intercept; None for a complex one.
     kept : array of bool, shape (p,)
         Columns with information of their own.
+    loss : {"nll", "rps", "brier"}
+        What the model minimises.
 
     Returns
     -------
@@ -105,11 +133,14 @@ def shift_covariance(
     # Columns of unit size keep the solution accurate; a moved centre is absorbed by the intercept.
     mean, sd, _ = standardize(matrices.x, weights, centre=matrices.scale is None or n_strata is None)
     x = ((matrices.x - mean) / sd)[:, kept]
-    hessian = np.zeros((constants + x.shape[1] * per_column,) * 2)
+    size = constants + x.shape[1] * per_column
+    hessian, spread = np.zeros((size, size)), np.zeros((size, size))
     for rows in _pieces(len(encoded)):
-        part = _Rows(outcome, latent, parameters, matrices, encoded, weights, constants, x, rows)
-        hessian += _hessian(part, len(hessian))
-    if not np.isfinite(hessian).all():
+        part = _Rows(outcome, latent, parameters, matrices, encoded, weights, constants, x, rows, loss)
+        hessian += _hessian(part, size)
+        if loss != "nll":
+            spread += part.squared_gradients()
+    if not (np.isfinite(hessian).all() and np.isfinite(spread).all()):
         return covariance
     cross, inner = hessian[constants:, :constants], np.linalg.pinv(hessian[:constants, :constants])
     schur = hessian[constants:, constants:] - cross @ inner @ cross.T
@@ -117,13 +148,16 @@ def shift_covariance(
     if np.linalg.eigvalsh(schur).min() <= _SINGULAR * np.diag(hessian).max():
         return covariance
     inverse = np.linalg.inv(schur)
+    if loss != "nll":
+        half = np.hstack([-inverse @ cross @ inner, inverse])  # the lines of beta in the inverse of H
+        inverse = half @ spread @ half.T
     scale = np.tile(sd[kept], per_column)
     covariance[np.ix_(used, used)] = inverse / np.outer(scale, scale)
     return covariance
 
 
 class _Rows:
-    """Minus the log-likelihood of some rows as a function of (delta, beta)."""
+    """The loss of some rows as a function of (delta, beta)."""
 
     def __init__(
         self,
@@ -136,8 +170,9 @@ class _Rows:
         constants: int,
         x: Array,
         rows: slice,
+        loss: str,
     ) -> None:
-        self.outcome, self.latent, self.constants = outcome, latent, constants
+        self.outcome, self.latent, self.constants, self.loss = outcome, latent, constants, loss
         self.encoded = encoded.take(rows)
         n, theta = len(encoded), parameters.theta
         shift = np.zeros(n) if parameters.shift is None else parameters.shift
@@ -164,8 +199,32 @@ class _Rows:
         else:
             shift = shift + self.x @ beta
         parameters = RowParameters(theta, shift, self.log_scale, self.log_increments)
-        value = row_loglik(self.outcome, self.latent, parameters, self.encoded)
-        return -(value.sum() if self.weights is None else (value * self.weights).sum())
+        value = row_loss(self.outcome, self.latent, parameters, self.encoded, self.loss)
+        return value.sum() if self.weights is None else (value * self.weights).sum()
+
+    def squared_gradients(self) -> Array:
+        """Return the sum over rows of the squares of their gradients at zero, shape (size, size)."""
+        n, d = len(self.encoded), self.outcome.basis.n_coef
+        theta = self.theta.expand(n, d).clone().requires_grad_()
+        shift = self.shift.clone().requires_grad_()
+        parameters = RowParameters(theta, shift, self.log_scale, self.log_increments)
+        value = row_loss(self.outcome, self.latent, parameters, self.encoded, self.loss).sum()
+        by_theta, by_shift = torch.autograd.grad(value, [theta, shift], allow_unused=True)
+        by_shift = torch.zeros(n, dtype=torch.float64) if by_shift is None else by_shift
+        if self.constants == 1 and d > 1:
+            first = -by_shift.unsqueeze(1)
+        else:
+            blocks = torch.zeros(n, self.constants // d, d, dtype=torch.float64)
+            own = torch.zeros(n, dtype=torch.int64) if self.strata is None else self.strata
+            blocks[torch.arange(n), own] = by_theta
+            first = blocks.reshape(n, -1)
+        if self.outcome.kind == "nominal":
+            second = torch.einsum("nk,nj->nkj", by_theta, self.x).reshape(n, -1)
+        else:
+            second = self.x * by_shift.unsqueeze(1)
+        gradients = torch.cat([first, second], dim=1)
+        weighted = gradients if self.weights is None else gradients * self.weights.unsqueeze(1)
+        return (gradients.T @ weighted).numpy()
 
 
 def _hessian(rows: _Rows, size: int) -> Array:

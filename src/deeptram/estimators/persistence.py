@@ -138,6 +138,7 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
         "latent": estimator.latent_.name,
         "design": estimator.design_.to_dict(),
         "n_obs": int(estimator.n_obs_),
+        "n_events": getattr(estimator, "n_events_", None),
         "n_features_in": getattr(estimator, "n_features_in_", None),
         "feature_names_in": _names(getattr(estimator, "feature_names_in_", None)),
         "loglik": plain(float(estimator.loglik_)),
@@ -175,7 +176,11 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
         estimator.latent_ = latents.get(state["latent"])
         estimator.design_ = Design.from_dict(state["design"])
         estimator.n_obs_ = state["n_obs"]
-        for name, value in (("n_features_in_", state["n_features_in"]), ("data_hash_", state["data_hash"])):
+        for name, value in (
+            ("n_features_in_", state["n_features_in"]),
+            ("n_events_", state.get("n_events")),
+            ("data_hash_", state["data_hash"]),
+        ):
             if value is not None:
                 setattr(estimator, name, value)
         if state["feature_names_in"] is not None:

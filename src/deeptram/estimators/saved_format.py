@@ -353,7 +353,13 @@ _FITTED = fields(
         "converged": flag,
         "data_hash": optional(text),
     },
-    {"certificate": _CERTIFICATE, "model": NETWORKS, "best_epoch": COUNT, "seed": SEED},
+    {
+        "certificate": _CERTIFICATE,
+        "model": NETWORKS,
+        "best_epoch": COUNT,
+        "seed": SEED,
+        "n_events": optional(COUNT),
+    },
 )
 _ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
 UNFITTED = fields(_ARGUMENTS)

@@ -6,6 +6,7 @@ from deeptram.plots.calibration import calibration
 from deeptram.plots.coefficients import coefficients
 from deeptram.plots.curves import cdf, density, trafo
 from deeptram.plots.display import Display
+from deeptram.plots.effect import effect
 from deeptram.plots.epistemic import epistemic
 from deeptram.plots.history import history
 from deeptram.plots.illustration import illustration
@@ -22,6 +23,7 @@ __all__ = [
     "cdf",
     "coefficients",
     "density",
+    "effect",
     "epistemic",
     "history",
     "illustration",
