@@ -561,12 +561,12 @@ CASES = {
     "profiles without the data": (
         lambda: pickle.loads(pickle.dumps(fitted())).confint(method="profile"),
         UnsupportedError,
-        "a profile interval needs an ordered outcome and exact maximum likelihood fitted by exact maximum likelihood in this session .*; refit it, or use",
+        "a profile interval needs the training data, which a loaded model does not hold; pass them as X=, y=",
     ),
     "profiles of a score": (
         lambda: dt.Polr(loss="rps").fit(X, Y).confint(method="profile"),
         UnsupportedError,
-        "a profile interval needs an ordered outcome and exact maximum likelihood fitted by exact maximum likelihood",
+        "a profile interval needs an ordered outcome and exact maximum likelihood, got loss='rps'",
     ),
 }
 

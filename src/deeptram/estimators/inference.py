@@ -262,8 +262,8 @@ def training_fit(model: Any, X: Any, y: Any, sample_weight: Any, what: str) -> E
     require_fit(model)
     if model.loss != "nll" or model.spec_.is_deep or model.outcome_.kind == "nominal":
         raise UnsupportedError(
-            f"{what} needs an ordered outcome and exact maximum likelihood, got loss={model.loss!r}, a "
-            f"{model.outcome_.kind} outcome and {'some' if model.spec_.is_deep else 'no'} networks; fit such "
+            f"{what} needs an ordered outcome and exact maximum likelihood, got loss={model.loss!r}, "
+            f"outcome {model.outcome_.kind!r} and {'some' if model.spec_.is_deep else 'no'} networks; fit such "
             "a model with loss='nll'."
         )
     if (X is None) != (y is None):
