@@ -263,8 +263,8 @@ def training_fit(model: Any, X: Any, y: Any, sample_weight: Any, what: str) -> E
     if model.loss != "nll" or model.spec_.is_deep or model.outcome_.kind == "nominal":
         raise UnsupportedError(
             f"{what} needs an ordered outcome and exact maximum likelihood, got loss={model.loss!r}, "
-            f"outcome {model.outcome_.kind!r} and {'some' if model.spec_.is_deep else 'no'} networks; fit such "
-            "a model with loss='nll'."
+            f"outcome={model.outcome_.kind!r} and {'some' if model.spec_.is_deep else 'no'} networks; fit "
+            "such a model with loss='nll'."
         )
     if (X is None) != (y is None):
         raise InvalidInputError(f"{what} needs X and y together, got one of them; pass both.")
