@@ -21,8 +21,10 @@ def check(case: Case) -> None:
     said = f"seed {case.seed}: {case.kind}, {case.trap}, {case.x.shape}, {model.loglik_!r} for {best!r}"
     assert np.isfinite(model.loglik_), said
     assert model.converged_ == attained, said
-    if attained or (case.event is None and case.kind != "normal"):
+    if attained:
         assert model.loglik_ == pytest.approx(best, abs=1e-6), said
+    elif case.event is None and case.kind != "normal":  # classes: a supremum
+        assert 1e-6 >= model.loglik_ >= best - 1e-6, said
 
 
 @pytest.mark.parametrize("seed", range(3 * ROUND))

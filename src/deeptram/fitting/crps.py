@@ -2,7 +2,8 @@ r"""The continuous ranked probability score of a transformation model as a funct
 
 :math:`\mathrm{CRPS} = \int_{-\infty}^{y} F^2 + \int_y^\infty (1 - F)^2`, for counts the sum. All rows share
 one set of quadrature nodes, at which the basis is evaluated once; the panel that holds a row's outcome is
-split there, and the straight tails of h are integrated in closed form (log y: by nodes far out).
+split there, and the straight tails of h are integrated in closed form (log y: by nodes far out). Sums over
+many whole numbers are Gauss quadratures, too: those of the measure that counts them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeptram.bases import Basis
-from deeptram.fitting.crps_tails import probabilities, squared_cdf_integral, squared_sf_integral
 from deeptram.latent import Latent
 
 Array = NDArray[np.float64]
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 _NODES = 8
 _MIN_PANELS, _MAX_PANELS = 10, 400
 _TAIL_LENGTH = 50.0  # of log y; F squared or its complement squared have died out by then
-_TAIL_PANELS = 14
+_TAIL_PANELS, _GROWTH = 14, 1.4
 _EXACT_COUNTS = 200
 _CHUNK = 1_000_000
 
@@ -69,23 +69,25 @@ class CrpsObjective:
         self._is_log = basis.domain[0] == 0.0
         low, high = _range(basis, y)
         panels = int(np.clip(np.ceil(steepness / 2), _MIN_PANELS, _MAX_PANELS))
-        self._partial: tuple[Tensor, Tensor, Tensor, Tensor] | None = None
         if counts:
             first = 1.0 if self._is_log else 0.0
             last = max(float(np.ceil(high)), first + _EXACT_COUNTS)
-            points = np.arange(first, last + 1)
-            weight, rank = np.ones(len(points)), points
-            self._row_rank = torch.from_numpy(y - 0.5)
+            edges = _whole_edges(first, last, low, panels)
             self._left, self._right = None, last + 0.5
         else:
             edges = self._edges(low, high, panels)
-            points, weight, rank = self._panel_nodes(edges)
-            own = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)
-            self._row_rank = torch.from_numpy(own.astype(float))
-            self._partial = self._split_panels(edges, own)
             self._left, self._right = low, high
+        self._rule = _sums if counts else _integrals
+        points, weight = self._rule(edges[:-1], edges[1:])
+        rank: Array = np.repeat(np.arange(len(edges) - 1, dtype=np.float64), _NODES)
+        used = weight.ravel() > 0
+        points, weight, rank = points.ravel()[used], weight.ravel()[used], rank[used]
+        own = np.clip(np.searchsorted(edges, y, side="right") - 1, 0, len(edges) - 2)
+        self._row_rank = torch.from_numpy(own.astype(float))
+        self._partial = self._split_panels(edges, own)
         if self._is_log:
-            below, above = self._log_tails(None if counts else low, self._right, float(rank.max()) + 1)
+            step = float(np.log(high / low)) / panels if high > low else 1.0
+            below, above = self._log_tails(None if counts else low, self._right, float(rank.max()) + 1, step)
             points = np.concatenate([below[0], points, above[0]])
             weight = np.concatenate([below[1], weight, above[1]])
             rank = np.concatenate([below[2], rank, above[2]])
@@ -107,20 +109,10 @@ class CrpsObjective:
         kinks = [end for end in self._basis.support if low < end < high]
         return np.unique(np.concatenate([[low], even[1:-1], [high], kinks]))
 
-    def _panel_nodes(self, edges: Array) -> tuple[Array, Array, Array]:
-        unit, weight = np.polynomial.legendre.leggauss(_NODES)
-        middle, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
-        points = middle[:, None] + half[:, None] * unit
-        rank: Array = np.repeat(np.arange(len(half), dtype=np.float64), _NODES)
-        return points.ravel(), (half[:, None] * weight).ravel(), rank
-
     def _split_panels(self, edges: Array, own: NDArray[np.int64]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return basis, offset, weight and side (left of the outcome or not) of each row's own nodes."""
-        unit, weight = np.polynomial.legendre.leggauss(_NODES)
-        ends = np.stack([edges[own], self._y, edges[own + 1]])
-        middle, half = (ends[1:] + ends[:-1]) / 2, np.maximum(np.diff(ends, axis=0) / 2, 0.0)
-        points = (middle[..., None] + half[..., None] * unit).transpose(1, 0, 2).reshape(len(own), -1)
-        weights = (half[..., None] * weight).transpose(1, 0, 2).reshape(len(own), -1)
+        sides = [self._rule(edges[own], self._y), self._rule(self._y, edges[own + 1])]
+        points, weights = (np.hstack(parts) for parts in zip(*sides, strict=True))
         left = np.repeat([True, False], _NODES)
         return (
             torch.from_numpy(self._basis.evaluate(points)),
@@ -130,19 +122,21 @@ class CrpsObjective:
         )
 
     def _log_tails(
-        self, low: float | None, high: float, top: float
+        self, low: float | None, high: float, top: float, step: float
     ) -> tuple[tuple[Array, Array, Array], tuple[Array, Array, Array]]:
-        """Return nodes of both tails where h is straight in log y."""
-        growth = np.concatenate([[0.0], np.cumsum(1.4 ** np.arange(_TAIL_PANELS))])
+        """Return nodes of both tails straight in log y; ``step`` is the width of a panel inside."""
+        size = int(np.ceil(np.log1p((_GROWTH - 1) * _TAIL_LENGTH / step) / np.log(_GROWTH)))
+        growth = np.concatenate([[0.0], np.cumsum(_GROWTH ** np.arange(max(size, _TAIL_PANELS)))])
         growth = _TAIL_LENGTH * growth / growth[-1]
         tails = []
         for end, sign, rank in ((low, -1.0, -1.0), (high, 1.0, top)):
             if end is None:
                 tails.append((np.zeros(0), np.zeros(0), np.zeros(0)))
                 continue
-            logs, weight, _ = self._panel_nodes(np.log(end) + sign * growth)
+            places = np.sort(np.log(end) + sign * growth)
+            logs, weight = (part.ravel() for part in _integrals(places[:-1], places[1:]))
             points = np.exp(logs)
-            tails.append((points, np.abs(weight) * points, np.full(len(points), rank)))
+            tails.append((points, weight * points, np.full(len(points), rank)))
         return tails[0], tails[1]
 
     # -- evaluating -----------------------------------------------------------------------------------
@@ -199,8 +193,6 @@ class CrpsObjective:
         block.d_theta += ((block.weights * block.stretch) @ slope) @ nodes.a
 
     def _add_own_panel(self, block: _Block, part: slice) -> None:
-        if self._partial is None:
-            return
         a, offset, weight, left = self._partial
         a, offset, weight = a[part], offset[part], weight[part]
         h = a @ block.theta + offset
@@ -223,8 +215,8 @@ class CrpsObjective:
             )
             h, dh = a @ block.theta, slope_row @ block.theta
             z, slope = block.stretch * h - block.shift, block.stretch * dh
-            integral = squared_cdf_integral if left else squared_sf_integral
-            value = torch.from_numpy(integral(self._latent.name, z.numpy()))
+            latent = self._latent
+            value = latent.squared_cdf_integral(z) if left else latent.squared_sf_integral(z)
             error, _ = self._errors(z, torch.tensor(left), torch.tensor(not left))
             block.rows += value / slope
             d_z = (error**2 if left else -(error**2)) / slope
@@ -234,7 +226,7 @@ class CrpsObjective:
 
     def _errors(self, z: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
         """Return F left of the outcome, F - 1 right of it (0 elsewhere), and the density."""
-        cdf, survivor, density = probabilities(self._latent.name, z)
+        cdf, survivor, density = self._latent.probabilities(z)
         zero = torch.zeros((), dtype=torch.float64)
         return torch.where(left, cdf, torch.where(right, -survivor, zero)), density
 
@@ -260,3 +252,51 @@ def _range(basis: Basis, y: Array) -> tuple[float, float]:
     inside = [float(y.min()), float(y.max())]
     low = min(inside[0], low) if np.isfinite(low) and low > basis.domain[0] else inside[0]
     return low, max(inside[1], high) if np.isfinite(high) else inside[1]
+
+
+def _integrals(left: Array, right: Array) -> tuple[Array, Array]:
+    """Return Gauss-Legendre nodes and weights of panels, shapes (m, 8)."""
+    unit, weight = np.polynomial.legendre.leggauss(_NODES)
+    half = np.maximum(right - left, 0.0) / 2
+    return ((left + right) / 2)[:, None] + half[:, None] * unit, half[:, None] * weight
+
+
+def _sums(left: Array, right: Array) -> tuple[Array, Array]:
+    r"""Return nodes and weights for sums over the whole numbers of [left, right), shapes (m, 8).
+
+    The Gauss quadrature of the counting measure on 0, ..., c - 1 (Gram's
+    polynomials): the eigenvalues of the Jacobi matrix with diagonal
+    :math:`(c - 1) / 2` and :math:`b_k = k^2 (c^2 - k^2) / (4 (4 k^2 - 1))`. Exact for
+    polynomials of degree 15; of at most eight numbers it is the sum itself.
+
+    Examples
+    --------
+    >>> points, weights = _sums(np.array([0.0]), np.array([1_000_000.0]))
+    >>> bool(abs((points**3 * weights).sum() / sum(k**3 for k in range(1_000_000)) - 1) < 1e-12)
+    True
+    """
+    count = np.maximum(right - left, 0.0)
+    size, inverse = np.unique(count, return_inverse=True)
+    k = np.arange(1.0, _NODES)
+    squares = k**2 * np.maximum(size[:, None] ** 2 - k**2, 0.0) / (4 * (4 * k**2 - 1))
+    jacobi = np.zeros((len(size), _NODES, _NODES))
+    place = np.arange(_NODES - 1)
+    # about the middle, in units of the number of points
+    jacobi[:, place, place + 1] = jacobi[:, place + 1, place] = np.sqrt(squares)
+    values, vectors = np.linalg.eigh(jacobi)
+    weights = size[:, None] * vectors[:, 0, :] ** 2
+    weights = np.where(weights > 1e-12 * size[:, None], weights, 0.0)
+    return (left + (count - 1) / 2)[:, None] + values[inverse], weights[inverse]
+
+
+def _whole_edges(first: float, last: float, low: float, panels: int) -> Array:
+    """Return ends of panels of whole numbers: small ones one by one, then wider away from the data."""
+    few = first + np.arange(_EXACT_COUNTS + 1)
+    width = max((last - low) / panels, 1.0)
+    inside = np.linspace(low, last + 1, panels + 1)
+    growth = np.cumsum(
+        width * _GROWTH ** np.arange(max(int(np.log(max(low, 1.0) / width + 1) / np.log(_GROWTH)) + 8, 1))
+    )
+    edges = np.unique(np.round(np.concatenate([low - growth, inside])))
+    edges = edges[(edges > few[-1]) & (edges < last + 1)]
+    return np.concatenate([few[few < last + 1], edges, [last + 1]])

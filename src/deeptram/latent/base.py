@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from deeptram._arrays import elementwise
+
+FAR = 100.0  # beyond this all probabilities are 0 or 1
+_PANELS, _NODES = 100, 20
+# log F and log(1 - F) at both ends of all that counts
+_BOTH_TAILS = torch.tensor([[-60.0, -1e-17], [-1e-26, -39.0]], dtype=torch.float64)
 
 
 class Latent(ABC):
@@ -27,6 +34,7 @@ class Latent(ABC):
       ``exp_effect_name``, and ``is_symmetric`` where F(-z) = 1 - F(z).
     - Implement ``_log_cdf``, ``_log_sf``, ``_log_pdf``, ``_icdf``, ``_from_log``,
       ``_log_interval`` (finite ends) and the first two derivatives of log f on tensors.
+    - Where they have a formula: ``squared_cdf_integral`` and ``squared_sf_integral``.
     - Add it to the registry in ``deeptram/latent/__init__.py``; the property
       tests then cover it without further work.
 
@@ -188,6 +196,24 @@ class Latent(ABC):
         w_lo = r_lo * (r_lo - r_hi + self._dlog_pdf(lo))
         return value, -r_lo, r_hi, w_lo, w_hi, r_lo * r_hi
 
+    # -- what the CRPS needs -----------------------------------------------------------------
+
+    def probabilities(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return F(z), 1 - F(z) and f(z), each to full relative precision but for values below 1e-43."""
+        return torch.exp(self._log_cdf(z)), torch.exp(self._log_sf(z)), torch.exp(self._log_pdf(z))
+
+    def squared_cdf_integral(self, z: Tensor) -> Tensor:
+        r"""Return :math:`\int_{-\infty}^z F_Z(v)^2 dv`; by quadrature where no formula is known."""
+        lowest, highest = self._from_log(*_BOTH_TAILS)
+        return _integral_of_square(self._log_cdf, float(lowest), float(highest), z)
+
+    def squared_sf_integral(self, z: Tensor) -> Tensor:
+        r"""Return :math:`\int_z^\infty (1 - F_Z(v))^2 dv`; by quadrature where no formula is known."""
+        if self.is_symmetric:
+            return self.squared_cdf_integral(-z)
+        lowest, highest = self._from_log(*_BOTH_TAILS)
+        return _integral_of_square(lambda v: self._log_sf(-v), -float(highest), -float(lowest), -z)
+
     # -- to implement, on tensors ----------------------------------------------------------
 
     @abstractmethod
@@ -213,3 +239,24 @@ class Latent(ABC):
 
     @abstractmethod
     def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor: ...
+
+
+def _integral_of_square(
+    log_cdf: Callable[[Tensor], Tensor], lowest: float, highest: float, z: Tensor
+) -> Tensor:
+    """Integrate the square of a distribution function from minus infinity to z, by Gauss-Legendre panels.
+
+    ``lowest`` and ``highest`` are where it is 0 and 1, up to rounding.
+    """
+    nodes, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(_NODES))
+    edges = torch.linspace(lowest, highest, _PANELS + 1, dtype=torch.float64)
+
+    def panel(left: Tensor, right: Tensor) -> Tensor:
+        half = (right - left) / 2
+        inner = (left + half).unsqueeze(-1) + half.unsqueeze(-1) * nodes
+        return half * (torch.exp(2 * log_cdf(inner)) @ weights)
+
+    whole = torch.cat([torch.zeros(1, dtype=torch.float64), panel(edges[:-1], edges[1:]).cumsum(0)])
+    inside = z.clamp(lowest, highest)
+    own = (torch.searchsorted(edges, inside, right=True) - 1).clamp(0, _PANELS - 1)
+    return whole[own] + panel(edges[own], inside) + (z - highest).clamp(min=0)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
+from scipy.special import exp1
 from torch import Tensor
 
 from deeptram._numerics import log1mexp_of_log
-from deeptram.latent.base import Latent
+from deeptram.latent.base import FAR, Latent
 
 _LOG_HALF = -math.log(2.0)
+_LARGEST = 700.0
 
 
 class MinimumExtremeValue(Latent):
@@ -67,6 +70,28 @@ class MinimumExtremeValue(Latent):
         value = -torch.exp(z)
         return value, value, value
 
+    def probabilities(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return F(z), 1 - F(z) and f(z)."""
+        rate = torch.exp(z.clamp(-FAR, math.log(FAR)))
+        survivor = torch.exp(-rate)
+        return -torch.expm1(-rate), survivor, rate * survivor
+
+    def squared_cdf_integral(self, z: Tensor) -> Tensor:
+        r"""Return :math:`\int_{-\infty}^z F^2 = z + 2 E_1(e^z) - E_1(2 e^z) + \gamma - \log 2`."""
+        near = z.clamp(min=-_LARGEST)
+        difference = 2 * _exp1_of_exp(near) - _exp1_of_exp(near - _LOG_HALF)
+        return (near + difference + float(np.euler_gamma) + _LOG_HALF).clamp(min=0)
+
+    def squared_sf_integral(self, z: Tensor) -> Tensor:
+        r"""Return :math:`\int_z^\infty (1 - F)^2 = E_1(2 e^z)`."""
+        return _exp1_of_exp(z - _LOG_HALF)
+
+
+def _exp1_of_exp(v: Tensor) -> Tensor:
+    """Return E1(exp(v)) for any v; for very negative ones it is a straight line."""
+    inner = torch.from_numpy(np.asarray(exp1(torch.exp(v.clamp(-_LARGEST, _LARGEST)).numpy())))
+    return torch.where(v < -_LARGEST, -float(np.euler_gamma) - v, inner)
+
 
 class MaximumExtremeValue(Latent):
     r"""Maximum extreme value distribution, :math:`F_Z(z) = \exp(-e^{-z})`.
@@ -115,3 +140,16 @@ class MaximumExtremeValue(Latent):
         """Return log F(z) = -e^-z with its first and second derivative."""
         value = -torch.exp(-z)
         return value, -value, value
+
+    def probabilities(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return F(z), 1 - F(z) and f(z)."""
+        survivor, cdf, density = self._mirror.probabilities(-z)
+        return cdf, survivor, density
+
+    def squared_cdf_integral(self, z: Tensor) -> Tensor:
+        r"""Return :math:`\int_{-\infty}^z F^2`, by reflection."""
+        return self._mirror.squared_sf_integral(-z)
+
+    def squared_sf_integral(self, z: Tensor) -> Tensor:
+        r"""Return :math:`\int_z^\infty (1 - F)^2`, by reflection."""
+        return self._mirror.squared_cdf_integral(-z)

@@ -13,6 +13,7 @@ from deeptram.latent.base import Latent
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NEWTON_STEPS = 6
 _FAR = -1e4
+_ALL = 14.0  # beyond this all probabilities are 0 or 1
 
 
 class Normal(Latent):
@@ -75,6 +76,18 @@ class Normal(Latent):
         log_right = _log_ndtr(safe_right)
         wide = log_right + log1mexp(log_right - _log_ndtr(safe_left))
         return torch.where(narrow, thin, wide)
+
+    def probabilities(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return F(z), 1 - F(z) and f(z)."""
+        root = z.clamp(-_ALL, _ALL) / math.sqrt(2.0)
+        density = torch.exp(-(root**2)) / math.sqrt(2 * math.pi)
+        return torch.erfc(-root) / 2, torch.erfc(root) / 2, density
+
+    def squared_cdf_integral(self, z: Tensor) -> Tensor:
+        r"""Return :math:`\int_{-\infty}^z F^2 = z F^2 + 2 f F - F(\sqrt2 z) / \sqrt\pi`."""
+        cdf, _, density = self.probabilities(z)
+        twice = self.probabilities(math.sqrt(2.0) * z)[0]
+        return z * cdf**2 + 2 * density * cdf - twice / math.sqrt(math.pi)
 
 
 def _log_ndtr(z: Tensor) -> Tensor:
