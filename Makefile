@@ -4,6 +4,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 N ?= 100
+SECONDS ?= 600
 DEMO_OUT ?= demo-output
 
 BIN := .venv/bin
@@ -12,7 +13,7 @@ INSTALLED_CLUSTER := .venv/.installed-cluster
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-slow test-cluster kill check bench clean
+.PHONY: help install demo browser test test-slow test-cluster kill fuzz check bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -38,6 +39,9 @@ test-cluster: $(INSTALLED_CLUSTER)  ## the tests that start a Dask or Ray cluste
 
 kill: $(INSTALLED)  ## kill runs with two workers N times (make kill N=100): numbers stay, workers go
 	DEEPTRAM_KILLS=$(N) $(BIN)/python -m pytest -n 0 -s tests/experiments/test_kill.py
+
+fuzz: $(INSTALLED)  ## hostile calls of everything public for SECONDS; prints each finding with its seed
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/campaign.py --seconds $(SECONDS) --start $$(date +%s)
 
 check: $(INSTALLED)  ## lint, format, types, layers
 	$(BIN)/ruff check .

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +13,8 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 from deeptram import _validation as v
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from deeptram._arrays import row_numbers
+from deeptram.errors import InvalidInputError, InvalidTypeError, RowIndexError, UnknownNameError
 
 
 @pytest.mark.parametrize(
@@ -225,3 +229,104 @@ class TestFloatVector:
             InvalidTypeError, match=r"y must hold numbers, got a categorical with categories \[1, 2\]"
         ):
             v.check_float_vector(pd.Categorical([1, 2]))
+
+
+def test_integers_have_an_upper_end():
+    assert v.check_integer(7, "bins", 1, 10) == 7
+    for bad in (11, 2**63, 10**400):
+        with pytest.raises(
+            InvalidInputError, match=r"bins must be an integer of at most 10, got 1|at most 10, got 9"
+        ):
+            v.check_integer(bad, "bins", 1, 10)
+    with pytest.raises(InvalidInputError, match=r"bins must be an integer of at least 1, got np.timedelta64"):
+        v.check_integer(np.timedelta64(3, "D"), "bins", 1)
+
+
+def test_numbers():
+    assert v.check_number(Fraction(1, 2), "sd") == 0.5
+    for bad in (np.nan, np.inf, "1", None, True, Decimal(1), np.timedelta64(1, "D"), 10**400, [1.0]):
+        with pytest.raises(InvalidInputError, match=r"sd must be a finite number, got"):
+            v.check_number(bad, "sd")
+    with pytest.raises(InvalidInputError, match=r"sd must be a finite number in \[0, inf\], got -1"):
+        v.check_number(-1, "sd", 0.0)
+
+
+def test_flags():
+    assert v.check_flag(np.True_, "fold") == np.True_
+    assert v.check_flag("auto", "progress", auto=True) == "auto"
+    for bad in (1, "yes", None, np.array([True, False]), pd.NA, "auto"):
+        with pytest.raises(InvalidInputError, match="fold must be True or False, got"):
+            v.check_flag(bad, "fold")
+    with pytest.raises(InvalidInputError, match="progress must be True, False or 'auto', got 2"):
+        v.check_flag(2, "progress", auto=True)
+
+
+def test_lists():
+    assert v.as_list(np.arange(2), "cuts", "numbers") == [0, 1]
+    for bad in (3, "abc", b"x", {"a": 1}, None, np.array(1.0), int, ...):
+        with pytest.raises(
+            InvalidTypeError, match=r"cuts must be a list of numbers, got .*; put it into a list"
+        ):
+            v.as_list(bad, "cuts", "numbers")
+
+
+def test_random_states():
+    generator = np.random.default_rng(3)
+    assert v.random_generator(generator) is generator
+    assert v.random_generator([1, 2]).random() == v.random_generator([1, 2]).random()
+    for bad in (-1, 0.5, "a", pd.NaT, (0.1, 0.9), len, np.nan, Decimal(1)):
+        with pytest.raises(
+            InvalidInputError,
+            match=r"random_state must be None, a non-negative integer or a NumPy generator, got",
+        ):
+            v.random_generator(bad)
+
+
+def test_row_numbers():
+    for rows, chosen in (
+        (None, [0, 1, 2]),
+        (slice(None, None, -1), [2, 1, 0]),
+        (slice(5, 1), []),
+        ([], []),
+        (-1, [2]),
+        (torch.tensor([1]), [1]),
+        ([True, False, True], [0, 2]),
+        (np.uint8([2]), [2]),
+    ):
+        assert row_numbers(rows, 3).tolist() == chosen
+    for bad in ([3], -4, 10**6):
+        with pytest.raises(
+            RowIndexError, match=r"rows of 'prediction' must lie in 0..2, got .*; ask for rows that"
+        ):
+            row_numbers(bad, 3, "prediction")
+    for bad in (0.5, "a", [[0]], np.ones(4, dtype=bool), 10**400, {}):
+        with pytest.raises(
+            RowIndexError, match=r"rows of 'rows' must be a vector of integers or 3 booleans, got"
+        ):
+            row_numbers(bad, 3)
+    with pytest.raises(
+        RowIndexError, match=r"a slice of 'rows' must have integer ends, got slice\('a', None"
+    ):
+        row_numbers(slice("a", None), 3)
+    assert issubclass(RowIndexError, IndexError)  # so that a loop over rows ends
+
+
+def test_numbers_of_any_shape():
+    backwards = np.arange(4.0)[::-1]
+    frozen = np.arange(3.0)
+    frozen.setflags(write=False)
+    for array in (backwards, frozen):  # torch can use neither as it is
+        assert torch.from_numpy(v.as_float(array, "y")).tolist() == array.tolist()
+    for bad in (10**400, [1, -(10**400)]):
+        with pytest.raises(
+            InvalidInputError, match=r"y must hold numbers, got .*0+ \(dtype object\); convert"
+        ):
+            v.as_float(bad, "y")
+
+
+def test_lengths():
+    for bad in (3, None, np.array(1.0), ..., int):
+        with pytest.raises(
+            InvalidInputError, match=r"an array with one entry per row was expected, got .*; pass a vector"
+        ):
+            v.n_rows(bad)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -84,17 +85,86 @@ def did_you_mean(value: Any, known: Iterable[str]) -> str:
     return f"; did you mean {names[close[0]]!r}?" if close else ""
 
 
-def check_integer(value: Any, name: str, minimum: int) -> int:
-    """Return ``value`` as ``int`` if it is a whole number of at least ``minimum``.
+def check_integer(value: Any, name: str, minimum: int, maximum: int | None = None) -> int:
+    """Return ``value`` as ``int`` if it is a whole number of at least ``minimum`` (and at most ``maximum``).
 
     Examples
     --------
     >>> check_integer(6, "order", 1)
     6
     """
-    if isinstance(value, Integral) and _is_number(value) and int(value) >= minimum:
-        return int(value)
+    if isinstance(value, Integral) and is_number(value) and int(value) >= minimum:
+        if maximum is None or int(value) <= maximum:
+            return int(value)
+        raise InvalidInputError(f"{name} must be an integer of at most {maximum}, got {value!r}")
     raise InvalidInputError(f"{name} must be an integer of at least {minimum}, got {value!r}")
+
+
+def check_number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
+    """Return ``value`` as ``float`` if it is a finite number with ``low <= value <= high``.
+
+    Examples
+    --------
+    >>> check_number(3, "sd", 0.0)
+    3.0
+    """
+    try:
+        number = float(value) if is_number(value) else math.nan
+    except OverflowError:  # an integer beyond the floats
+        number = math.nan
+    if math.isfinite(number) and low <= number <= high:
+        return number
+    ends = "" if math.isinf(low) and math.isinf(high) else f" in [{low:g}, {high:g}]"
+    raise InvalidInputError(f"{name} must be a finite number{ends}, got {value!r}")
+
+
+def check_flag(value: Any, name: str, *, auto: bool = False) -> Any:
+    """Return ``value`` if it is True or False (or, where allowed, ``"auto"``).
+
+    Examples
+    --------
+    >>> check_flag(True, "fold")
+    True
+    """
+    if isinstance(value, (bool, np.bool_)) or (auto and isinstance(value, str) and value == "auto"):
+        return value
+    choices = "True, False or 'auto'" if auto else "True or False"
+    raise InvalidInputError(f"{name} must be {choices}, got {value!r}")
+
+
+def as_list(values: Any, name: str, entries: str) -> list[Any]:
+    """Return the entries of a list, tuple or array; text, dicts and what has no entries are refused.
+
+    Examples
+    --------
+    >>> as_list((1, 2), "cuts", "numbers")
+    [1, 2]
+    """
+    countable = (
+        hasattr(values, "__iter__") and getattr(values, "ndim", None) != 0 and not isinstance(values, type)
+    )
+    if isinstance(values, (str, bytes, Mapping)) or not countable:
+        raise InvalidTypeError(f"{name} must be a list of {entries}, got {values!r}; put it into a list")
+    return list(values)
+
+
+def random_generator(random_state: Any, name: str = "random_state") -> np.random.Generator:
+    """Return NumPy's generator of a seed: None, a non-negative integer (or several), or a generator itself.
+
+    Examples
+    --------
+    >>> bool(random_generator(1).random() == random_generator(1).random())
+    True
+    """
+    try:
+        if isinstance(random_state, np.random.RandomState):
+            return np.random.default_rng(random_state.randint(2**31))
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"{name} must be None, a non-negative integer or a NumPy generator, got {random_state!r}; "
+            f"pass {name}=0 or the like"
+        ) from error
 
 
 def check_probability_level(level: Any, name: str = "level") -> float:
@@ -105,9 +175,9 @@ def check_probability_level(level: Any, name: str = "level") -> float:
     >>> check_probability_level(0.95)
     0.95
     """
-    if _is_number(level) and 0 < level < 1:
+    if is_number(level) and 0 < level < 1:
         return float(level)
-    hint = f"; for {level} percent write {level / 100:g}" if _is_number(level) and 1 < level < 100 else ""
+    hint = f"; for {level} percent write {level / 100:g}" if is_number(level) and 1 < level < 100 else ""
     raise InvalidInputError(f"{name} must be a number strictly between 0 and 1, got {level!r}{hint}")
 
 
@@ -123,7 +193,7 @@ def check_weights(weights: npt.ArrayLike | None, n_members: int) -> npt.NDArray[
     """
     if weights is None:
         return np.full(n_members, 1.0 / n_members)
-    array = _as_float(weights, "weights")
+    array = as_float(weights, "weights")
     if array.shape != (n_members,):
         raise InvalidInputError(
             f"weights must hold one number per member, shape ({n_members},), got shape {array.shape}; "
@@ -156,7 +226,7 @@ def check_sample_weight(sample_weight: npt.ArrayLike | None, n_rows: int) -> npt
         return None
     if isinstance(sample_weight, Real):
         sample_weight = np.full(n_rows, float(sample_weight))
-    array = _as_float(sample_weight, "sample_weight")
+    array = as_float(sample_weight, "sample_weight")
     if array.ndim != 1:
         raise InvalidInputError(
             "sample_weight must be 1D array or scalar, got an array of shape "
@@ -206,10 +276,12 @@ def n_rows(value: Any) -> int:
     >>> n_rows([[1, 2], [3, 4], [5, 6]])
     3
     """
-    if sparse.issparse(value) or not hasattr(value, "__len__"):
-        shape = getattr(value, "shape", None)
-        return int(shape[0]) if shape else len(value)
-    return len(value)
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:
+        return int(shape[0])
+    if hasattr(value, "__len__") and shape != () and not isinstance(value, type):
+        return len(value)
+    raise InvalidInputError(f"an array with one entry per row was expected, got {value!r}; pass a vector")
 
 
 def check_finite(array: npt.NDArray[np.float64], name: str) -> None:
@@ -304,7 +376,7 @@ def check_vector(values: Any, name: str = "y") -> Any:
             f"{name} must be dense, but sparse data was passed; use {name}.toarray() to convert it"
         )
     if not isinstance(values, pd.api.extensions.ExtensionArray):
-        values = _as_array(values, name)
+        values = as_array(values, name)
         if values.ndim != 1:
             _check_column(values.shape, name)
             values = values[:, 0]
@@ -335,10 +407,17 @@ def check_float_vector(values: Any, name: str = "y") -> npt.NDArray[np.float64]:
         )
     if isinstance(vector, pd.api.extensions.ExtensionArray):
         vector = pd.Series(vector).astype(object).where(~vector.isna(), np.nan).to_numpy()
-    return _as_float(vector, name)
+    return as_float(vector, name)
 
 
-def _as_array(values: Any, name: str) -> npt.NDArray[Any]:
+def as_array(values: Any, name: str) -> npt.NDArray[Any]:
+    """Return anything array-like, tensors too, as a NumPy array of its own type; ragged values are refused.
+
+    Examples
+    --------
+    >>> as_array(["a", None], "y")
+    array(['a', None], dtype=object)
+    """
     if hasattr(values, "detach"):
         values = values.detach().cpu()
     try:
@@ -349,14 +428,21 @@ def _as_array(values: Any, name: str) -> npt.NDArray[Any]:
                 array if all(isinstance(v, (str, bytes)) for v in values) else np.array(values, dtype=object)
             )
         return array
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise InvalidInputError(
             f"{name} must be a one-dimensional array, got a sequence of unequal parts; pass one value per row"
         ) from error
 
 
-def _as_float(values: Any, name: str) -> npt.NDArray[np.float64]:
-    array = _as_array(values, name)
+def as_float(values: Any, name: str) -> npt.NDArray[np.float64]:
+    """Return numbers of any shape as float64; text, dates, complex and ragged values are refused.
+
+    Examples
+    --------
+    >>> as_float([[1, 2]], "grid")
+    array([[1., 2.]])
+    """
+    array = as_array(values, name)
     if array.dtype.kind == "c":
         raise InvalidInputError(
             f"{name} must be real, got complex: Complex data not supported; pass its real part"
@@ -365,9 +451,14 @@ def _as_float(values: Any, name: str) -> npt.NDArray[np.float64]:
     try:
         if array.dtype.kind in "USmM" or texts:
             raise TypeError("text and dates are not numbers")
-        return np.asarray(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        example = next((v for v in array.ravel() if not _is_number(v)), None)
+        numbers = np.asarray(array, dtype=np.float64)
+        # torch can neither share read-only memory nor step backwards.
+        plain = numbers.flags.writeable and all(step >= 0 for step in numbers.strides)
+        return numbers if plain else numbers.copy()
+    except (TypeError, ValueError, OverflowError) as error:
+        huge = isinstance(error, OverflowError)  # an integer beyond the floats
+        odd = (v for v in array.ravel() if not is_number(v) or (huge and abs(v) > sys.float_info.max))
+        example = next(odd, None)
         raise InvalidInputError(
             f"{name} must hold numbers, got {example!r} (dtype {array.dtype}); convert it to numbers first"
         ) from error
@@ -386,8 +477,15 @@ def _check_column(shape: tuple[int, ...], name: str) -> None:
     )
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+def is_number(value: Any) -> bool:
+    """Return whether ``value`` is a real number; booleans and durations are none.
+
+    Examples
+    --------
+    >>> is_number(1), is_number(True)
+    (True, False)
+    """
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_, np.timedelta64))
 
 
 def _members(mask: npt.NDArray[np.bool_]) -> str:

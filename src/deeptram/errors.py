@@ -27,6 +27,10 @@ class InvalidInputError(DeeptramError, ValueError):
     """The data or an argument does not have the form that was asked for."""
 
 
+class RowIndexError(InvalidInputError, IndexError):
+    """A row was asked for that is not there; ends a loop over rows, as ``IndexError`` does."""
+
+
 class InvalidTypeError(DeeptramError, TypeError):
     """An argument is of a type that cannot be used here."""
 

@@ -93,8 +93,8 @@ def test_other_latents(latent):
     ("arguments", "error", "match"),
     [
         ({"outcome": "count"}, UnknownNameError, "outcome must be one of .*, got 'count'"),
-        ({"n": 0}, InvalidInputError, "n >= 1, image_size >= 5 and n_levels >= 2, got 0, 8 and 5"),
-        ({"image_size": 4}, InvalidInputError, "got 1000, 4 and 5"),
+        ({"n": 0}, InvalidInputError, "n must be an integer of at least 1, got 0"),
+        ({"image_size": 4}, InvalidInputError, "image_size must be an integer of at least 5, got 4"),
         ({"censoring": 1.0}, InvalidInputError, r"censoring must be a share in \[0, 1\), got 1.0"),
     ],
 )

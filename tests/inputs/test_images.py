@@ -11,15 +11,17 @@ import pytest
 import torch
 from PIL import Image
 
+from deeptram._arrays import row_numbers
 from deeptram.errors import (
     FileFormatError,
     InvalidInputError,
     InvalidTypeError,
     MissingDependencyError,
+    RowIndexError,
     UnknownNameError,
 )
 from deeptram.inputs.image_files import FolderImages, decode_image, image_size
-from deeptram.inputs.images import ImageSource, detect_layout, listing, row_numbers
+from deeptram.inputs.images import ImageSource, detect_layout, listing
 
 
 @pytest.fixture
@@ -168,7 +170,11 @@ def test_non_finite_pixels_name_their_rows():
         (lambda: ImageSource(np.zeros((0, 5, 5))), InvalidInputError, "at least one row, got none"),
         (lambda: ImageSource(np.zeros((2, 0, 5))), InvalidInputError, r"one pixel, got \(2, 0, 5\)"),
         (lambda: ImageSource([[[1]], [[1, 2]]]), InvalidInputError, "same shape, got a ragged list"),
-        (lambda: ImageSource(3.0), InvalidTypeError, r"__getitem__\(integer array\), got float"),
+        (
+            lambda: ImageSource(3.0),
+            InvalidTypeError,
+            r"__getitem__\(integer array\), got float",
+        ),
         (lambda: ImageSource(np.full((2, 5, 5), "a")).batch(), InvalidTypeError, "real numbers, got <U1"),
         (
             lambda: ImageSource(np.zeros((2, 5, 5)), layout="hwc"),
@@ -189,8 +195,8 @@ def test_non_finite_pixels_name_their_rows():
         (lambda: ImageSource(np.zeros((2, 5, 5))).batch([-3]), InvalidInputError, r"lie in 0\.\.1, got -3"),
         (
             lambda: ImageSource(np.zeros((2, 5, 5))).batch([0.5]),
-            InvalidTypeError,
-            "vector of integers, got float64",
+            RowIndexError,
+            "vector of integers or 2 booleans, got float64",
         ),
         (lambda: image_size(0), InvalidInputError, r"number of pixels or \(height, width\), got 0"),
         (lambda: image_size((1, 2, 3)), InvalidInputError, r"got \(1, 2, 3\)"),

@@ -111,7 +111,7 @@ def test_constant_predictions_fall_into_one_bin(cuts):
         ({"cuts": "quantile"}, "cuts must be one of 'equidistant', 'tail', got 'quantile'"),
         ({"cuts": [0.5, 0.2]}, "cuts must be increasing numbers strictly between 0 and 1"),
         ({"cuts": [0.0, 0.5]}, "0 and 1 are added as the outer limits"),
-        ({"cuts": 0}, "cuts must be at least 1 bin, got 0"),
+        ({"cuts": 0}, "cuts must be an integer of at least 1, got 0"),
         ({"quantiles": [0.5, 1.0]}, "quantiles must be increasing numbers strictly between 0 and 1"),
         ({"level": 2}, "level must be a number strictly between 0 and 1"),
     ],

@@ -215,7 +215,7 @@ def test_image_networks_refuse_tables(net):
         (lambda: MLP(activation="step"), "activation must be one of .*, got 'step'"),
         (lambda: CNN(channels=(1.5,)), "channels must hold positive integers"),
         (lambda: CNN(pool=0), "pool must be a positive integer, got 0"),
-        (lambda: CNN(padding="half"), "padding must be 'same' or 'valid', got 'half'"),
+        (lambda: CNN(padding="half"), "padding must be one of 'same', 'valid', got 'half'"),
         (lambda: MLP.from_dict({"depth": 2}), "MLP takes hidden, .*, got depth"),
         (lambda: CNN.from_dict({"depth": 2}), "CNN takes channels, .*, got depth"),
         (lambda: networks.register("", MLP), "name must be a non-empty string"),

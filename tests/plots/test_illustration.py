@@ -62,7 +62,7 @@ def test_what_is_refused(ordinal, normals):
         dt.plots.illustration(members[0], at="none")
     with pytest.raises(dt.errors.InvalidInputError, match=r"at must be between .* got 99"):
         dt.plots.illustration(normals[0], at=99)
-    with pytest.raises(dt.errors.InvalidInputError, match="rows must be row numbers below 2"):
+    with pytest.raises(dt.errors.InvalidInputError, match="row must be an integer of at most 1, got 7"):
         dt.plots.illustration(normals[0], row=7)
 
 

@@ -349,7 +349,11 @@ def test_inputs_are_not_changed():
             r"y must not be missing, got NaN in row 1",
         ),
         (lambda p: p.hazard([1.0]), InvalidInputError, r"t must be a number or one value per row"),
-        (lambda p: p.cdf("a"), InvalidTypeError, r"y must hold numbers, got str; convert it"),
+        (
+            lambda p: p.cdf("a"),
+            InvalidTypeError,
+            r"y must hold numbers that a float can hold, got str; convert it",
+        ),
         (
             lambda p: p.cdf_grid([[1.0]]),
             InvalidInputError,

@@ -27,8 +27,10 @@ def test_row_index(rows, expected):
     assert row_index(rows, 4).tolist() == expected
 
 
-def test_bad_rows_are_numpys_error():
-    with pytest.raises(IndexError, match="out of bounds"):
+def test_bad_rows_end_a_loop():
+    with pytest.raises(
+        IndexError, match=r"rows of 'prediction' must lie in 0..3, got 9; ask for rows that exist"
+    ):
         row_index([9], 4)
 
 

@@ -286,18 +286,14 @@ def test_means_that_do_not_exist():
 
 def test_arguments_of_the_wrong_kind():
     pred = Predictive.from_scipy(st.norm([0.0, 1.0]))
-    with pytest.raises(
-        InvalidInputError, match="y must hold numbers that a float can hold, got a larger integer"
-    ):
+    with pytest.raises(InvalidTypeError, match="y must hold numbers that a float can hold, got int"):
         pred.cdf(10**400)
     pool = dt.pool([pred, pred], method="linear")
     counts = Predictive.from_scipy(st.poisson([1.0, 2.0]))
     levels = Predictive.from_proba([[0.5, 0.5]])
     for each in (pred, pool, counts, levels):
         for wrong in ("seed", 1.5, -1, object()):
-            with pytest.raises(
-                InvalidTypeError, match="random_state must be None, a seed of at least 0 or a"
-            ):
+            with pytest.raises(InvalidInputError, match="random_state must be None, a non-negative integer"):
                 each.sample(2, random_state=wrong)
         for wrong in (-1, 1.5, "2", None):
             with pytest.raises(InvalidInputError, match="size must be an integer of at least 0, got"):

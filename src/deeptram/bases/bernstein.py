@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from deeptram._arrays import elementwise
-from deeptram._validation import check_integer
+from deeptram._validation import check_flag, check_integer
 from deeptram.bases.base import Basis, as_floating, successive_differences
 from deeptram.errors import InvalidInputError
 
@@ -62,8 +62,8 @@ class Bernstein(Basis):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "order", check_integer(self.order, "order", 1))
+        object.__setattr__(self, "log_first", bool(check_flag(self.log_first, "log_first")))
         object.__setattr__(self, "support", _check_support(self.support, self.log_first))
-        object.__setattr__(self, "log_first", bool(self.log_first))
 
     @property
     def n_coef(self) -> int:
@@ -152,7 +152,7 @@ def _polynomials(u: Tensor, v: Tensor, degree: int) -> list[Tensor]:
 def _check_support(support: Any, log_first: bool) -> tuple[float, float]:
     try:
         low, high = (float(end) for end in support)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
             f"support must be a pair of numbers (a, b), got {support!r}; use the range of the response"
         ) from error

@@ -126,4 +126,7 @@ def _log_increments(gamma: Tensor) -> Tensor:
 
 def _in_kind(function: Callable[[Tensor], Tensor], x: Any) -> Any:
     """Apply a function of a tensor; answer in NumPy unless a tensor came in."""
-    return function(x) if isinstance(x, Tensor) else as_numpy(function(as_tensor(x)))
+    tensor = as_tensor(x)
+    if tensor.ndim == 0:
+        raise InvalidInputError(f"a vector of coefficients was expected, got the number {float(tensor):g}")
+    return function(tensor) if isinstance(x, Tensor) else as_numpy(function(tensor))

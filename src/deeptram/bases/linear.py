@@ -9,7 +9,6 @@ accelerated failure time model (scale :math:`1/\theta_1`).
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +17,7 @@ import torch
 
 from deeptram._arrays import elementwise
 from deeptram._numerics import log_softplus, softplus, softplus_inverse
+from deeptram._validation import check_number
 from deeptram.bases.base import Basis, as_floating
 from deeptram.errors import InvalidInputError
 
@@ -106,10 +106,10 @@ class LogLinear(_Line):
     def __post_init__(self) -> None:
         if self.fixed_slope is None:
             return
-        slope = float(self.fixed_slope)
-        if not (slope > 0 and math.isfinite(slope)):
+        slope = check_number(self.fixed_slope, "fixed_slope", 0.0)
+        if slope == 0:
             raise InvalidInputError(
-                f"fixed_slope must be a positive number, got {self.fixed_slope!r}; "
+                "fixed_slope must be a positive number, got 0; "
                 "use 1 for the exponential and 2 for the Rayleigh model"
             )
         object.__setattr__(self, "fixed_slope", slope)

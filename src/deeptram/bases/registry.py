@@ -24,7 +24,7 @@ def from_dict(state: Mapping[str, Any]) -> Basis:
     >>> from_dict(Bernstein(6, support=(0.0, 1.0)).to_dict())
     Bernstein(order=6, support=(0.0, 1.0), log_first=False)
     """
-    fields = dict(state)
+    fields = dict(state) if isinstance(state, Mapping) else {}
     kind = BASES[check_choice(fields.pop("name", None), BASES, "name of the basis")]
     try:
         return kind(**fields)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram._threads import one_thread
-from deeptram._validation import check_choice
+from deeptram._validation import check_choice, check_same_length
 from deeptram.calibration.barrier import BarrierSolution, minimize
 from deeptram.calibration.design import class_terms, line_terms
 from deeptram.calibration.recalibrated import RecalibratedCount, recalibrate_line
@@ -85,6 +85,7 @@ class Recalibration:
         """Fit intercepts and slopes to the outcomes y of the rows of ``pred``; returns itself."""
         check_choice(self.slope, SLOPES, "slope")
         scale = _scale(pred, self.latent)
+        check_same_length(pred=pred, y=y)
         if isinstance(pred, DiscretePredictive):
             self._fit_levels(pred, y, scale)
         else:
@@ -170,6 +171,7 @@ class Temperature(Recalibration):
     def fit(self, pred: Predictive, y: Any) -> Temperature:
         """Fit the temperature; returns itself."""
         scale = _scale(pred, self.latent)
+        check_same_length(pred=pred, y=y)
         if isinstance(pred, DiscretePredictive):
             terms, size = class_terms(pred, y, scale, "only"), len(pred.levels) - 1
         else:

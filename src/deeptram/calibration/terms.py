@@ -82,8 +82,9 @@ def total(terms: Sequence[Term], theta: Tensor) -> Sums:
     >>> value, gradient
     (tensor(4., dtype=torch.float64), tensor([4.], dtype=torch.float64))
     """
-    value, gradient, hessian = terms[0].evaluate(theta)
-    for term in terms[1:]:
+    p = len(theta)
+    value, gradient, hessian = theta.new_zeros(()), theta.new_zeros(p), theta.new_zeros((p, p))
+    for term in terms:
         v, g, h = term.evaluate(theta)
         value, gradient, hessian = value + v, gradient + g, hessian + h
     return value, gradient, hessian

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from deeptram._arrays import row_numbers
 from deeptram.errors import UnsupportedError
-from deeptram.inputs.images import n_rows, row_numbers
+from deeptram.inputs.images import n_rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deeptram._validation import check_choice
 from deeptram.datasets.base import Dataset
-from deeptram.datasets.sources import ImageCollection, check_present
+from deeptram.datasets.sources import ImageCollection, check_folder, check_present
 from deeptram.errors import FileFormatError
 from deeptram.inputs.image_files import decode_image, image_size
 from deeptram.inputs.images import listing
@@ -43,7 +43,7 @@ def cache_folder(directory: str | os.PathLike[str] | None = None) -> Path:
     'folder'
     """
     if directory is not None:
-        return Path(directory)
+        return check_folder(directory, "cache")
     variable = os.environ.get(CACHE_VARIABLE)
     return Path(variable) if variable else Path.home() / ".cache" / "deeptram"
 

@@ -9,13 +9,16 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from deeptram.errors import InvalidInputError
+from deeptram._validation import check_number, random_generator
+from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.responses import encode_count
 
 # Log odds-ratios of the ten covariates: 0 except for x_2, x_3, x_5, x_6.
 PAPER_EFFECTS: Mapping[str, float] = MappingProxyType(
     {f"x_{j}": {2: log(1.2), 3: -log(1.2), 5: log(1.5), 6: -log(1.5)}.get(j, 0.0) for j in range(1, 11)}
 )
 PAPER_SD = 1.55
+LARGEST_CODE = 10**6
 
 
 def simulate_covariates(
@@ -53,9 +56,17 @@ def simulate_covariates(
     >>> list(x)[:3], bool(abs(x["x_1"].mean()) < 1e-15)
     (['x_1', 'x_2', 'x_3'], True)
     """
-    if not sd > 0:
+    if check_number(sd, "sd", -1e100, 1e100) <= 0:
         raise InvalidInputError(f"sd must be positive, got {sd}; the paper uses {PAPER_SD}")
-    noise = np.random.default_rng(seed).normal(0.0, sd, size=(len(codes), len(effects)))
-    draws = codes[:, None] * np.array(list(effects.values())) + noise
+    if not isinstance(effects, Mapping):
+        raise InvalidTypeError(f"effects must be a dict from names to numbers, got {effects!r}")
+    classes = encode_count(codes).upper
+    if classes.max() > LARGEST_CODE:
+        raise InvalidInputError(f"codes must be classes 0, 1, ..., got {classes.max():g}; number the classes")
+    slopes = np.array(
+        [check_number(effect, f"effects[{name!r}]", -1e100, 1e100) for name, effect in effects.items()]
+    )
+    noise = random_generator(seed, "seed").normal(0.0, float(sd), size=(len(classes), len(effects)))
+    draws = classes[:, None] * slopes + noise
     centred = draws - draws.mean(axis=0)
     return {name: np.ascontiguousarray(centred[:, j]) for j, name in enumerate(effects)}

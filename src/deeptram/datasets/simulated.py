@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeptram import latent as latents
-from deeptram._validation import check_choice
+from deeptram._validation import as_float, check_choice, check_finite, check_integer, check_number
 from deeptram.datasets.base import Dataset, categorical
 from deeptram.errors import InvalidInputError
 from deeptram.responses import Surv
@@ -22,6 +22,8 @@ LATENTS = {
 }
 PIXEL_NOISE = 0.05
 PILOT = 20_000
+LARGEST = 10**7
+LARGEST_EXPONENT = 700.0
 
 
 def simulate(
@@ -83,13 +85,18 @@ def simulate(
     ({'x_1': 0.7}, Surv.right(n=200, exact=..., censored=...))
     """
     check_choice(outcome, tuple(LATENTS), "outcome")
-    _check_arguments(n, image_size, n_levels, censoring)
+    n, image_size = check_integer(n, "n", 1, LARGEST), check_integer(image_size, "image_size", 5, LARGEST)
+    n_levels, seed = check_integer(n_levels, "n_levels", 2, LARGEST), check_integer(seed, "seed", 0)
+    image_effect, censoring = check_number(image_effect, "image_effect"), _check_share(censoring)
+    effects = as_float(beta, "beta")
+    check_finite(effects, "beta")
+    if effects.ndim != 1:
+        raise InvalidInputError(f"beta must be a vector, one effect per column, got shape {effects.shape}")
     rng = np.random.default_rng(seed)
-    effects = np.asarray(beta, dtype=np.float64)
     x = rng.standard_normal((n, len(effects)))
     images, brightness = _blobs(n, image_size, rng)
     eta = image_effect * brightness
-    z = latents.get(latent or LATENTS[outcome])
+    z = latents.get(LATENTS[outcome] if latent is None else latent)
     on_h = np.asarray(z.icdf(rng.random(n))) + x @ effects + eta
     info: dict[str, Any] = {
         "source": "simulated",
@@ -106,8 +113,10 @@ def simulate(
         info["theta"] = np.asarray(z.icdf(np.arange(1, len(levels)) / len(levels)))
         y = categorical(np.searchsorted(info["theta"], on_h), levels)
     elif outcome == "continuous":
+        _refuse_overflow(np.abs(on_h) / 2)
         y = np.sinh(on_h / 2)
     else:
+        _refuse_overflow(np.abs(on_h) / 1.5)
         times = np.exp(on_h / 1.5)
         spread = float(np.sqrt(effects @ effects + image_effect**2))
         scale = _censoring_scale(z, spread, censoring, seed)
@@ -134,14 +143,21 @@ def _censoring_scale(z: Any, spread: float, share: float, seed: int) -> float:
         return np.inf
     rng = np.random.default_rng([seed, 1])  # a stream of its own: independent of the data
     on_h = np.asarray(z.icdf(rng.random(PILOT))) + spread * rng.standard_normal(PILOT)
-    return float(np.quantile(np.exp(on_h / 1.5) / rng.standard_exponential(PILOT), 1 - share))
+    with np.errstate(over="ignore"):  # quantiles of what is beyond the floats are too
+        ratio = np.exp(on_h / 1.5) / rng.standard_exponential(PILOT)
+    return float(np.quantile(ratio, 1 - share))
 
 
-def _check_arguments(n: int, image_size: int, n_levels: int, censoring: float) -> None:
-    if n < 1 or image_size < 5 or n_levels < 2:
+def _refuse_overflow(exponent: NDArray[np.float64]) -> None:
+    if (exponent > LARGEST_EXPONENT).any():
         raise InvalidInputError(
-            "simulate needs n >= 1, image_size >= 5 and n_levels >= 2, "
-            f"got {n}, {image_size} and {n_levels}; choose larger ones"
+            f"beta and image_effect must leave outcomes that floats can hold, got effects of "
+            f"{exponent.max():.3g} on the log scale; choose smaller ones"
         )
-    if not 0 <= censoring < 1:
+
+
+def _check_share(censoring: Any) -> float:
+    share = check_number(censoring, "censoring")
+    if not 0 <= share < 1:
         raise InvalidInputError(f"censoring must be a share in [0, 1), got {censoring}; use 0 for none")
+    return share

@@ -12,14 +12,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from deeptram.errors import FileFormatError, InvalidInputError
+from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from deeptram.inputs.image_files import MAX_FILE_BYTES
 from deeptram.inputs.images import listing
 
 DATA_VARIABLE = "DEEPTRAM_DATA"
 SUFFIXES = (".jpg", ".jpeg", ".png")
 MAX_MEMBERS = 2_000_000
+
+
+def check_folder(path: Any, name: str) -> Path:
+    """Return a path given as text or path object (whether there is such a folder is not looked at).
+
+    Examples
+    --------
+    >>> check_folder("a/b", "directory").name
+    'b'
+    """
+    if isinstance(path, (str, os.PathLike)):
+        return Path(path)
+    raise InvalidTypeError(f"{name} must be the path of a folder, got {path!r}; pass it as text")
 
 
 def data_folder(directory: str | os.PathLike[str] | None, name: str) -> Path:
@@ -32,8 +46,12 @@ def data_folder(directory: str | os.PathLike[str] | None, name: str) -> Path:
         raise InvalidInputError(
             f"the data set {name!r} needs a folder, got none; pass directory= or set {DATA_VARIABLE}"
         )
-    path = Path(root)
-    if not path.is_dir():
+    path = check_folder(root, "directory")
+    try:
+        found = path.is_dir()
+    except (OSError, ValueError):  # no name that a file can have
+        found = False
+    if not found:
         raise InvalidInputError(f"directory must be a folder, got {path}; see docs/data.md for the layout")
     return path / name if (path / name).is_dir() else path
 

@@ -144,7 +144,7 @@ def _grid_trafo(pred: Any, points: NDArray[Any]) -> Any:
 
 def _one_trafo(pred: Predictive, point: float, latent: Latent) -> Any:
     with np.errstate(divide="ignore"):
-        return latent.from_log(np.log(pred.cdf(point)), np.log(pred.sf(point)))
+        return latent.from_log(np.log(np.asarray(pred.cdf(point))), np.log(np.asarray(pred.sf(point))))
 
 
 def _code(levels: tuple[Any, ...], point: Any) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from deeptram.bases import Basis, Bernstein
-from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.sklearn_words import require_fit
 from deeptram.fitting.problem import StructuredData
@@ -61,6 +61,10 @@ def compare(*models: BaseTram) -> pd.DataFrame:
             f"compare needs at least two models, got {len(models)}; pass compare(m0, m1)."
         )
     for model in models:
+        if not isinstance(model, BaseTram):
+            raise InvalidTypeError(
+                f"compare needs fitted models, got {type(model).__name__}; pass compare(m0, m1)"
+            )
         require_fit(model)
         if model.loss != "nll" or model.spec_.is_deep:
             raise UnsupportedError(

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from deeptram._validation import check_no_missing, check_same_length, check_vector
+from deeptram._validation import check_no_missing, check_same_length, check_vector, random_generator
 from deeptram.evaluation.statistics import Statistic
 
 BLOCK = 2**26  # elements of counts (half a gigabyte) held at once
@@ -57,7 +57,7 @@ def resample(strata: npt.NDArray[np.int64], n_boot: int, random_state: Any) -> I
     >>> counts.shape, counts[:3].sum(0), counts[3:].sum(0)
     (torch.Size([5, 2]), tensor([3., 3.], dtype=torch.float64), tensor([2., 2.], dtype=torch.float64))
     """
-    rng = np.random.default_rng(random_state)
+    rng = random_generator(random_state)
     n = len(strata)
     order = np.argsort(strata, kind="stable")
     sizes = np.bincount(strata)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deeptram import metrics as metric_functions
 from deeptram._threads import one_thread
-from deeptram._validation import check_integer, check_probability_level, did_you_mean, n_rows
+from deeptram._validation import as_list, check_integer, check_probability_level, did_you_mean, n_rows
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.evaluation.bootstrap import check_strata, replicates, resample
 from deeptram.evaluation.builders import statistics_of
@@ -31,6 +31,8 @@ BINARY_METRICS = ("nll", "brier", "accuracy", "auc", "citl", "calibration_slope"
 ORDINAL_METRICS = ("nll", "rps", "accuracy", "qwk", "citl", "calibration_slope")
 EXACT_METRICS = ("nll", "crps")
 CENSORED_METRICS = ("nll",)
+
+MOST_SAMPLES = 10**7
 
 
 def evaluate(
@@ -108,10 +110,10 @@ def evaluate(
     2  poor    nll      0.70   0.57   0.84
     3  poor    auc      0.76   0.69   0.82
     """
-    n_boot = check_integer(n_boot, "n_boot", 0)
+    n_boot = check_integer(n_boot, "n_boot", 0, MOST_SAMPLES)
     level = check_probability_level(level)
     members = _members(predictions, y)
-    if reference is not None and reference not in members:
+    if reference is not None and (not isinstance(reference, Hashable) or reference not in members):
         raise UnknownNameError(
             f"reference must be one of {', '.join(map(repr, members))}, got "
             f"{reference!r}{did_you_mean(reference, members)}"
@@ -175,6 +177,7 @@ def _metrics(metrics: Any, pred: Predictive, y: Any) -> dict[str, Callable[..., 
     if isinstance(metrics, str) or callable(metrics):
         metrics = [metrics]
     if not isinstance(metrics, Mapping):
+        metrics = as_list(metrics, "metrics", "names or functions")
         labels = [_label(metric) for metric in metrics]
         if len(set(labels)) < len(labels):
             raise InvalidInputError(

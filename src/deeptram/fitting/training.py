@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
 
 import torch
 
-from deeptram._validation import check_choice, check_integer
+from deeptram._validation import check_choice, check_flag, check_integer, check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 
 OPTIMIZERS = ("adam", "adamw")
@@ -104,9 +103,9 @@ class Training:
         if self.schedule is not None:
             check_choice(self.schedule, SCHEDULES, "schedule")
         for name in ("warm_start", "restore_best"):
-            _check_flag(getattr(self, name), name, auto=False)
+            check_flag(getattr(self, name), name, auto=False)
         for name in ("mixed_precision", "progress"):
-            _check_flag(getattr(self, name), name, auto=True)
+            check_flag(getattr(self, name), name, auto=True)
         if self.augment is not None and not callable(self.augment):
             raise InvalidTypeError(
                 f"augment must be a function of image batches, got {type(self.augment).__name__}; "
@@ -149,8 +148,10 @@ class Training:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Training:
         """Rebuild settings from :meth:`to_dict`."""
+        if not isinstance(state, Mapping):
+            raise InvalidTypeError(f"settings must be a dict made by to_dict, got {type(state).__name__}")
         known = [field.name for field in dataclasses.fields(cls) if field.name != "augment"]
-        unknown = sorted(set(state) - set(known))
+        unknown = sorted(str(name) for name in set(state) - set(known))
         if unknown:
             raise InvalidInputError(
                 f"Training has no setting {', '.join(unknown)}; it has {', '.join(known)}"
@@ -206,21 +207,16 @@ def autocast_dtype(training: Training, device: torch.device) -> torch.dtype | No
 
 
 def _check_number(value: Any, name: str, *, positive: bool) -> None:
-    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    if not (number and (value > 0 if positive else value >= 0)):
-        wanted = "a positive number" if positive else "a number of at least 0"
-        raise InvalidInputError(f"{name} must be {wanted}, got {value!r}")
+    number = check_number(value, name, 0.0)
+    if positive and number == 0:
+        raise InvalidInputError(f"{name} must be a positive number, got {value!r}")
 
 
 def _check_fraction(value: Any) -> None:
-    if not (isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < 1):
+    if not (
+        isinstance(value, Real) and not isinstance(value, bool) and 0 < check_number(value, "validation") < 1
+    ):
         raise InvalidInputError(
             f"validation must be a share strictly between 0 and 1, got {value!r}; "
             "pass data as fit(X, y, validation=(X_val, y_val))"
         )
-
-
-def _check_flag(value: Any, name: str, *, auto: bool) -> None:
-    if not (isinstance(value, bool) or (auto and value == "auto")):
-        choices = "True, False or 'auto'" if auto else "True or False"
-        raise InvalidInputError(f"{name} must be {choices}, got {value!r}")

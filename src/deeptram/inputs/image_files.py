@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeptram._arrays import row_numbers
 from deeptram._threads import alone
 from deeptram._validation import check_choice
 from deeptram.errors import FileFormatError, InvalidInputError, MissingDependencyError
-from deeptram.inputs.images import listing, row_numbers
+from deeptram.inputs.images import listing
 
 MAX_PIXELS = 80_000_000
 MAX_FILE_BYTES = 256 * 2**20

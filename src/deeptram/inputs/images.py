@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeptram._arrays import row_numbers
 from deeptram._validation import check_choice
 from deeptram.errors import InvalidInputError, InvalidTypeError
 
@@ -203,34 +204,6 @@ def n_rows(entry: Any) -> int:
     3
     """
     return len(entry) if hasattr(entry, "__len__") else int(entry.shape[0])
-
-
-def row_numbers(rows: Any, n: int, name: str = "image") -> NDArray[np.int64]:
-    """Return rows (numbers, mask, slice, None) as numbers from 0 to n - 1.
-
-    Examples
-    --------
-    >>> row_numbers([-1, 0], 4), row_numbers(slice(2), 4)
-    (array([3, 0]), array([0, 1]))
-    """
-    if rows is None or isinstance(rows, slice):
-        return np.arange(n)[rows if rows is not None else slice(None)]
-    index = np.atleast_1d(rows.detach().cpu().numpy() if isinstance(rows, Tensor) else np.asarray(rows))
-    if index.dtype == bool and index.shape == (n,):
-        return np.flatnonzero(index)
-    if index.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    if index.dtype.kind not in "iu" or index.ndim != 1:
-        raise InvalidTypeError(
-            f"rows of {name!r} must be a vector of integers, got {index.dtype} with {index.ndim} axes; "
-            "convert it"
-        )
-    if index.min() < -n or index.max() >= n:
-        outside = listing(index[(index < -n) | (index >= n)])
-        raise InvalidInputError(
-            f"rows of {name!r} must lie in 0..{n - 1}, got {outside}; ask for rows that exist"
-        )
-    return np.where(index < 0, index + n, index).astype(np.int64)
 
 
 def _read(entry: Any, index: NDArray[np.int64], name: str) -> NDArray[Any]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from deeptram._arrays import elementwise
+from deeptram.errors import InvalidInputError
 
 FAR = 100.0  # beyond this all probabilities are 0 or 1
 _PANELS, _NODES = 100, 20
@@ -99,6 +100,8 @@ class Latent(ABC):
     @elementwise
     def icdf(self, p: Any) -> Any:
         r"""Quantile function :math:`F_Z^{-1}(p)`; 0 and 1 give minus and plus infinity."""
+        if bool(((p < 0) | (p > 1)).any()):
+            raise InvalidInputError("p must lie between 0 and 1, got a number outside; pass probabilities")
         return self._icdf(p)
 
     @elementwise
@@ -135,7 +138,12 @@ class Latent(ABC):
             :math:`\log(hi - lo)` where it is known better than the difference
             of the rounded end points (monotone parametrisations carry it).
         """
-        lo, hi = torch.broadcast_tensors(lo, hi)
+        try:
+            lo, hi = torch.broadcast_tensors(lo, hi)
+        except RuntimeError as error:
+            raise InvalidInputError(
+                f"lo and hi must have one shape, got {tuple(lo.shape)} and {tuple(hi.shape)}; pass pairs"
+            ) from error
         below, above = torch.isneginf(lo), torch.isposinf(hi)
         open_end = below | above
         safe_lo = torch.where(open_end, torch.zeros_like(lo), lo)

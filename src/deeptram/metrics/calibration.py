@@ -17,7 +17,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
-from deeptram._validation import check_probability_level
+from deeptram._validation import check_flag, check_probability_level
 from deeptram.errors import SeparationWarning
 from deeptram.metrics.binary import exceedance_log_odds, exceedances
 from deeptram.metrics.logistic import fit_intercept, fit_slope, informative
@@ -183,7 +183,9 @@ def fit_threshold(log_odds: Tensor, event: Tensor, slope: bool) -> ThresholdFit:
     if bool(fit.coef.isnan().any()):
         return nothing
     residual = torch.where(happened, torch.sigmoid(-eta), -torch.sigmoid(eta))
-    inverse = torch.linalg.inv(fit.information[:, :, 0])
+    inverse, singular = torch.linalg.inv_ex(fit.information[:, :, 0])
+    if bool(singular) or not bool(torch.isfinite(inverse).all()):  # all rows as good as certain
+        return nothing
     score = torch.stack([residual, residual * z]) if slope else residual.unsqueeze(0)
     influence = torch.zeros(len(event), dtype=r.dtype)
     influence[kept] = inverse[-1] @ score
@@ -203,6 +205,7 @@ def standardisation(r: Tensor) -> tuple[float, float]:
 
 def _estimates(y: Any, pred: Any, per_threshold: bool, slope: bool) -> Any:
     pred = check_discrete(pred, "calibration")
+    check_flag(per_threshold, "per_threshold")
     log_odds, events = exceedance_log_odds(pred), exceedances(codes_of(y, pred), len(pred.levels))
     values = np.array(
         [fit_threshold(log_odds[:, k], events[:, k], slope).estimate for k in range(log_odds.shape[1])]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deeptram._validation import check_choice
+from deeptram._validation import check_choice, check_flag
 from deeptram.metrics.binary import check_cutoff, exceedance_log_odds
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.scores.edge import check_discrete, codes_of
@@ -66,6 +66,7 @@ def auc(y: Any, pred: Any, cutoff: int = 0, kind: str = "roc", fold: bool = Fals
     (0.75, 0.625)
     """
     pred = check_discrete(pred, "auc")
+    check_flag(fold, "fold")
     cutoff = check_cutoff(cutoff, pred)
     event = codes_of(y, pred) > cutoff
     if check_choice(kind, KINDS, "kind") == "roc":

@@ -11,9 +11,10 @@ import pandas as pd
 from scipy.stats import beta
 
 from deeptram._arrays import as_numpy
-from deeptram._validation import check_choice, check_probability_level
+from deeptram._validation import as_float, check_choice, check_integer, check_probability_level
 from deeptram.errors import InvalidInputError
 from deeptram.metrics.binary import exceedances
+from deeptram.metrics.uniformity import MOST_BINS
 from deeptram.scores.edge import check_discrete, codes_of
 
 Floats = npt.NDArray[np.float64]
@@ -120,7 +121,12 @@ def clopper_pearson(events: npt.ArrayLike, n: npt.ArrayLike, level: float = 0.95
     >>> clopper_pearson([0, 2], [2, 2])
     (array([0.   , 0.158]), array([0.842, 1.   ]))
     """
-    x, trials = np.asarray(events, dtype=np.float64), np.asarray(n, dtype=np.float64)
+    x, trials = as_float(events, "events"), as_float(n, "n")
+    counts = x.shape == trials.shape and np.isfinite(trials).all() and (x == np.floor(x)).all()
+    if not counts or not ((x >= 0) & (x <= trials)).all():
+        raise InvalidInputError(
+            f"events and n must be counts of one shape with 0 <= events <= n, got {events!r} of {n!r}"
+        )
     tail = (1 - check_probability_level(level)) / 2
     some, missed = x > 0, x < trials
     lower = np.where(some, beta.ppf(tail, np.where(some, x, 1), trials - x + 1), 0.0)
@@ -163,14 +169,13 @@ def _rule(cuts: Any, quantiles: Any) -> _Quantiles | _Equidistant | _Fixed:
         check_choice(cuts, NAMED_CUTS, "cuts")
         return _Equidistant() if cuts == "equidistant" else _Quantiles(np.array(TAIL_QUANTILES))
     if isinstance(cuts, int | np.integer) and not isinstance(cuts, bool):
-        if cuts < 1:
-            raise InvalidInputError(f"cuts must be at least 1 bin, got {cuts}; pass a number of bins")
-        return _Fixed(np.arange(1, cuts) / cuts)
+        n_bins = check_integer(cuts, "cuts", 1, MOST_BINS)
+        return _Fixed(np.arange(1, n_bins) / n_bins)
     return _Fixed(_inside(cuts, "cuts"))
 
 
 def _inside(points: Any, name: str) -> Floats:
-    array = np.asarray(points, dtype=np.float64)
+    array = as_float(points, name)
     if array.ndim != 1 or not (np.all(array > 0) and np.all(array < 1) and np.all(np.diff(array) > 0)):
         raise InvalidInputError(
             f"{name} must be increasing numbers strictly between 0 and 1, got {points!r}; "

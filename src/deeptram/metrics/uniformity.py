@@ -18,7 +18,7 @@ import pandas as pd
 from scipy.stats import chi2
 
 from deeptram._arrays import as_numpy
-from deeptram._validation import check_integer, first_rows
+from deeptram._validation import check_integer, first_rows, random_generator
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
@@ -30,6 +30,8 @@ from deeptram.responses.surv import Surv
 from deeptram.scores.edge import check_predictive, check_rows, codes_of
 
 Floats = npt.NDArray[np.float64]
+
+MOST_BINS = 10_000
 
 
 def pit(y: Any, pred: Any, *, random_state: Any = 0) -> Floats:
@@ -65,7 +67,7 @@ def pit(y: Any, pred: Any, *, random_state: Any = 0) -> Floats:
     array([0.5  , 0.841])
     """
     lower, upper = pit_limits(y, pred)
-    return lower + np.random.default_rng(random_state).random(len(lower)) * (upper - lower)
+    return lower + random_generator(random_state).random(len(lower)) * (upper - lower)
 
 
 def pit_histogram(y: Any, pred: Any, *, bins: int = 10) -> pd.DataFrame:
@@ -96,7 +98,7 @@ def pit_histogram(y: Any, pred: Any, *, bins: int = 10) -> pd.DataFrame:
     0    1   0.0    0.5    1.0  0.666667
     1    2   0.5    1.0    2.0  1.333333
     """
-    bins = check_integer(bins, "bins", 1)
+    bins = check_integer(bins, "bins", 1, MOST_BINS)
     lower, upper = pit_limits(y, pred)
     counts = _spread(lower, upper, bins)
     edges = np.linspace(0, 1, bins + 1)
@@ -177,7 +179,7 @@ def d_calibration(y: Any, pred: Any, *, bins: int = 10) -> DCalibration:
         raise UnsupportedError(
             "d_calibration needs a distribution of times, got one on levels; use calibration_curve or pit"
         )
-    bins = check_integer(bins, "bins", 2)
+    bins = check_integer(bins, "bins", 2, MOST_BINS)
     lower, upper = pit_limits(y, pred)
     observed = _spread(1 - upper, 1 - lower, bins)
     expected = len(lower) / bins

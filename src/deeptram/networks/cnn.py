@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram._validation import check_choice
+from deeptram.errors import InvalidInputError
 from deeptram.networks.layers import (
     activation,
     check_dropout,
@@ -78,8 +79,7 @@ class CNN:
         object.__setattr__(self, "dropout", check_dropout(self.dropout))
         for name in ("convolutions", "kernel_size", "pool"):
             object.__setattr__(self, name, check_positive(getattr(self, name), name))
-        if self.padding not in PADDINGS:
-            raise UnknownNameError(f"padding must be 'same' or 'valid', got {self.padding!r}; choose one")
+        check_choice(self.padding, PADDINGS, "padding")
         activation(self.activation)
 
     def __call__(self, in_shape: tuple[int, ...], out_features: int) -> nn.Module:

@@ -12,14 +12,16 @@ weights and zero biases, drawn from torch's global generator, so that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
-from deeptram._validation import check_choice
+from deeptram._validation import as_list, check_choice, check_number, is_number
 from deeptram.errors import InvalidInputError
 
+LARGEST_SIZE = 2**20  # units, channels or pixels of one layer
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "elu": nn.ELU,
     "gelu": nn.GELU,
@@ -52,7 +54,7 @@ def activation(name: str) -> nn.Module:
 
 def check_shape(in_shape: Sequence[int], out_features: int, *, image: bool, network: str) -> tuple[int, ...]:
     """Return ``in_shape`` as a tuple of positive integers, or say what is wrong with it."""
-    shape = tuple(in_shape)
+    shape = tuple(as_list(in_shape, "in_shape", "positive integers"))
     if any(not _is_positive_integer(size) for size in shape) or not shape:
         raise InvalidInputError(
             f"{network} expects in_shape to hold positive integers, got {shape}; pass (p,) or (C, H, W)"
@@ -72,7 +74,7 @@ def check_shape(in_shape: Sequence[int], out_features: int, *, image: bool, netw
 
 def check_sizes(values: Sequence[int], what: str) -> tuple[int, ...]:
     """Return ``values`` as a tuple of positive integers, or say which argument is wrong."""
-    sizes = tuple(values)
+    sizes = tuple(as_list(values, what, "positive integers"))
     if any(not _is_positive_integer(size) for size in sizes):
         raise InvalidInputError(f"{what} must hold positive integers, got {sizes}; correct the sizes")
     return tuple(int(size) for size in sizes)
@@ -87,7 +89,7 @@ def check_positive(value: int, what: str) -> int:
 
 def check_dropout(rate: float) -> float:
     """Return the dropout rate if it lies in [0, 1)."""
-    if not 0 <= rate < 1:
+    if not 0 <= check_number(rate, "dropout") < 1:
         raise InvalidInputError(f"dropout must lie in [0, 1), got {rate!r}; use 0 for none")
     return float(rate)
 
@@ -144,4 +146,4 @@ def conv(in_channels: int, out_channels: int, *, size: int = 3, padding: str | i
 
 
 def _is_positive_integer(value: object) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool) and int(value) >= 1
+    return isinstance(value, Integral) and is_number(value) and 1 <= int(value) <= LARGEST_SIZE

@@ -127,11 +127,9 @@ def from_dict(entry: Mapping[str, Any]) -> Factory:
     >>> from_dict({"name": "MLP", "config": {"hidden": [8]}})
     MLP(hidden=(8,), dropout=0.0, activation='relu', output_bias=False)
     """
-    name, config = entry.get("name"), entry.get("config")
+    name, config = (entry.get("name"), entry.get("config")) if isinstance(entry, Mapping) else (None, None)
     if not isinstance(name, str) or not isinstance(config, Mapping):
-        raise FileFormatError(
-            f"a saved network needs a 'name' and a 'config', got {dict(entry)!r}; save it again"
-        )
+        raise FileFormatError(f"a saved network needs a 'name' and a 'config', got {entry!r}; save it again")
     if name in _CONFIGURABLE:
         return _CONFIGURABLE[name].from_dict(config)
     if name not in _PLAIN:

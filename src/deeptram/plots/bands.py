@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from deeptram._validation import check_choice
+from deeptram._validation import as_list, check_choice
 from deeptram.ensemble.epistemic import SCALES, epistemic_band, quantiles
 from deeptram.latent import Latent
 from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, trafo_values
@@ -38,7 +38,7 @@ def epistemic_tables(
     0    0   0       0.0  1.414 -2.828  2.828
     """
     check_choice(scale, SCALES, "scale")
-    groups = named_groups({"members": list(members)})
+    groups = named_groups({"members": as_list(members, "members", "Predictives")})
     law = common_scale(groups, latent)
     first = groups["members"][0]
     shown = chosen_rows(slice(None) if rows is None and scale == "quantile" else rows, len(first))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from deeptram._validation import check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots.display import Display
 from deeptram.plots.style import MEMBER_COLOR, REFERENCE_COLOR, colors, legend_beside, markers
@@ -61,10 +62,14 @@ def coefficients(
         raise InvalidInputError("expected at least one table of coefficients, got none; pass model.summary()")
     known = pd.concat(parts)["coefficient"].unique()
     if members is not None:
+        if not isinstance(members, pd.DataFrame):
+            raise InvalidTypeError(f"members must be a DataFrame, got {type(members).__name__}")
         for coefficient in members.columns.intersection(known):
             parts.append(_plain("member", coefficient, members[coefficient], "member"))
     if truth is not None:
-        values = dict(truth)
+        if not isinstance(truth, (Mapping, pd.Series)):
+            raise InvalidTypeError(f"truth must be a dict from names to effects, got {type(truth).__name__}")
+        values = {name: check_number(value, f"truth[{name!r}]") for name, value in truth.items()}
         unknown = [name for name in values if name not in known]
         if unknown:
             raise InvalidInputError(

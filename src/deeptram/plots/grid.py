@@ -12,6 +12,7 @@ import torch
 
 from deeptram import latent as latents
 from deeptram._arrays import as_numpy
+from deeptram._validation import as_float
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.pooling.members import kind
@@ -89,7 +90,7 @@ def common_grid(groups: Groups, rows: Sequence[int], grid: Any) -> Any:
             )
         return list(first.levels)
     if grid is not None:
-        points = np.asarray(grid, dtype=np.float64)
+        points = as_float(grid, "grid")
         if points.ndim != 1 or len(points) < 2 or not np.isfinite(points).all():
             raise InvalidInputError(
                 f"grid must hold at least two finite numbers, got {grid!r}; use numpy.linspace"

@@ -107,4 +107,6 @@ def _tidy(name: str, table: Any) -> pd.DataFrame:
                     {"name": name, "epoch": table["epoch"], "part": part, "loss": loss, "best": best}
                 )
             )
+    if not parts:
+        raise InvalidInputError(f"a history must hold at least one loss, got none for {name!r}")
     return pd.concat(parts, ignore_index=True)

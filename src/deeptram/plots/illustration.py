@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from deeptram._validation import check_integer, check_number
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.plots import grid as evaluation
@@ -57,7 +58,7 @@ def illustration(
     2  high      0.3  1.0    inf
     """
     groups = evaluation.named_groups({"prediction": pred})
-    rows = evaluation.chosen_rows(int(row), len(pred))
+    rows = evaluation.chosen_rows(check_integer(row, "row", -len(pred), len(pred) - 1), len(pred))
     one = groups["prediction"][0][rows]
     points = evaluation.common_grid({"prediction": [one]}, [0], grid)
     scale = evaluation.common_scale(groups, latent)
@@ -182,7 +183,7 @@ def _place(table: pd.DataFrame, at: Any, *, levels: Any) -> int:
             raise InvalidInputError(f"at must be one of the levels {names}, got {at!r}; choose one of them")
         return list(levels).index(at)
     points = table["y"].to_numpy(dtype=np.float64)
-    if not points[0] <= float(at) <= points[-1]:
+    if not points[0] <= check_number(at, "at") <= points[-1]:
         raise InvalidInputError(
             f"at must be between {points[0]:.4g} and {points[-1]:.4g}, got {at!r}; choose one of these"
         )

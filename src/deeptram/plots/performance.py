@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from deeptram._validation import did_you_mean
+from deeptram._validation import as_list, did_you_mean
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 from deeptram.plots.display import Display
 from deeptram.plots.panels import n_columns, panels
@@ -190,7 +190,7 @@ def _columns(table: Any, difference: bool) -> pd.DataFrame:
 
 
 def _known(chosen: Sequence[str], names: Sequence[str], what: str) -> None:
-    for name in chosen:
+    for name in as_list(chosen, what, "names"):
         if name not in list(names):
             raise UnknownNameError(
                 f"{what} must be among {', '.join(map(repr, names))}, got {name!r}{did_you_mean(name, names)}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from scipy.stats import binom
 
-from deeptram._validation import n_rows
+from deeptram._validation import check_probability_level, n_rows
 from deeptram.metrics.uniformity import pit_histogram
 from deeptram.plots.display import Display
 from deeptram.plots.style import REFERENCE_COLOR, colors, legend_beside
@@ -48,6 +48,7 @@ def pit(y: Any, predictions: Any, *, bins: int = 10, level: float = 0.95) -> Pit
     0  prediction    1    1.0
     1  prediction    2    2.0
     """
+    level = check_probability_level(level)
     named = predictions if isinstance(predictions, Mapping) else {"prediction": predictions}
     tables = []
     for name, pred in named.items():

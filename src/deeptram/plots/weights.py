@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from deeptram._validation import check_weights
+from deeptram._validation import as_float, as_list, check_weights
 from deeptram.errors import InvalidInputError
 from deeptram.plots.display import Display
 from deeptram.plots.style import REFERENCE_COLOR, colors, legend_beside
@@ -50,7 +50,7 @@ def weights(values: Any, *, members: Sequence[Any] | None = None) -> WeightsDisp
             "members; draw them separately"
         )
     n_members = counts.pop()
-    labels = list(range(1, n_members + 1)) if members is None else list(members)
+    labels = list(range(1, n_members + 1)) if members is None else as_list(members, "members", "names")
     if len(labels) != n_members:
         raise InvalidInputError(
             f"members must name every member, got {len(labels)} names for {n_members} weights; "
@@ -107,5 +107,5 @@ def _array(value: Any) -> Any:
                 f"expected a pooled distribution, which has weights, got a {type(value).__name__}; pool first"
             )
         return np.asarray(value.pool_info.weights)
-    array = np.asarray(value, dtype=np.float64)
+    array = as_float(value, "weights")
     return check_weights(array, len(array)) if array.ndim == 1 else check_weights(array, array.size)

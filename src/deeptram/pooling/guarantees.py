@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from deeptram import scores
-from deeptram.errors import InvalidInputError
+from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.pooling.info import PoolInfo
 from deeptram.pooling.members import as_members, normalised_weights
 from deeptram.pooling.pool import pool
@@ -146,6 +146,10 @@ def guarantees(members: Any, pooled: Predictive, y: Any, weights: npt.ArrayLike 
       ...
     """
     checked = as_members(members)
+    if not isinstance(pooled, Predictive):
+        raise InvalidTypeError(
+            f"pooled must be a Predictive, got {type(pooled).__name__}; make it with dt.pool"
+        )
     info = pooled.pool_info
     w = _weights(weights, info, len(checked))
     task = _Task(checked, pooled, y, w, info)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from deeptram._arrays import as_numpy
-from deeptram.errors import InvalidInputError
+from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.pooling.combine import weighted_mean
 from deeptram.pooling.discrete_pool import DiscretePool
@@ -59,6 +59,9 @@ class QuasiArithmetic:
     increasing: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:
+        for name, function in (("g", self.g), ("g_inverse", self.g_inverse)):
+            if not callable(function):
+                raise InvalidTypeError(f"{name} must be a function of numbers in (0, 1), got {function!r}")
         values = np.asarray(self.g(_PROBE), dtype=np.float64)
         steps = np.diff(values) if values.shape == _PROBE.shape else np.zeros(1)
         if not (np.all(steps > 0) or np.all(steps < 0)):

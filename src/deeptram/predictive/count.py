@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -125,7 +124,8 @@ class CountPredictive(Predictive):
         last = self.quantile_t(torch.tensor([1 - _TINY], dtype=self.dtype))
         left, right = (cut - last).clamp(min=0)[:, 0], (first - cut).clamp(min=0)[:, 0]
         steps = torch.arange(_BLOCK, dtype=self.dtype)
-        for start in range(0, int((last - first).max()) + 1, _BLOCK):
+        widest = int((last - first).max()) if len(self) else 0
+        for start in range(0, widest + 1, _BLOCK):
             k = first + start + steps
             below = k < cut
             log_side = torch.where(below, self.log_cdf_t(k), self.log_sf_t(k))
@@ -237,13 +237,11 @@ class CountPredictive(Predictive):
 
     def pmf_grid(self, grid: ArrayLike) -> Any:
         """Return P(Y = g) for every count g of a common grid, shape (n, len(grid))."""
-        counts = torch.as_tensor(_check_counts(np.asarray(grid)), dtype=self.dtype)
-        return self._out(torch.exp(self.log_pmf_t(counts.unsqueeze(0))))
+        return self._out(torch.exp(self.log_pmf_t(self._count_grid(grid))))
 
     def trafo_grid(self, grid: ArrayLike) -> Any:
         """Return the transformation at every count g of a common grid, shape (n, len(grid))."""
-        counts = torch.as_tensor(_check_counts(np.asarray(grid)), dtype=self.dtype)
-        return self._out(self.trafo_t(counts.unsqueeze(0)))
+        return self._out(self.trafo_t(self._count_grid(grid)))
 
     def sample(self, size: int = 1, random_state: Any = None) -> Any:
         """Draw ``size`` counts per row by inversion, shape (n, size)."""
@@ -260,7 +258,13 @@ class CountPredictive(Predictive):
 
     def _counts(self, y: Any, name: str = "y") -> Tensor:
         values = self._rows(y, name)
-        _check_counts(as_numpy(values[:, 0]))
+        if len(values):
+            encode_count(as_numpy(values[:, 0]))
+        return values
+
+    def _count_grid(self, grid: ArrayLike) -> Tensor:
+        values = grid_values(grid, self.dtype)
+        encode_count(as_numpy(values[0]))
         return values
 
     def _cdf_t(self, y: Tensor) -> Tensor:
@@ -313,9 +317,3 @@ class CountPredictive(Predictive):
             return value
         entry = torch.as_tensor(seen.entry, dtype=self.dtype).unsqueeze(1) - offset
         return value - self._log_sf_t(entry)[:, 0]
-
-
-def _check_counts(values: Any) -> Any:
-    """Return the counts as they are if they are counts, else say which rows are not."""
-    encode_count(values)
-    return values

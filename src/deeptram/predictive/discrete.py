@@ -15,10 +15,8 @@ from deeptram._numerics import log1mexp
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.rows import as_index, probabilities, row_index, uniforms
+from deeptram.predictive.rows import probabilities, row_index, uniforms
 from deeptram.responses.discrete import DiscreteResponse
-
-__all__ = ["DiscretePredictive", "as_index"]
 
 _NARROW = 1e-6
 
@@ -324,7 +322,7 @@ class DiscretePredictive(Predictive):
         return self._native() if held is None else held
 
     def _codes(self, y: Any) -> Tensor:
-        if np.ndim(y) == 0:
+        if not isinstance(y, (list, tuple)) and np.ndim(y) == 0:
             code = int(DiscreteResponse(self.levels).encode([y])[0])
             return torch.full((len(self),), code)
         return self.encode(y)

@@ -324,7 +324,9 @@ def _table(
             f"{name} must have one column per level, at least two, got shape {tuple(table.shape)}; "
             "for a binary outcome pass both columns, np.column_stack([1 - p, p])"
         )
-    names = tuple(range(n_levels)) if levels is None else DiscreteResponse(tuple(levels)).levels
+    names = (
+        tuple(range(n_levels)) if levels is None else DiscreteResponse(levels).levels  # type: ignore[arg-type]
+    )
     if len(names) != n_levels:
         raise InvalidInputError(
             f"levels must name every level, got {len(names)} names for {n_levels} levels of {name}; "

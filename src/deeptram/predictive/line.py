@@ -238,15 +238,16 @@ class LinePredictive(Predictive):
         if bool(doubtful.any()):
             own = value[doubtful]
             left, right, middle = functionals.parts_of_mean(self[doubtful])
-            neither = torch.isinf(left) & torch.isinf(right)
+            by_parts = torch.isnan(own) | torch.isinf(left + right)
+            own = torch.where(by_parts, middle + right - left, own)
+            neither = (torch.isinf(left) & torch.isinf(right)) | torch.isnan(own)
             if bool(neither.any()):
                 mask = torch.zeros_like(doubtful).masked_scatter(doubtful, neither)
                 raise UnsupportedError(
                     f"a distribution with two heavy tails has no mean, got {first_rows(as_numpy(mask))}; "
                     "use median() or quantile(q)"
                 )
-            by_parts = torch.isnan(own) | torch.isinf(left + right)
-            value = value.masked_scatter(doubtful, torch.where(by_parts, middle + right - left, own))
+            value = value.masked_scatter(doubtful, own)
         return self._out(value)
 
     def rmst(self, tau: Any) -> Any:
@@ -291,7 +292,7 @@ class LinePredictive(Predictive):
         return self._out(self.trafo_t(grid_values(grid, self.dtype)))
 
     def hazard_grid(self, grid: ArrayLike) -> Any:
-        """Return the hazard at every g of a common grid, shape (n, len(grid))."""
+        """Return the hazard at every g of a common grid, shape (n, len(grid)), infinite like ``hazard``."""
         return self._out(torch.exp(self.log_hazard_t(grid_values(grid, self.dtype))))
 
     def sample(self, size: int = 1, random_state: Any = None) -> Any:

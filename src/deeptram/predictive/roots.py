@@ -82,7 +82,7 @@ def coordinate(u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor,
     """
     below, above = torch.isfinite(lower), torch.isfinite(upper)
     parts = []
-    if bool((~below & ~above).any()):
+    if bool((~below & ~above).any()) or not below.numel():
         v = u.clamp(-FAR, FAR)
         parts.append((~below & ~above, (torch.sinh(v), torch.cosh(v), torch.tanh(v))))
     if bool((below & ~above).any()):

@@ -8,14 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deeptram._arrays import as_numpy, as_tensor
-from deeptram._validation import check_integer, first_rows
+from deeptram._arrays import as_numpy, as_tensor, row_numbers
+from deeptram._validation import check_integer, first_rows, random_generator
 from deeptram.errors import InvalidInputError, InvalidTypeError
 
-
-def as_index(rows: Any) -> Any:
-    """Return an index NumPy understands (tensors become arrays)."""
-    return as_numpy(rows) if isinstance(rows, Tensor) else rows
+_MOST_DRAWS = 2**33  # 64 GiB of float64
 
 
 def row_index(rows: Any, n: int) -> Tensor:
@@ -28,23 +25,7 @@ def row_index(rows: Any, n: int) -> Tensor:
     >>> row_index(-1, 3)
     tensor([2])
     """
-    index = as_index(rows)
-    if isinstance(index, list) and not index:
-        index = slice(0)
-    try:
-        chosen = np.array(np.arange(n)[index], ndmin=1)  # a copy: torch knows no negative steps
-    except (TypeError, ValueError) as error:
-        raise _no_rows(rows) from error
-    if chosen.ndim != 1:
-        raise _no_rows(rows)
-    return torch.as_tensor(chosen)
-
-
-def _no_rows(rows: Any) -> InvalidTypeError:
-    return InvalidTypeError(
-        f"rows must be chosen by a slice, row numbers or a mask of rows, got {type(rows).__name__}; "
-        "pass for example [0, 2]"
-    )
+    return torch.from_numpy(row_numbers(slice(None) if rows is Ellipsis else rows, n, "prediction"))
 
 
 def row_values(y: Any, n: int, dtype: torch.dtype, name: str = "y") -> Tensor:
@@ -129,7 +110,7 @@ def probabilities(q: Any, dtype: torch.dtype = torch.float64) -> Tensor:
     return values
 
 
-def uniforms(shape: tuple[int, int], random_state: Any, dtype: torch.dtype) -> Tensor:
+def uniforms(shape: tuple[int, Any], random_state: Any, dtype: torch.dtype) -> Tensor:
     """Return uniform numbers in the open interval (0, 1) from a seed, NumPy generator or torch generator.
 
     Examples
@@ -137,7 +118,8 @@ def uniforms(shape: tuple[int, int], random_state: Any, dtype: torch.dtype) -> T
     >>> bool((uniforms((2, 3), 0, torch.float64) == uniforms((2, 3), 0, torch.float64)).all())
     True
     """
-    n, size = shape[0], check_integer(shape[1], "size", 0)
+    n = shape[0]
+    size = check_integer(shape[1], "size", 0, _MOST_DRAWS // max(shape[0], 1))
     generator = numbers_from(random_state)
     if isinstance(generator, torch.Generator):
         uniform = torch.rand((n, size), generator=generator, dtype=torch.float64)
@@ -155,17 +137,7 @@ def numbers_from(random_state: Any) -> torch.Generator | np.random.Generator:
     >>> float(numbers_from(0).random()) == float(np.random.default_rng(0).random())
     True
     """
-    if isinstance(random_state, (torch.Generator, np.random.Generator)):
-        return random_state
-    if isinstance(random_state, np.random.RandomState):
-        return np.random.default_rng(random_state.randint(2**31))
-    try:
-        return np.random.default_rng(random_state)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidTypeError(
-            f"random_state must be None, a seed of at least 0 or a generator, got {random_state!r}; "
-            "pass an integer such as 0"
-        ) from error
+    return random_state if isinstance(random_state, torch.Generator) else random_generator(random_state)
 
 
 def row_chunks(n: int, size: int = 2048) -> list[Tensor]:
@@ -246,11 +218,8 @@ def _tensor(value: Any) -> Tensor:
 def _numbers(values: Any, name: str, dtype: torch.dtype) -> Tensor:
     try:
         return as_tensor(values, dtype)
-    except OverflowError as error:
-        raise InvalidInputError(
-            f"{name} must hold numbers that a float can hold, got a larger integer; use infinity for it"
-        ) from error
     except (TypeError, ValueError) as error:
         raise InvalidTypeError(
-            f"{name} must hold numbers, got {type(values).__name__}; convert it to a numeric array first"
+            f"{name} must hold numbers that a float can hold, got {type(values).__name__}; "
+            "convert it to a numeric array first"
         ) from error

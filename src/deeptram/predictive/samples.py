@@ -68,7 +68,7 @@ class SamplesPredictive(LinePredictive):
     def bandwidth(self) -> Tensor:
         """Standard deviation of the Gaussian kernel, shape (n,); zero where all draws are equal."""
         size = self.draws.shape[1]
-        sd = self.draws.std(dim=1) if size > 1 else torch.zeros_like(self.draws[:, 0])
+        sd = self.draws.std(dim=1) if size > 1 and len(self) else torch.zeros_like(self.draws[:, 0])
         upper, lower = self.draws[:, (3 * size - 1) // 4], self.draws[:, (size - 1) // 4]
         iqr = (upper - lower) / 1.34
         spread = torch.where(iqr > 0, torch.minimum(sd, iqr), sd)
@@ -157,7 +157,7 @@ class SamplesPredictive(LinePredictive):
         n, size = self.draws.shape
         y = y.expand(n, -1)
         width = self._positive_bandwidth().reshape(-1, 1, 1)
-        columns = max(1, _CELLS // (n * size))
+        columns = max(1, _CELLS // max(n * size, 1))
         parts = []
         for part in y.split(columns, dim=1):
             z = (part.unsqueeze(2) - self.draws.unsqueeze(1)) / width

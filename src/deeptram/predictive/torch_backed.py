@@ -18,7 +18,7 @@ from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.rows import RowMap, row_index
 from deeptram.predictive.torch_tails import bounds, log_density, log_tails, quiet
 
-_LARGEST_TABLE = 5 * 10**7
+_LARGEST_TABLE = 10**7
 
 
 def predictive_of_torch(distribution: Any) -> Predictive:
@@ -124,6 +124,8 @@ class TorchLine(LinePredictive):
                 y = self._map.evaluate(lambda v: self.distribution.icdf(v.T).T, q)
                 # torch's own inverse loses digits in the tails.
                 y = self._polish(y, target)
+                lower, upper = self.support_t()
+                y = torch.where(torch.isneginf(target), lower, torch.where(torch.isposinf(target), upper, y))
         except NotImplementedError:
             return super().quantile_t(q)
         return self._with_gradient(y, target)
@@ -187,7 +189,7 @@ class TorchCount(CountPredictive):
     def _look_up(self, k: Tensor, which: int) -> Tensor:
         k = k.expand(len(self), -1)
         beyond = torch.isinf(k)
-        largest = int(torch.where(beyond, torch.zeros_like(k), k).max())
+        largest = int(torch.where(beyond, torch.zeros_like(k), k).max()) if k.numel() else 0
         table = self._tables(largest)[which]
         index = torch.where(beyond, torch.zeros_like(k), k).to(torch.int64)
         value = self._map.pick(table).gather(1, index)

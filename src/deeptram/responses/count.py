@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from deeptram._validation import check_finite, check_float_vector, first_rows
+from deeptram._validation import check_finite, check_flag, check_float_vector, first_rows
 from deeptram.errors import InvalidInputError
 from deeptram.responses.observations import Observations
 
@@ -36,6 +36,7 @@ def encode_count(y: Any, log_first: bool = False) -> Observations:
     >>> seen.lower, seen.upper
     (array([-inf,   2.]), array([0., 3.]))
     """
+    check_flag(log_first, "log_first")
     counts = check_float_vector(y, "y")
     check_finite(counts, "y")
     for wrong, expected in (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.multiclass import check_classification_targets
 
-from deeptram._validation import check_choice, check_no_missing, check_vector, first_rows
+from deeptram._validation import as_list, check_choice, check_no_missing, check_vector, first_rows
 from deeptram.errors import InvalidInputError, UnknownNameError
 
 Codes = npt.NDArray[np.int64]
@@ -48,7 +48,10 @@ class DiscreteResponse:
             raise InvalidInputError(
                 f"levels must be a sequence of labels, got the string {self.levels!r}; pass a list of labels"
             )
-        levels = tuple(_plain(level) for level in self.levels)
+        levels = tuple(_plain(level) for level in as_list(self.levels, "levels", "labels"))
+        odd = [level for level in levels if not isinstance(level, Hashable) or isinstance(level, tuple)]
+        if odd:
+            raise InvalidInputError(f"levels must be strings, numbers or booleans, got {odd[0]!r}")
         object.__setattr__(self, "levels", levels)
         if any(pd.isna(level) for level in levels):
             raise InvalidInputError(
@@ -106,7 +109,7 @@ class DiscreteResponse:
                 f"y must contain at least two classes, got only one class, {_plain(uniques[codes[0]])!r}; "
                 "a model of class probabilities needs observations of another class"
             )
-        response = cls(_sorted(uniques) if levels is None else tuple(levels))
+        response = cls(_sorted(uniques) if levels is None else levels)  # type: ignore[arg-type]
         if kind == "binary" and len(response.levels) != 2:
             raise InvalidInputError(
                 "Only binary classification is supported. The type of the target is multiclass: expected two "

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from deeptram._arrays import row_numbers
 from deeptram._validation import (
     check_finite,
     check_float_vector,
@@ -105,14 +106,9 @@ class Surv:
         return len(self.observations)
 
     def __getitem__(self, rows: Any) -> Surv:
-        if isinstance(rows, tuple):  # scikit-learn indexes rows of anything with a shape by (rows, ...)
+        if isinstance(rows, tuple) and rows:  # scikit-learn indexes what has a shape by (rows, ...)
             rows = rows[0]
-        if isinstance(rows, (int, np.integer)):
-            rows = [rows]
-        if not isinstance(rows, slice):
-            rows = np.asarray(rows)
-            rows = rows.astype(np.int64) if rows.size == 0 else rows
-        return Surv(self.observations.take(rows), self.kind)
+        return Surv(self.observations.take(row_numbers(rows, len(self), "Surv")), self.kind)
 
     @property
     def shape(self) -> tuple[int]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from deeptram._validation import check_integer
+from deeptram._validation import check_integer, random_generator
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
@@ -65,7 +65,7 @@ def tune_weights_cv(
         raise InvalidInputError(
             f"folds must not exceed the number of rows, got {folds} folds for {n} rows; use fewer folds"
         )
-    order = np.random.default_rng(random_state).permutation(n)
+    order = random_generator(random_state).permutation(n)
     results, total = [], 0.0
     for held_out in np.array_split(order, folds):
         rest = np.setdiff1d(np.arange(n), held_out)

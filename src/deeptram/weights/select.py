@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deeptram._validation import check_integer, check_weights
+from deeptram._validation import as_float, check_integer, check_weights
 from deeptram.errors import InvalidInputError
 from deeptram.pooling.members import as_members
 from deeptram.predictive.base import Predictive
@@ -50,7 +50,12 @@ class TopMembers:
         weights : array-like, shape (M,)
             One weight for each of all M members, in the original order.
         """
-        every = np.asarray(weights, dtype=np.float64)
+        every = as_float(weights, "weights")
+        if every.ndim != 1 or len(every) <= max(self.indices):
+            raise InvalidInputError(
+                f"weights must hold one number for each of all members, got shape {every.shape} for a choice "
+                f"of members {list(self.indices)}; pass the weights of all"
+            )
         chosen = check_weights(every, len(every))[self.indices]
         if chosen.sum() <= 0:
             raise InvalidInputError(

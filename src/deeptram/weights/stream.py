@@ -119,7 +119,14 @@ class _Stream:
     def tasks(self) -> Iterator[Problem]:
         """Yield the chunks as checked problems."""
         source = self.chunks() if callable(self.chunks) else self.chunks
-        for members, y in source:
+        if not isinstance(source, Iterable):
+            raise InvalidTypeError(f"chunks must give pairs (members, y), got {source!r}; pass a list")
+        for chunk in source:
+            if not isinstance(chunk, (tuple, list)) or len(chunk) != 2:
+                raise InvalidTypeError(
+                    f"every chunk must be a pair (members, y), got {type(chunk).__name__}; yield both"
+                )
+            members, y = chunk
             yield problem(members, y, *self.arguments)
 
     def __call__(self, w: Vector) -> tuple[float, Vector, Matrix]:
