@@ -156,10 +156,18 @@ def test_forged_records_are_refused(saved, change, match):
         read_folder(saved)
 
 
-def test_a_huge_json_file_is_not_read(saved, monkeypatch):
-    monkeypatch.setattr(persistence, "LARGEST_JSON", 10)
-    with pytest.raises(FileFormatError, match="more than any model needs"):
+@pytest.mark.parametrize(
+    ("name", "match"), [("LARGEST_JSON", "bytes, more than 10"), ("MOST_VALUES", "values, more than 10")]
+)
+def test_a_huge_json_file_is_neither_read_nor_written(saved, monkeypatch, name, match):
+    monkeypatch.setattr(persistence, name, 10)
+    with pytest.raises(FileFormatError, match=rf"deeptram\.json has \d+ {match}"):
         read_folder(saved)
+    with pytest.raises(
+        InvalidInputError, match=rf"must be described in a small file, got \d+ {match}; use fewer"
+    ):
+        write_folder(saved.parent / "other", CONTENT, TENSORS)
+    assert [path.name for path in saved.parent.iterdir()] == ["saved"]
 
 
 def test_a_tensor_file_that_is_none_is_refused(saved):
@@ -168,6 +176,10 @@ def test_a_tensor_file_that_is_none_is_refused(saved):
         saved,
         lambda c: c["tensors"].update(bytes=64, sha256=persistence._sha256(saved / TENSOR_NAME)),
     )
+    with pytest.raises(FileFormatError, match=r"the header of tensors\.safetensors is longer than \d+ bytes"):
+        read_folder(saved)
+    (saved / TENSOR_NAME).write_bytes(b"\x08" + b"\0" * 63)  # a header that is no JSON
+    rewrite(saved, lambda c: c["tensors"].update(sha256=persistence._sha256(saved / TENSOR_NAME)))
     with pytest.raises(FileFormatError, match=r"tensors\.safetensors cannot be read"):
         read_folder(saved)
 

@@ -36,7 +36,7 @@ from deeptram.errors import FileFormatError, InvalidInputError
 
 SCHEMA = 1
 JSON_NAME, TENSOR_NAME = "deeptram.json", "tensors.safetensors"
-LARGEST_JSON = 64 * 1024**2
+LARGEST_JSON, MOST_VALUES = 16 * 1024**2, 10**6  # a JSON value takes up to 100 bytes of memory
 _CHUNK = 4 * 1024**2
 
 Tensors = dict[str, NDArray[Any]]
@@ -100,6 +100,12 @@ def write_folder(
         record["sha256"] = _digest(record)
         text = json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False)
         (temporary / JSON_NAME).write_text(text, encoding="utf-8")
+        excess = _excess(temporary / JSON_NAME)
+        if excess:
+            raise InvalidInputError(
+                f"a saved model must be described in a small file, got {excess}; use fewer columns or "
+                "levels, or save the members one by one"
+            )
         for written in (file, temporary / JSON_NAME, temporary):
             _flush(written)
         _put_in_place(temporary, path)
@@ -123,8 +129,9 @@ def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"a saved model is a folder with {JSON_NAME} and {TENSOR_NAME}, got {str(path)!r} without them; "
             "pass the path that was given to save"
         )
-    if file.stat().st_size > LARGEST_JSON:
-        raise _damaged(path, f"{JSON_NAME} has {file.stat().st_size} bytes, more than any model needs")
+    excess = _excess(file)
+    if excess:
+        raise _damaged(path, f"{JSON_NAME} has {excess}")
     try:
         content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_number)
         digest = _digest(content) if isinstance(content, dict) else None
@@ -167,6 +174,9 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
         raise _damaged(path, f"{TENSOR_NAME} has {file.stat().st_size} bytes, not {recorded.get('bytes')}")
     if _sha256(file) != recorded.get("sha256"):
         raise _damaged(path, f"the content of {TENSOR_NAME} was changed")
+    with file.open("rb") as source:
+        if int.from_bytes(source.read(8), "little") > LARGEST_JSON:
+            raise _damaged(path, f"the header of {TENSOR_NAME} is longer than {LARGEST_JSON} bytes")
     try:
         with safe_open(file, framework="numpy") as source:
             _check_shapes(path, source, recorded["shapes"])
@@ -304,6 +314,16 @@ def _check_shapes(path: Path, source: Any, shapes: Mapping[str, Any]) -> None:
             raise _damaged(path, f"tensor {name!r} has shape {list(part.get_shape())}, not {shape}")
         if part.get_dtype() not in _DTYPES:
             raise _damaged(path, f"tensor {name!r} has the unknown type {part.get_dtype()!r}")
+
+
+def _excess(file: Path) -> str | None:
+    """Return what a JSON file has more of than it may, before it is parsed."""
+    size = file.stat().st_size
+    if size > LARGEST_JSON:
+        return f"{size} bytes, more than {LARGEST_JSON}"
+    data = file.read_bytes()
+    values = sum(data.count(sign) for sign in (b",", b"[", b"{"))
+    return f"{values} values, more than {MOST_VALUES}" if values > MOST_VALUES else None
 
 
 def _no_number(name: str) -> None:
