@@ -22,7 +22,7 @@ from deeptram.errors import (
     UnknownNameError,
 )
 from deeptram.estimators.deep import held_out_rows
-from deeptram.estimators.information import row_loglik, shift_covariance
+from deeptram.estimators.information import row_loglik, row_loss, shift_covariance
 from deeptram.model import Encoded
 from deeptram.predictive import RowParameters
 
@@ -159,6 +159,32 @@ def test_shift_covariance_of_a_complex_intercept_against_finite_differences():
     assert model.shift_vcov_.iloc[0, 0] == pytest.approx(np.linalg.inv(hessian)[1, 1], rel=1e-4)
 
 
+@pytest.mark.parametrize("intercept", ["SI", "CI"])
+def test_sandwich_beside_a_network_is_that_of_its_rows(intercept):
+    """Sum of outer products of the rows' own gradients, each by finite differences of the public score."""
+    X, z = table(150)
+    y = np.digitize(z, [-1, 0, 1])
+    terms = {"SI": [dt.CS(NET, "b"), dt.LS("a")], "CI": [dt.CI(NET, "b"), dt.LS("a")]}[intercept]
+    model = dt.Polr(terms, loss="rps", training=FAST, random_state=2).fit(X, y)
+    h, a = model.predict_distribution(X).trafo(), X["a"].to_numpy()[:, None]
+    free = 3 if intercept == "SI" else 1
+
+    def scores_at(point):
+        moved = h + (point[:free] if free == 3 else point[0]) - a * point[free]
+        return dt.scores.rps(y, dt.Predictive.from_trafo(moved), reduction="none")
+
+    step, size = 1e-4, free + 1
+    unit = step * np.eye(size)
+    gradients = np.stack([(scores_at(e) - scores_at(-e)) / (2 * step) for e in unit], axis=1)
+    pairs = [
+        [scores_at(e + f) - scores_at(e - f) - scores_at(f - e) + scores_at(-e - f) for f in unit]
+        for e in unit
+    ]
+    inverse = np.linalg.inv(np.array(pairs).sum(axis=2) / (4 * step**2))
+    expected = (inverse @ gradients.T @ gradients @ inverse)[-1, -1]
+    assert model.shift_vcov_.iloc[0, 0] == pytest.approx(expected, rel=1e-3)
+
+
 def test_a_network_that_leaves_no_room_has_no_covariance():
     X, z = table(40)
     model = dt.Polr([dt.CI(NET, "b", "c"), dt.LS("a")], training=FAST, random_state=2)
@@ -174,8 +200,11 @@ def test_loglik_needs_an_encoding_of_its_own_kind():
     X, _ = table()
     model.fit(X, y)
     _, matrices, _, _ = clone(model)._prepare(X, y, None)
+    arguments = (model.outcome_, model.latent_, model.model_.row_parameters(X, matrices).numpy(), Encoded())
     with pytest.raises(InvalidTypeError, match="needs outcomes encoded as such"):
-        row_loglik(model.outcome_, model.latent_, model.model_.row_parameters(X, matrices).numpy(), Encoded())
+        row_loglik(*arguments)
+    with pytest.raises(InvalidTypeError, match="loss='rps' needs encoded classes, got Encoded"):
+        row_loss(*arguments, "rps")
 
 
 # -- inputs ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from lifelines.statistics import proportional_hazard_test
 from scipy import stats
 
 import deeptram as dt
-from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.errors import EmptyClassWarning, InvalidInputError, UnsupportedError
 
 
 def ordinal(rng: np.random.Generator, n: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
@@ -207,9 +207,16 @@ def test_refusals(rng: np.random.Generator) -> None:
         dt.proportionality_test(dt.Logit().fit(x, y > 1))
     with pytest.raises(UnsupportedError, match="needs an ordered outcome and exact maximum likelihood"):
         dt.proportionality_test(dt.Polr(loss="rps").fit(x, y))
+    with pytest.raises(UnsupportedError, match="no known reference distribution, as constraints of mono"):
+        dt.proportionality_test(dt.Polr().fit(x, y), test="lr")
     with pytest.raises(UnsupportedError, match="classes have ranks only, got transform='log'"):
         dt.proportionality_test(dt.Polr().fit(x, y), transform="log")
     with pytest.raises(InvalidInputError, match="transform='log' needs positive outcomes, got -"):
         dt.proportionality_test(dt.Colr(order=3).fit(x, x[:, 0] + rng.logistic(size=200)), transform="log")
-    with pytest.raises(UnsupportedError, match="every level to be observed in every stratum"), pytest.warns():
-        dt.proportionality_test(dt.Polr(levels=[0, 1, 2, 3, 4]).fit(x, y))
+    with pytest.warns(EmptyClassWarning):
+        empty = dt.Polr(levels=[0, 1, 2, 3, 4]).fit(x, y)
+    with pytest.raises(UnsupportedError, match="every level to be observed in every stratum"):
+        dt.proportionality_test(empty)
+    alike = dt.Survreg([dt.LS("x0")], dist="exponential").fit(x, dt.Surv.right(np.ones(200), y > 0))
+    with pytest.raises(UnsupportedError, match="needs outcomes that differ, got a single value"):
+        dt.proportionality_test(alike)

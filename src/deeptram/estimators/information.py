@@ -81,7 +81,7 @@ def row_loss(
         return -row_loglik(outcome, latent, parameters, encoded)
     predictive = build_predictive(outcome.kind, parameters, outcome.basis, latent, levels=outcome.levels)
     if not isinstance(predictive, DiscretePredictive) or encoded.codes is None:
-        raise InvalidTypeError(f"loss={loss!r} needs classes, got a {outcome.kind} outcome; use loss='nll'")
+        raise InvalidTypeError(f"loss={loss!r} needs encoded classes, got {encoded!r}; use loss='nll'")
     return score_core.get(loss)(predictive, torch.from_numpy(encoded.codes))
 
 

@@ -22,6 +22,7 @@ def proportionality_test(
     y: Any = None,
     *,
     transform: str = "rank",
+    test: str = "score",
     sample_weight: Any = None,
 ) -> pd.DataFrame:
     r"""Test a linear shift against effects that vary with the outcome.
@@ -44,6 +45,10 @@ def proportionality_test(
     transform : {"rank", "log", "identity"}
         g: the distribution function at average covariates, log y, or y. For
         classes, "rank": the number of the cutpoint.
+    test : {"score"}
+        A likelihood-ratio test against a ``Varying`` term is refused: constraints
+        of monotonicity are active or nearly so in most such fits, and no
+        chi-squared distribution is right then.
 
     Returns
     -------
@@ -62,10 +67,6 @@ def proportionality_test(
     ``transform="identity"`` a few very large outcomes decide, and the level is
     less well kept.
 
-    A likelihood-ratio test against a ``Varying`` term is not offered: constraints
-    of monotonicity are active or nearly so in most fits, and no chi-squared
-    distribution is right then.
-
     Examples
     --------
     >>> import numpy as np, deeptram as dt
@@ -77,6 +78,11 @@ def proportionality_test(
     True
     """
     check_choice(transform, TRANSFORMS, "transform")
+    if check_choice(test, ("score", "lr"), "test") == "lr":
+        raise UnsupportedError(
+            "a likelihood-ratio test of proportionality has no known reference distribution, as constraints "
+            "of monotonicity are active; use test='score'."
+        )
     fit = training_fit(model, X, y, sample_weight, "the test of proportionality")
     _check_testable(fit, transform)
     usable = np.flatnonzero(~fit.problem.aliased & (fit.infinite == 0))

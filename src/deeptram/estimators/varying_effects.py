@@ -94,9 +94,8 @@ class VaryingEffectsMixin:
             return chosen, np.eye(d)[codes]
         values = self._support_points(_POINTS) if y is None else check_float_vector(np.atleast_1d(y), "y")
         seen = outcome.encode(values).observations
-        if seen is None:
-            raise InvalidInputError("effects need outcomes on the line, got none; pass y")
-        return list(values), outcome.basis.evaluate(seen.within(outcome.basis.domain).upper)
+        at = values if seen is None else seen.within(outcome.basis.domain).upper
+        return list(values), outcome.basis.evaluate(at)
 
     def _support_points(self, count: int) -> Array:
         """Return evenly spaced outcomes from one end of the support to the other."""
