@@ -525,7 +525,7 @@ def test_mutants_of_accepted_formulas(watch, X, tmp_path, monkeypatch):
         attempt(lambda formula=formula: LinearEncoder.fit(X, formula).transform(X))
     source = random.Random(9)
     refused = 0
-    total = int(os.environ.get("DEEPTRAM_MUTANTS", "1500"))
+    total = int(os.environ.get("DEEPTRAM_MUTANTS", "3000"))
     for _ in range(total):
         formula = mutant(source)
         watch.seen, watch.is_on = [], True
