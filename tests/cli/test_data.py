@@ -40,3 +40,25 @@ def test_the_data_here_are_usable(run, data_dir, monkeypatch):
         pytest.skip("DEEPTRAM_DATA has no folder named after a data set")
     for name in present:
         assert table[name][0] == "yes", table[name]
+
+
+def test_broken_folders_are_described(run, tmp_path, monkeypatch):
+    """No file in a data folder, whatever is in it, ends the check."""
+    monkeypatch.setenv("COLUMNS", "400")
+    for name in ("mnist", "melanoma", "utkface", "ham10000"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "mnist" / "train-images-idx3-ubyte.gz").write_bytes(b"\x1f\x8bnothing")
+    columns = "image_name,patient_id,sex,age_approx,anatom_site_general_challenge,target"
+    (tmp_path / "melanoma" / "train.csv").write_text(f"{columns}\na,b,male,old,head,0\n")
+    (tmp_path / "utkface" / "UTKFace.tar.gz").mkdir()
+    (tmp_path / "ham10000" / "HAM10000_metadata.csv").write_bytes(bytes(100))
+    result = run("data", "check", tmp_path)
+    assert result.exit_code == 0, result.output
+    table = lines(result.stdout)
+    assert all(table[name][0] == "no" for name in ("mnist", "melanoma", "utkface", "ham10000"))
+    assert "age_approx in" in table["melanoma"][3]
+    assert "must hold numbers, at least two different ones, got old" in table["melanoma"][3]
+    assert (
+        "HAM10000_metadata.csv must be a CSV table" in table["ham10000"][3]
+        or "columns" in table["ham10000"][3]
+    )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import numpy as np
 import pandas as pd
@@ -239,4 +240,109 @@ def test_tuning_levels_must_agree(tables, refused, tmp_path):
 def test_out_must_be_a_folder(tables, refused, tmp_path):
     (tmp_path / "file").write_text("")
     message = refused("pool", "--members", *tables.write(), "--out", tmp_path / "file")
-    assert "file must be a folder that can be written, got FileExistsError; choose another --out" in message
+    assert (
+        "file must be a folder that can be written, got FileExistsError (File exists); choose another --out"
+        in message
+    )
+
+
+@pytest.mark.parametrize(
+    ("extra", "match"),
+    [
+        (["--score", "rps"], "--score has an effect with --weights tuned only, got no such option"),
+        (["--level", "0.9"], "--level has an effect with --truth only"),
+        (["--seed", "3"], "--seed has an effect with --truth only"),
+        (["--n-boot", "50"], "--n-boot has an effect with --truth only"),
+        (["--figures"], "--figures has an effect with --truth only"),
+        (
+            ["--method", "linear", "--latent", "normal"],
+            "--latent has an effect with --method transformation only",
+        ),
+        (
+            ["--truth", "TRUTH", "--n-boot", "0", "--level", "0.9"],
+            "--level has an effect with --n-boot above 0 only",
+        ),
+    ],
+)
+def test_options_without_effect_are_refused(tables, run, tmp_path, extra, match):
+    args = [tables.truth() if word == "TRUTH" else word for word in extra]
+    result = run("pool", "--members", *tables.write(), *args, "--out", tmp_path / "o", fast=False)
+    assert result.exit_code == 2
+    assert match in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "o").exists()
+
+
+def test_one_member_is_refused(tables, refused, tmp_path):
+    message = refused("pool", "--members", tables.write()[0], "--out", tmp_path / "o")
+    assert "--members must name at least two files, got" in message
+
+
+def test_no_bootstrap_has_no_intervals(tables, run, tmp_path):
+    args = [
+        "pool",
+        "--members",
+        *tables.write(),
+        "--truth",
+        tables.truth(),
+        "--out",
+        tmp_path / "o",
+        "--n-boot",
+        "0",
+    ]
+    result = run(*args, fast=False)
+    assert result.exit_code == 0, result.output
+    assert "interval" not in result.stdout
+    assert (tmp_path / "o" / "performance.png").is_file()
+
+
+def test_what_predict_writes_is_pooled(tables, run, refused, tmp_path):
+    """Probabilities, the likeliest level and uncertainties: the latter two are no levels."""
+    paths = []
+    for k, table in enumerate(tables.members["test"]):
+        more = table.assign(prediction=table.idxmax(axis=1), total=0.5, aleatoric=0.4, epistemic=0.1)
+        paths.append(tables.write_one(more, f"predicted{k}.csv"))
+    assert run("pool", "--members", *paths, "--out", tmp_path / "a").exit_code == 0
+    assert run("pool", "--members", *tables.write(), "--out", tmp_path / "b").exit_code == 0
+    assert (tmp_path / "a" / "pooled.csv").read_bytes() == (tmp_path / "b" / "pooled.csv").read_bytes()
+    numbers = pd.DataFrame({"q0.025": [1.0], "q0.5": [2.0], "P(Y>3)": [0.1], "prediction": [2.0]})
+    paths = [tables.write_one(numbers, f"numbers{k}.csv") for k in range(2)]
+    message = refused("pool", "--members", *paths, "--out", tmp_path / "c")
+    assert "got quantiles of numbers (q0.025, q0.5, P(Y>3), ...)" in message
+
+
+def test_a_level_may_be_called_prediction(tables, run, tmp_path):
+    paths = [
+        tables.write_one(table.rename(columns={"high": "prediction"}), f"l{k}.csv")
+        for k, table in enumerate(tables.members["test"])
+    ]
+    assert run("pool", "--members", *paths, "--out", tmp_path / "a").exit_code == 0
+    assert list(pd.read_csv(tmp_path / "a" / "pooled.csv").columns) == ["low", "mid", "prediction"]
+
+
+def test_predictions_of_our_own_models_feed_the_pool(run, tmp_path):
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(120, 2))
+    y = np.digitize(x[:, 0] + rng.logistic(size=120), [-1, 1])
+    table = pd.DataFrame({"id": [f"p{k}" for k in range(120)], "x1": x[:, 0], "x2": x[:, 1], "y": y})
+    table.to_csv(tmp_path / "d.csv", index=False)
+    outs = []
+    for k, linear in enumerate(("x1", "x2")):
+        fit = ["fit", "--data", tmp_path / "d.csv", "--outcome", "y", "--type", "ordinal", "--linear", linear]
+        assert run(*fit, "--out", tmp_path / f"m{k}", "--quiet").exit_code == 0
+        outs.append(tmp_path / f"p{k}.csv")
+        done = run("predict", tmp_path / f"m{k}", "--data", tmp_path / "d.csv", "--out", outs[-1])
+        assert done.exit_code == 0, done.output
+    table[["id", "y"]].to_csv(tmp_path / "y.csv", index=False)
+    result = run("pool", "--members", *outs, "--truth", tmp_path / "y.csv", "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+    pooled = pd.read_csv(tmp_path / "o" / "pooled.csv")
+    assert list(pooled.columns) == ["id", "0", "1", "2"]
+    np.testing.assert_allclose(pooled[["0", "1", "2"]].sum(axis=1), 1)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="/proc and /dev are POSIX")
+def test_unwritable_folders_are_named_before_anything_is_done(tables, refused):
+    for out in ("/dev/null/out", "/proc/1/out"):
+        message = refused("pool", "--members", *tables.write(), "--out", out)
+        assert f"{out} must be a folder that can be written, got" in message

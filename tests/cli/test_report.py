@@ -261,3 +261,19 @@ def test_a_damaged_member_is_named(refused, digits_run, tmp_path):
 )
 def test_bad_options(option, value, sentence, refused, digits_run):
     assert sentence in refused("report", digits_run, option, value, "--no-figures")
+
+
+@pytest.mark.parametrize("option", ["--figures", "--quiet"])
+def test_markdown_draws_and_hides_nothing(option, refused, digits_run):
+    message = refused("report", digits_run, "--markdown", option)
+    assert f"--markdown prints and draws nothing, got {option} as well" in message
+
+
+@pytest.mark.parametrize("name", ["splits.csv.gz", "outcomes.npz", "gallery.npz", "config.json"])
+def test_broken_folders_are_one_line(name, refused, digits_run, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(digits_run, copy)
+    (copy / "tables" / "key.json").unlink()
+    (copy / name).write_bytes((copy / name).read_bytes()[:60])
+    message = refused("report", copy, "--n-boot", "0", "--no-figures")
+    assert f"{name} must be readable, got" in message

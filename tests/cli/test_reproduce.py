@@ -123,3 +123,9 @@ def test_missing_data_are_named(dataset, refused, tmp_path):
     message = refused("reproduce", dataset, "--data", tmp_path, "--out", tmp_path / "run")
     assert dataset in message.lower()
     assert str(tmp_path) in message
+
+
+@pytest.mark.parametrize("option", ["--epochs", "--batch-size", "--members"])
+def test_options_for_networks_need_networks(option, refused, tmp_path):
+    message = refused("reproduce", "digits", "--models", "SI", "SI-LS", option, "3", "--out", tmp_path / "r")
+    assert f"{option} is for networks, got models without (SI, SI-LS)" in message

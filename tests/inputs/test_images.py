@@ -323,6 +323,14 @@ def test_decompression_bombs_are_refused(side, match):
         decode_image(png_of_size(side, side), 8, name="bomb.png")
 
 
+def test_very_long_images_are_refused():
+    """80,000,000 x 1 pixels took 1.2 GB to resize."""
+    with pytest.raises(
+        FileFormatError, match="must be at most 65535 pixels wide and high, got 80000000; crop it"
+    ):
+        decode_image(png_of_size(80_000_000, 1), 8, name="line.png")
+
+
 def test_size_limits(folder, monkeypatch):
     with pytest.raises(
         FileFormatError, match=r"a\.jpg must have at most 100 pixels, got 1200; save it smaller"

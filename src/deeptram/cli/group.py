@@ -102,6 +102,19 @@ def repeat_option_names(args: Sequence[str], options: set[str]) -> list[str]:
     return repeated
 
 
+def is_given(ctx: typer.Context, name: str) -> bool:
+    """Whether an option was written on the command line (and is not the default).
+
+    Parameters
+    ----------
+    ctx : typer.Context
+    name : str
+        Of the parameter in Python.
+    """
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _usage_message(error: Exception) -> str:
     message = str(getattr(error, "format_message", error.__str__)())
     if not message:

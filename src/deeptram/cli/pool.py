@@ -14,7 +14,8 @@ import numpy.typing as npt
 import pandas as pd
 import typer
 
-from deeptram._validation import check_choice
+from deeptram._validation import check_choice, check_integer, check_probability_level
+from deeptram.cli.group import is_given
 from deeptram.cli.pool_summary import PoolReport, show_report
 from deeptram.cli.predictions import Predictions, as_table, read_predictions, read_truth
 from deeptram.cli.progress import working
@@ -44,6 +45,7 @@ class Pooled:
 
 
 def pool(
+    ctx: typer.Context,
     members: Annotated[
         Paths, typer.Option(help="Tables of predictions, one per member, one column per level.")
     ],
@@ -80,12 +82,19 @@ def pool(
     """
     check_choice(method, METHODS, "--method")
     check_choice(weights, SCHEMES, "--weights")
+    check_probability_level(level)
+    check_integer(n_boot, "--n-boot", 0)
     _check_tuning(weights, members, tune_members, tune_truth)
+    _check_effects(ctx, truth is not None, method, weights, n_boot)
     folder = output_folder(out)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with working("reading", quiet):
             read = read_predictions(members, form, tolerance)
+            if len(members) < 2:
+                raise InvalidInputError(
+                    f"--members must name at least two files, got {members[0]} alone; add the others"
+                )
             y = None if truth is None else read_truth(truth, read, members[0])
             tuning = None
             if tune_members and tune_truth is not None:
@@ -165,6 +174,26 @@ def _check_tuning(
             "--tune-members must have one file per member in the order of --members, got "
             f"{len(tune_members)} for {len(members)} members; pass the predictions of each"
         )
+
+
+def _check_effects(ctx: typer.Context, has_truth: bool, method: str, weights: str, n_boot: int) -> None:
+    """Refuse options that would change nothing: somebody expected them to."""
+    needs: dict[str, str] = {}
+    if weights == "equal":
+        needs["score"] = "--weights tuned"
+    if not has_truth:
+        needs |= {"level": "--truth", "seed": "--truth"}
+        needs |= {"n_boot": "--truth"} if n_boot else {}
+        needs |= {"figures": "--truth"} if ctx.params["figures"] else {}
+        needs |= {"latent": "--method transformation"} if method != "transformation" else {}
+    elif not n_boot:
+        needs |= dict.fromkeys(("level", "seed"), "--n-boot above 0")
+    for name, condition in needs.items():
+        if is_given(ctx, name):
+            option = f"--{name.replace('_', '-')}"
+            raise InvalidInputError(
+                f"{option} has an effect with {condition} only, got no such option; add it, or leave it out"
+            )
 
 
 def _pool_all(read: Predictions, method: str, latent: str, tuning: Tuning | None, score: str) -> Pooled:

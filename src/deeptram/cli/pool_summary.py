@@ -96,7 +96,9 @@ def _show_weights(console: Console, report: PoolReport) -> None:
 def _scores(report: PoolReport, width: int) -> Table:
     table: Any = report.table
     metrics = [name for name in SHOWN_METRICS if name in set(table["metric"])]
-    shown = Table(title=f"Scores with {report.level:.0%} bootstrap intervals", title_justify="left", box=None)
+    with_intervals = np.isfinite(table["lower"]).any()
+    title = f"Scores with {report.level:.0%} bootstrap intervals" if with_intervals else "Scores"
+    shown = Table(title=title, title_justify="left", box=None)
     shown.add_column("")
     for metric in metrics:
         shown.add_column(SHORT.get(metric, metric_label(metric)), justify="right")

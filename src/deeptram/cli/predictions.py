@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from deeptram.errors import DeeptramError, InvalidInputError, UnknownNameError
 from deeptram.predictive.base import Predictive
 
 FORMS = ("proba", "cdf")
+PREDICTION = "prediction"
+_QUANTILE = re.compile(r"q0?\.\d+|P\(Y>.*\)")
 ROUNDING_LIMIT = 0.01
 COUNTING = "(rows count from 0 below the header)"
 
@@ -63,7 +66,7 @@ def read_predictions(paths: Sequence[Path], form: str, tolerance: float = 0.0) -
         raise InvalidInputError(
             f"--tolerance must be between 0 and {ROUNDING_LIMIT:g}, got {tolerance:g}; it is for rounding"
         )
-    tables = [read_table(path) for path in paths]
+    tables = [_without_extras(read_table(path), path) for path in paths]
     first = tables[0]
     levels = tuple(name for name in first.columns if name != ID)
     _check_order(levels, paths[0])
@@ -159,6 +162,24 @@ def _distribution(
         raise InvalidInputError(f"{path}: {reason}{rounded} {COUNTING}") from error
 
 
+def _without_extras(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """Return a table without what ``deeptram predict`` adds behind the probabilities: the likeliest level."""
+    names = list(table.columns)
+    at = names.index(PREDICTION) if PREDICTION in names else 0
+    levels = [name for name in names[:at] if name != ID]
+    if levels and all(_QUANTILE.fullmatch(name) for name in levels):
+        raise InvalidInputError(
+            f"{path} must hold probabilities of levels, got quantiles of numbers ({', '.join(levels[:3])}, "
+            "...); pool models of numbers in Python with deeptram.pool"
+        )
+    if len(levels) < 2:
+        return table
+    spelling = _spelling(levels)
+    known = {spelling(level) for level in levels}
+    guesses = table[PREDICTION].astype(str).unique()
+    return table[names[:at]] if all(spelling(guess) in known for guess in guesses) else table
+
+
 def _numbers(column: pd.Series, path: Path) -> npt.NDArray[np.float64]:
     if column.dtype.kind in "iufb":
         return np.asarray(column, dtype=np.float64)
@@ -194,8 +215,9 @@ def _check_columns(table: pd.DataFrame, levels: tuple[str, ...], path: Path, sou
     if own == levels:
         return
     shown = ", ".join(levels)
-    extra = [name for name in own if name not in levels]
-    missing = [name for name in levels if name not in own]
+    known, there = set(levels), set(own)
+    extra = [name for name in own if name not in known]
+    missing = [name for name in levels if name not in there]
     if extra or missing:
         unknown = f"an unknown column {extra[0]!r}" if extra else ""
         lacking = f"no column {missing[0]!r}" if missing else ""

@@ -7,11 +7,14 @@ from typing import Annotated
 
 import typer
 
+from deeptram.cli.group import is_given
 from deeptram.cli.progress import working
+from deeptram.errors import InvalidInputError
 from deeptram.report import build_report, results_markdown
 
 
 def report(
+    ctx: typer.Context,
     run: Annotated[Path, typer.Argument(help="Folder of a run made by `deeptram reproduce`.")],
     n_boot: Annotated[
         int | None, typer.Option("--n-boot", help="Bootstrap samples of the intervals (1000; quick: 200).")
@@ -25,6 +28,11 @@ def report(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
     """Write report.html, figures, metrics.csv and tables of a run, finished or not."""
+    useless = [f"--{name}" for name in ("figures", "quiet") if is_given(ctx, name) and ctx.params[name]]
+    if markdown and useless:
+        raise InvalidInputError(
+            f"--markdown prints and draws nothing, got {useless[0]} as well; leave one of them out"
+        )
     if markdown:
         with working("evaluating", quiet):
             text = results_markdown(run, n_boot=n_boot, level=level, n_jobs=n_jobs)

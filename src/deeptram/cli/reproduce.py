@@ -10,7 +10,9 @@ import typer
 from deeptram._validation import check_integer
 from deeptram.cli.progress import working
 from deeptram.cli.run_summary import show_summary
+from deeptram.errors import InvalidInputError
 from deeptram.experiments import aggregate
+from deeptram.experiments.config import EXACT_MODELS
 from deeptram.experiments.paper import DATASETS, N_BOOT, PRESETS, make_study
 from deeptram.experiments.runner import available_study, run_study
 
@@ -57,6 +59,12 @@ def reproduce(
         training=training,
     )
     study = available_study(study, data, explicit=models is not None)
+    useless = [name for name, value in {**wanted, "members": members}.items() if value is not None]
+    if useless and all(model in EXACT_MODELS for model in study.models):
+        raise InvalidInputError(
+            f"--{useless[0].replace('_', '-')} is for networks, got models without "
+            f"({', '.join(study.models)}); leave it out"
+        )
     n_boot = N_BOOT[preset] if n_boot is None else check_integer(n_boot, "--n-boot", 0)
     result = run_study(study, out, directory=data, cache=cache, n_jobs=n_jobs, quiet=quiet)
     if result.finished or result.repeated:

@@ -1,18 +1,42 @@
-"""Tables on disk, CSV or Parquet, read with plain sentences for what is wrong with them."""
+"""Tables on disk, CSV or Parquet, read with plain sentences for what is wrong with them.
+
+Files are untrusted: what a small file may unpack to is bounded before it is unpacked.
+"""
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
+import tempfile
 import warnings
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from deeptram.errors import FileFormatError, InvalidInputError, MissingDependencyError
+from deeptram.experiments import storage
 
 CSV = (".csv", ".csv.gz")
 PARQUET = (".parquet", ".pq")
 ID = "id"
+MAX_COLUMNS = 100_000
+# Tables of this size are always unpacked; larger ones only from files that are not far smaller.
+_FREE_BYTES, _BYTES_PER_BYTE = 2**26, 200
+_FREE_CELLS, _CELLS_PER_BYTE = 2**24, 50
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_SIGNATURES = {
+    b"PK\x03\x04": "a zip archive or an Excel workbook; save the sheet as CSV",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV",
+    b"\x1f\x8b": "a gzip file; rename it to .csv.gz",
+    b"PAR1": "a Parquet file; rename it to .parquet",
+    b"\xff\xfe": "text in UTF-16; save it as UTF-8",
+    b"\xfe\xff": "text in UTF-16; save it as UTF-8",
+}
 
 
 def read_table(path: Path, *, text: bool = False) -> pd.DataFrame:
@@ -49,53 +73,57 @@ def read_table(path: Path, *, text: bool = False) -> pd.DataFrame:
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
     """Write a table with every digit, under a temporary name until it is complete."""
-    temporary = path.with_name(f".{path.name}.part")
-    table.to_csv(temporary, index=False)
-    temporary.replace(path)
+    storage.write_table(path, table)
 
 
 def write_text(text: str, path: Path) -> None:
     """Write a text file, under a temporary name until it is complete."""
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    storage.write_bytes(path, text.encode())
 
 
 def output_folder(path: Path) -> Path:
-    """Create the folder for results, unless it is there."""
+    """Create the folder for results, unless it is there, and find out whether it can be written."""
     try:
         path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
     except OSError as error:
         raise InvalidInputError(
-            f"{path} must be a folder that can be written, got {type(error).__name__}; choose another --out"
+            f"{path} must be a folder that can be written, got {type(error).__name__} ({error.strerror}); "
+            "choose another --out"
         ) from error
-    return path
 
 
 def _read_csv(path: Path, text: bool) -> pd.DataFrame:
     try:
-        header = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False)
-        names = [str(name).strip() for name in header.iloc[0]]
+        source: Any = _unzipped(path) if path.suffix == ".gz" else path
+        _check_is_csv(source, path)
+        names = _header(source)
+        if not names:
+            raise FileFormatError(f"{path} must be a CSV table, got an empty file; export it again")
         _check_names(names, path)
         with warnings.catch_warnings():
             # A row longer than the header would lose its end with no more than a warning.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             return pd.read_csv(
-                path,
+                _from_start(source),
                 header=0,
                 names=names,
                 index_col=False,
-                dtype=str if text else {ID: str},
+                dtype=str if text else {ID: str} if ID in names else None,
                 keep_default_na=not text,
                 float_precision="round_trip",
+                low_memory=False,
             )
-    except pd.errors.EmptyDataError as error:
-        raise FileFormatError(f"{path} must be a CSV table, got an empty file; export it again") from error
     except FileFormatError:
         raise
     except (
         ValueError,
         OSError,
+        EOFError,
+        OverflowError,
+        zlib.error,
+        csv.Error,
         pd.errors.ParserWarning,
     ) as error:  # parser and decoding errors are ValueErrors
         reason = " ".join(str(error).split())
@@ -105,9 +133,56 @@ def _read_csv(path: Path, text: bool) -> pd.DataFrame:
         ) from error
 
 
+def _unzipped(path: Path) -> io.BytesIO:
+    """Return what a gzip file holds, unless it grows out of all proportion."""
+    content = io.BytesIO()
+    with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
+        while block := file.read(2**20):
+            content.write(block)
+            if content.tell() > max(_FREE_BYTES, _BYTES_PER_BYTE * raw.tell()):
+                raise FileFormatError(
+                    f"{path} must unpack to a table of a believable size, got more than {_BYTES_PER_BYTE} "
+                    "bytes for each of its own; unpack it yourself if it is meant to be so"
+                )
+    return content
+
+
+def _from_start(source: Any) -> Any:
+    if isinstance(source, io.BytesIO):
+        source.seek(0)
+    return source
+
+
+def _header(source: Any) -> list[str]:
+    """Return the fields of the first line that is not empty (pandas takes seconds for thousands of them)."""
+    opened = io.BytesIO(source.getbuffer()) if isinstance(source, io.BytesIO) else source.open("rb")
+    with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file:
+        return [name.strip() for name in next(filter(None, csv.reader(file)), [])]
+
+
+def _check_is_csv(source: Any, path: Path) -> None:
+    """Raise if the first line is not one of a table with commas, before a parser makes sense of it."""
+    with path.open("rb") if source is path else io.BytesIO(source.getbuffer()) as file:
+        line = file.readline(2**24)
+    for signature, what in _SIGNATURES.items():
+        if line.startswith(signature):
+            raise FileFormatError(f"{path} must be a CSV table, got {what}")
+    if b"\x00" in line:
+        raise FileFormatError(f"{path} must be a CSV table, got a binary file; export the table as CSV")
+    if line.count(b",") >= MAX_COLUMNS:
+        raise FileFormatError(
+            f"{path} must have at most {MAX_COLUMNS} columns, got {line.count(b',') + 1}; leave some out"
+        )
+    for separator, name in _SEPARATORS.items():
+        if line.count(separator.encode()) > line.count(b","):
+            raise FileFormatError(
+                f"{path} must have commas between its fields, got {name}; export it with commas, and points "
+                "in decimal numbers (pandas: to_csv(sep=','), R: write.csv)"
+            )
+
+
 def _read_parquet(path: Path) -> pd.DataFrame:
     try:
-        import pyarrow
         from pyarrow import parquet
     except ImportError as error:
         raise MissingDependencyError(
@@ -115,10 +190,21 @@ def _read_parquet(path: Path) -> pd.DataFrame:
             "pip install 'deeptram[parquet]', or convert it to CSV"
         ) from error
     try:
-        table = parquet.read_table(path).to_pandas()
-    except (pyarrow.ArrowException, OSError) as error:
+        with parquet.ParquetFile(path, thrift_container_size_limit=2**20) as file:
+            cells = file.metadata.num_rows * file.metadata.num_columns
+            if cells > max(_FREE_CELLS, _CELLS_PER_BYTE * path.stat().st_size):
+                raise FileFormatError(
+                    f"{path} must unpack to a table of a believable size, got {cells} cells in a file of "
+                    f"{path.stat().st_size} bytes; convert it to CSV if it is meant to be so"
+                )
+            table = file.read(use_threads=False).to_pandas()
+    except FileFormatError:
+        raise
+    except Exception as error:  # damaged files raise one of many kinds
         reason = " ".join(str(error).split())
-        raise FileFormatError(f"{path} must be a Parquet table, got {reason}; export it again") from error
+        raise FileFormatError(
+            f"{path} must be a Parquet table, got {reason or type(error).__name__}; export it again"
+        ) from error
     table = table.reset_index(drop=table.index.name != ID)  # pandas' own index is no column, unless it is id
     table.columns = [str(name) for name in table.columns]
     _check_names(list(table.columns), path)
@@ -126,13 +212,17 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
+    if len(names) > MAX_COLUMNS:
+        raise FileFormatError(
+            f"{path} must have at most {MAX_COLUMNS} columns, got {len(names)}; leave some out"
+        )
     unnamed = [position for position, name in enumerate(names, start=1) if not name]
     if unnamed:
         raise FileFormatError(
             f"every column of {path} must have a name, got none for column {unnamed[0]}; "
             "write the table without row names (pandas: index=False, R: row.names = FALSE)"
         )
-    repeated = [name for name in dict.fromkeys(names) if list(names).count(name) > 1]
+    repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise FileFormatError(
             f"the columns of {path} must have different names, got {repeated[0]!r} twice; rename one"

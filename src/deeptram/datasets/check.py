@@ -55,7 +55,7 @@ def check(directory: str | os.PathLike[str] | None = None) -> pd.DataFrame:
         folder, usable = root / name, True
         try:
             finding = examine(folder)
-        except DeeptramError as error:
+        except (DeeptramError, OSError) as error:
             missing = f"no folder {folder}; see docs/data.md for where to get it"
             note = str(error) if folder.is_dir() else missing
             finding, usable = _Finding(0, False, note, folder), False

@@ -10,7 +10,7 @@ import numpy as np
 from deeptram.datasets.base import Dataset, categorical, standardise
 from deeptram.datasets.cache import Progress, attach_images
 from deeptram.datasets.sources import ImageCollection, data_folder, first_existing, open_images
-from deeptram.datasets.tables import check_unique, read_table
+from deeptram.datasets.tables import check_numbers, check_unique, read_table
 
 LEVELS = ("other", "melanoma")
 TABLE = "HAM10000_metadata.csv"
@@ -58,6 +58,7 @@ def load_ham10000(
     path = first_existing(folder, (TABLE,), "the HAM10000 table")
     table = read_table(path, COLUMNS)
     check_unique(table, "image_id", path)
+    check_numbers(table, "age", path)
     kept = table[table["age"].notna()].reset_index(drop=True)
     age, mean, sd = standardise(kept["age"].to_numpy(dtype=np.float64))
     columns = ("sex", "localization", "dx", "lesion_id", "image_id")

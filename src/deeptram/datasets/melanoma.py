@@ -10,7 +10,7 @@ import numpy as np
 from deeptram.datasets.base import Dataset, categorical, standardise
 from deeptram.datasets.cache import Progress, attach_images
 from deeptram.datasets.sources import ImageCollection, data_folder, first_existing, open_images
-from deeptram.datasets.tables import check_unique, read_table
+from deeptram.datasets.tables import check_numbers, check_unique, read_table
 from deeptram.errors import FileFormatError
 
 LEVELS = ("benign", "malignant")
@@ -56,6 +56,7 @@ def load_melanoma(
     folder = data_folder(directory, "melanoma")
     table = read_table(first_existing(folder, ("train.csv",), "the melanoma table"), COLUMNS)
     check_unique(table, "image_name", folder / "train.csv")
+    check_numbers(table, "age_approx", folder / "train.csv")
     if not table["target"].isin([0, 1]).all():
         raise FileFormatError(
             f"target in {folder / 'train.csv'} must be 0 or 1, got other values; download it again"
@@ -71,7 +72,7 @@ def load_melanoma(
             "patient_id": kept["patient_id"].to_numpy(),
             "image_name": kept["image_name"].to_numpy(),
         },
-        y=categorical(np.array(LEVELS)[kept["target"].to_numpy()], LEVELS),
+        y=categorical(np.array(LEVELS)[kept["target"].to_numpy(dtype=np.int64)], LEVELS),
         levels=LEVELS,
         info={
             "source": "SIIM-ISIC 2020, doi:10.34970/2020-ds01",

@@ -22,6 +22,7 @@ from deeptram.errors import FileFormatError, InvalidInputError, MissingDependenc
 from deeptram.inputs.images import listing
 
 MAX_PIXELS = 80_000_000
+MAX_SIDE = 65_535  # of a JPEG file; resizing a longer line of pixels takes many times its memory
 MAX_FILE_BYTES = 256 * 2**20
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
 # Pillow's modes with 8 bits a channel; it would clip 16-bit ones silently.
@@ -138,8 +139,8 @@ def decode_image(
 ) -> NDArray[np.uint8]:
     """Decode one image file (or its bytes) and resize it.
 
-    The file is untrusted: only plain formats are tried, and size in bytes and
-    pixels is checked before anything is allocated.
+    The file is untrusted: only plain formats are tried, and size in bytes, pixels
+    and the longer side are checked before anything is allocated.
 
     Parameters
     ----------
@@ -171,8 +172,8 @@ def decode_image(
             with pillow.open(
                 io.BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS
             ) as image:
-                kind, n_pixels = image.mode, image.width * image.height
-                if n_pixels <= max_pixels and kind in MODES:
+                kind, n_pixels, side = image.mode, image.width * image.height, max(image.size)
+                if n_pixels <= max_pixels and side <= MAX_SIDE and kind in MODES:
                     image.draft(mode, (2 * width, 2 * height))  # JPEG: decode at a lower resolution
                     resized = image.convert(mode).resize((width, height), pillow.Resampling.BILINEAR)
                     return np.array(resized, dtype=np.uint8)
@@ -183,6 +184,10 @@ def decode_image(
     if n_pixels > max_pixels:
         raise FileFormatError(
             f"image {name} must have at most {max_pixels} pixels, got {n_pixels}; save it smaller"
+        )
+    if side > MAX_SIDE:
+        raise FileFormatError(
+            f"image {name} must be at most {MAX_SIDE} pixels wide and high, got {side}; crop it"
         )
     raise FileFormatError(
         f"image {name} must have 8 bits a channel, got Pillow's mode {kind!r}; convert it first"
