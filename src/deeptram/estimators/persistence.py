@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from deeptram import latent as latents
 from deeptram._schema import LARGEST
 from deeptram._version import __version__
-from deeptram.bases import Linear, LogLinear
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import FitSummary, keep_fit
@@ -244,8 +243,8 @@ def _restore_exact(estimator: BaseTram, state: Mapping[str, Any], tensors: Tenso
         check_values(name, part)
     if not nominal:
         slopes = parts[0][: design.n_strata] @ outcome.basis.monotone_differences.T
-        positive = slopes > 0 if isinstance(outcome.basis, (Linear, LogLinear)) else slopes >= 0
-        if not positive.all():
+        flat = slopes.shape[1] > 0 and not outcome.is_discrete and (slopes.sum(axis=1) < TINY).any()
+        if flat or (slopes < 0).any():
             raise FileFormatError(
                 f"{TENSOR_NAME}: theta must increase, got {reprlib.repr(parts[0].tolist())}; save it again"
             )
