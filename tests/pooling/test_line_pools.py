@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.integrate
+import scipy.special
 import scipy.stats
 import torch
 
@@ -212,3 +213,33 @@ def test_linear_pool_is_a_mixture():
     seen = dt.Surv.right([1.0, 2.0], [0, 1])
     parts = np.stack([[one.sf(1.0)[0], one.pdf(2.0)[1]] for one in frozen])
     np.testing.assert_allclose(pooled.log_prob(seen), np.log(WEIGHTS @ parts), rtol=1e-9)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_quantile_at_a_jump_to_one_is_where_it_jumps(order):
+    """One member certain above its last draw makes the logit mean certain there, tensors or not."""
+    draws = np.array([[-1.0, 0.5, 1.25], [0.0, 1.0, 3.0]])
+    normal = torch.distributions.Normal(torch.zeros(2, dtype=torch.float64), 1.0)
+    members = [dt.Predictive.from_samples(draws), dt.Predictive.from_torch(normal)][::order]
+    logit_mean = dt.QuasiArithmetic(scipy.special.logit, scipy.special.expit)
+    pooled = dt.pool(members, method=logit_mean)
+    np.testing.assert_allclose(pooled.quantile([0.99, 0.999]), np.repeat(draws[:, 2:], 2, axis=1), rtol=1e-12)
+    assert torch.isfinite(pooled.sample(20, random_state=0)).all()
+
+
+ASKED = {
+    "median": (), "mean": (), "mode": (), "interval": (), "sample": (), "quantile": ([0.1, 0.9],), "cdf": (0.5,),
+    "sf": (0.5,), "pdf": (0.5,), "log_prob": (0.5,), "trafo": (0.5,), "hazard": (0.5,), "cumhazard": (0.5,),
+    "crps": (0.5,), "rmst": (0.5,), "cdf_grid": ([0.1, 0.2],),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_densities_without_overlap_have_no_log_linear_pool_whatever_is_asked(name):
+    members = [dt.Predictive.from_scipy(scipy.stats.uniform([0.0, start], 1.0)) for start in (0.0, 5.0)]
+    pooled = dt.pool(members, method="log-linear-density")
+    for _ in range(2):  # the second time, too
+        with pytest.raises(
+            UnsupportedError, match="needs members whose densities overlap, got none in row 1;"
+        ):
+            getattr(pooled, name)(*ASKED[name])

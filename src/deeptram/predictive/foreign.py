@@ -23,6 +23,7 @@ from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.quantiles import QuantilesPredictive
+from deeptram.predictive.rows import refuse_complex
 from deeptram.predictive.samples import SamplesPredictive
 from deeptram.predictive.scipy_backed import predictive_of_scipy
 from deeptram.predictive.survival import SurvivalPredictive
@@ -33,6 +34,8 @@ SUM_TOLERANCE = 1e-8
 SUM_TOLERANCE_FLOAT32 = 1e-5
 ROUNDING = 1e-12
 ROUNDING_FLOAT32 = 1e-6
+LARGEST = 1e150
+LARGEST_FLOAT32 = 1e15
 
 
 def from_cdf(cdf: Any, levels: Sequence[Any] | None = None) -> DiscretePredictive:
@@ -345,6 +348,7 @@ def _table(
 def _matrix(values: Any, name: str) -> Tensor:
     """Return two-dimensional numbers: float64 from NumPy, the own type of a tensor."""
     try:
+        refuse_complex(values)
         matrix = (
             as_tensor(values) if isinstance(values, Tensor) else as_tensor(np.asarray(values), torch.float64)
         )
@@ -375,6 +379,13 @@ def _refuse_not_finite(values: Tensor, name: str) -> None:
     if bool(bad.any()):
         raise InvalidInputError(
             f"{name} must be finite, got NaN or infinity in {_rows(bad)}; drop or correct these rows"
+        )
+    most = LARGEST_FLOAT32 if values.dtype == torch.float32 else LARGEST
+    large = (values.abs() > most).any(dim=1)
+    if bool(large.any()):
+        raise InvalidInputError(
+            f"{name} must lie within {most:g} of zero, so that squares are finite, got larger numbers in "
+            f"{_rows(large)}; use larger units"
         )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deeptram.predictive.line import LinePredictive
 
 _LEVELS = (1e-8, 1e-4, 0.02, 0.25, 0.5, 0.75, 0.98, 1 - 1e-4, 1 - 1e-8)
-_FAR = 600.0
+_FAR = {torch.float64: 600.0, torch.float32: 80.0}  # sinh and exp of it are finite, with room
 _TAIL_PANELS = (7, 18)
 _NEGLIGIBLE = 1e-12
 _SUSPICIOUS = 0.15
@@ -218,7 +218,8 @@ class _Frame:
         return some
 
     def to_u(self, t: Tensor) -> Tensor:
-        return coordinate_of((t - self.centre) / self.scale, self.lower, self.upper).clamp(-_FAR, _FAR)
+        far = _FAR[t.dtype]
+        return coordinate_of((t - self.centre) / self.scale, self.lower, self.upper).clamp(-far, far)
 
     def to_t(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         y, dy, curvature = coordinate(u, self.lower, self.upper)
@@ -312,7 +313,8 @@ def _stretch(
 ) -> tuple[Tensor, Tensor]:
     """Integrate some rows over panels of doubling width away from ``start``; return it and the end."""
     widths = 2.0 ** torch.arange(count + 1, dtype=pred.dtype) - 1
-    edges = (start[rows] + side * step[rows] * widths).clamp(-_FAR, _FAR)
+    far = _FAR[pred.dtype]
+    edges = (start[rows] + side * step[rows] * widths).clamp(-far, far)
     start_of, stop_of = (edges[:, :-1], edges[:, 1:]) if side > 0 else (edges[:, 1:], edges[:, :-1])
     is_left = torch.full_like(start_of, side < 0, dtype=torch.bool)
     panels = _Panels(rows, start_of, stop_of, is_left)
@@ -322,14 +324,15 @@ def _stretch(
 
 def _remainder(pred: LinePredictive, frame: _Frame, power: int, side: int) -> Tensor:
     """Integrate what lies beyond the last panel, an exponential in u; infinite where it does not decay."""
-    u = torch.full((len(pred), 2), side * _FAR, dtype=pred.dtype)
-    u[:, 0] = side * (_FAR - 100.0)
+    far, reach = _FAR[pred.dtype], _FAR[pred.dtype] / 6
+    u = torch.full((len(pred), 2), side * far, dtype=pred.dtype)
+    u[:, 0] = side * (far - reach)
     t, dt, _ = frame.to_t(u)
     log_cdf, log_sf = pred.log_tails_t(t)
     log_value = power * (log_cdf if side < 0 else log_sf) + torch.log(dt)
-    slope = (log_value[:, 1] - log_value[:, 0]) / 100.0
-    gone = torch.isneginf(log_value[:, 1]) | (log_value[:, 1] < -_FAR)
-    converges = slope < -1e-12
+    slope = (log_value[:, 1] - log_value[:, 0]) / reach
+    gone = torch.isneginf(log_value[:, 1]) | (log_value[:, 1] < -far)
+    converges = slope < (-1e-12 if pred.dtype == torch.float64 else -1e-3)
     safe = torch.where(converges & ~gone, slope, -torch.ones_like(slope))
     value = torch.exp(torch.where(gone, torch.zeros_like(slope), log_value[:, 1])) / -safe
     value = torch.where(converges, value, torch.full_like(value, torch.inf))

@@ -395,6 +395,8 @@ class LinePredictive(Predictive):
         inner = torch.isfinite(y) & (y > lower) & (y < upper)
         at = torch.where(inner, y, coordinate(torch.zeros_like(y), lower, upper)[0])
         residual = self.trafo_t(at) - target
+        # A quantile at which F jumps to 1 does not move with the parameters.
+        residual = torch.where(torch.isfinite(residual), residual, torch.zeros_like(residual))
         factor = torch.exp(-self.log_slope_t(at).detach())
         step = (residual - residual.detach()) * torch.where(
             torch.isfinite(factor), factor, torch.zeros_like(factor)

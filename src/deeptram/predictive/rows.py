@@ -215,8 +215,23 @@ def _tensor(value: Any) -> Tensor:
     return value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value, dtype=np.float64))
 
 
+def refuse_complex(values: Any) -> None:
+    """Refuse complex numbers, of which a cast would keep the real part.
+
+    Examples
+    --------
+    >>> refuse_complex(1j)
+    Traceback (most recent call last):
+    ...
+    TypeError: complex numbers
+    """
+    if values.is_complex() if isinstance(values, Tensor) else np.asarray(values).dtype.kind == "c":
+        raise TypeError("complex numbers")
+
+
 def _numbers(values: Any, name: str, dtype: torch.dtype) -> Tensor:
     try:
+        refuse_complex(values)
         return as_tensor(values, dtype)
     except (TypeError, ValueError) as error:
         raise InvalidTypeError(
