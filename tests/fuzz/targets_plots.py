@@ -88,7 +88,9 @@ def _(draw: Draw) -> Call:
         "width": draw.option(2.0, 1),
         "latent": draw.latent(),
     }
-    return Call(shown, (drawn(draw), plots.epistemic, draw.maybe(members(draw))), settings, infinite=True)
+    return Call(
+        shown, (drawn(draw), plots.epistemic, draw.maybe(members(draw))), settings, nan=True, infinite=True
+    )
 
 
 @target("plots.performance", AREA, 0.3)

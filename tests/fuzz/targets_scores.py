@@ -207,4 +207,7 @@ def _(draw: Draw) -> Call:
         "random_state": draw.random_state(),
     }
     y = outcome(draw, group[0])
-    return Call(dt.evaluate, (draw.maybe(predictions, draw.malice / 4), y), settings, nan=True, infinite=True)
+    # A metric of the user's own may raise what it likes.
+    raises = (TypeError, ValueError) if callable(settings["metrics"]) else ()
+    args = (draw.maybe(predictions, draw.malice / 4), y)
+    return Call(dt.evaluate, args, settings, nan=True, infinite=True, raises=raises)

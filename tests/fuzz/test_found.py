@@ -158,6 +158,11 @@ REFUSED = [
         r"log_first must be True or False, got 'x'",
     ),
     (lambda: networks.MLP(hidden=5), InvalidTypeError, r"hidden must be a list of positive integers, got 5"),
+    (
+        lambda: networks.CNN(convolutions=10**4),
+        InvalidInputError,
+        r"convolutions must be an integer of at most 100, got",
+    ),
     (lambda: networks.MLP(dropout="a"), InvalidInputError, r"dropout must be a finite number, got 'a'"),
     (
         lambda: networks.from_dict(range(3)),
@@ -174,7 +179,7 @@ REFUSED = [
     (
         lambda: dt.datasets.simulate(beta=[[1.0]]),
         InvalidInputError,
-        r"beta must be a vector, one effect per column",
+        r"beta must be a vector of effects within 1e9",
     ),
     (
         lambda: dt.datasets.simulate("survival", beta=[1e4]),
@@ -193,6 +198,27 @@ REFUSED = [
     ),
     (lambda: dt.datasets.load_mnist(5), InvalidTypeError, r"directory must be the path of a folder, got 5"),
     (lambda: dt.datasets.load_mnist("x" * 5000), InvalidInputError, r"directory must be a folder, got xxx"),
+    (
+        lambda: dt.Lm().fit([[1e200], [0.0], [1.0]], [1, 2, 3]),
+        InvalidInputError,
+        r"X must hold numbers whose squares do",
+    ),
+    (
+        lambda: bases.Bernstein(10**18, (0, 1)),
+        InvalidInputError,
+        r"order must be an integer of at most 1000, got",
+    ),
+    (
+        lambda: DiscreteResponse((True, np.inf)),
+        InvalidInputError,
+        r"levels must be finite, got True, inf; leave infinity",
+    ),
+    (
+        lambda: dt.datasets.simulate(n=9, image_size=10**6),
+        InvalidInputError,
+        r"n images of image_size pixels must not",
+    ),
+    (lambda: dt.LS(np.zeros(3)), InvalidTypeError, r"LS takes a formula or column names \(strings\)"),
     (lambda: plots.epistemic(3), InvalidTypeError, r"members must be a list of Predictives, got 3"),
     (
         lambda: plots.pit([0, 1], PAIR, level=(1,)),

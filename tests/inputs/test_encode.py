@@ -330,8 +330,13 @@ class TestMessages:
             LinearEncoder.fit({"g": ["a", np.nan, "b"]})
 
     def test_large_finite_numbers_pass(self):
-        X = np.full((3, 2), 1e308)
+        X = np.full((3, 2), 1e150)
         assert LinearEncoder.fit(X).transform(X) is X
+        with pytest.raises(
+            InvalidInputError,
+            match=r"X must hold numbers whose squares do not overflow, got 1e\+200 in column 'x0'; change its unit",
+        ):
+            LinearEncoder.fit(np.full((4, 1), 1e200))
 
     @pytest.mark.parametrize(
         ("X", "error", "match"),

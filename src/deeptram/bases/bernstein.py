@@ -32,6 +32,8 @@ from deeptram._validation import check_flag, check_integer
 from deeptram.bases.base import Basis, as_floating, successive_differences
 from deeptram.errors import InvalidInputError
 
+LARGEST_ORDER = 1000  # binomial coefficients beyond overflow
+
 
 @dataclasses.dataclass(frozen=True)
 class Bernstein(Basis):
@@ -61,7 +63,7 @@ class Bernstein(Basis):
     name: ClassVar[str] = "bernstein"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "order", check_integer(self.order, "order", 1))
+        object.__setattr__(self, "order", check_integer(self.order, "order", 1, LARGEST_ORDER))
         object.__setattr__(self, "log_first", bool(check_flag(self.log_first, "log_first")))
         object.__setattr__(self, "support", _check_support(self.support, self.log_first))
 

@@ -91,7 +91,7 @@ def _with_barrier(oracle: Oracle, constraints: Vector, x: Vector, mu: float) -> 
 def _direction(gradient: Vector, hessian: Vector) -> tuple[Vector, float]:
     """Return Newton's direction (of a Hessian made positive) and the expected decrease."""
     values, vectors = np.linalg.eigh(hessian)
-    size = np.maximum(np.abs(values), 1e-14 * np.abs(values).max(initial=1e-300))
+    size = np.maximum(np.abs(values), max(1e-14 * np.abs(values).max(initial=0.0), 1e-300))
     direction: Vector = -vectors @ ((vectors.T @ gradient) / size)
     return direction, float(-gradient @ direction) / 2
 

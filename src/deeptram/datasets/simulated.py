@@ -23,6 +23,7 @@ LATENTS = {
 PIXEL_NOISE = 0.05
 PILOT = 20_000
 LARGEST = 10**7
+LARGEST_PIXELS = 2 * 10**8
 LARGEST_EXPONENT = 700.0
 
 
@@ -87,11 +88,15 @@ def simulate(
     check_choice(outcome, tuple(LATENTS), "outcome")
     n, image_size = check_integer(n, "n", 1, LARGEST), check_integer(image_size, "image_size", 5, LARGEST)
     n_levels, seed = check_integer(n_levels, "n_levels", 2, LARGEST), check_integer(seed, "seed", 0)
-    image_effect, censoring = check_number(image_effect, "image_effect"), _check_share(censoring)
+    if n * image_size**2 > LARGEST_PIXELS:
+        raise InvalidInputError(
+            f"n images of image_size pixels must not exceed {LARGEST_PIXELS} numbers, got {n} of {image_size}"
+        )
+    image_effect, censoring = check_number(image_effect, "image_effect", -1e9, 1e9), _check_share(censoring)
     effects = as_float(beta, "beta")
     check_finite(effects, "beta")
-    if effects.ndim != 1:
-        raise InvalidInputError(f"beta must be a vector, one effect per column, got shape {effects.shape}")
+    if effects.ndim != 1 or (np.abs(effects) > 1e9).any():
+        raise InvalidInputError(f"beta must be a vector of effects within 1e9, one per column, got {beta!r}")
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((n, len(effects)))
     images, brightness = _blobs(n, image_size, rng)

@@ -95,9 +95,10 @@ def coefficient_table(
         half = stats.norm.ppf((1 + level) / 2) * se
         lower, upper = estimate - half, estimate + half
     table = pd.DataFrame({"coef": estimate, "se": se, "lower": lower, "upper": upper})
-    return table.assign(
-        **{f"exp_{name}": np.exp(table[name].to_numpy()) for name in ("coef", "lower", "upper")}
-    )
+    with np.errstate(over="ignore"):  # beyond the floats: infinite
+        return table.assign(
+            **{f"exp_{name}": np.exp(table[name].to_numpy()) for name in ("coef", "lower", "upper")}
+        )
 
 
 def _known(variance: Array | None) -> Array:

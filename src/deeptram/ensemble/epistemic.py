@@ -8,7 +8,6 @@ On the scale of h the band is :math:`\bar h(y) \pm c\,\mathrm{sd}(h_m(y))`, on t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from deeptram import latent as latents
 from deeptram._arrays import as_numpy
-from deeptram._validation import check_choice
+from deeptram._validation import check_choice, is_number
 from deeptram.ensemble.coefficients import between_variance
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
@@ -64,7 +63,7 @@ def epistemic_band(
     [1.4142]
     """
     check_choice(scale, SCALES, "scale")
-    if not (isinstance(width, Real) and np.isfinite(width) and width >= 0):
+    if not (is_number(width) and 0 <= width < np.inf):
         raise InvalidInputError(
             f"width must be a number of standard deviations of at least 0, got {width!r}; the paper uses 2"
         )

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from deeptram._validation import as_float
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.inputs.factors import (
     FactorEncoder,
@@ -175,7 +176,7 @@ class LinearEncoder:
                 at += len(factor.levels) - 1
                 continue
             check_numeric(column, name)
-            design[:, at] = column
+            design[:, at] = as_float(column, f"column {name!r}")
             at += 1
         check_finite_columns(design, self.names)
         return design

@@ -208,14 +208,15 @@ def missing_values(column: str, missing: npt.NDArray[np.bool_]) -> InvalidInputE
 
 
 def check_finite_columns(block: npt.NDArray[np.float64], names: tuple[str, ...]) -> None:
-    """Raise if a matrix of shape (n, p) holds NaN or infinities, naming the column, count and rows.
+    """Raise if a matrix of shape (n, p) holds NaN, infinity or what becomes so when squared, by column.
 
     Examples
     --------
     >>> check_finite_columns(np.zeros((2, 1)), ("a",))
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(block.sum()):
+        flat = block.ravel(order="K")
+        if np.isfinite(flat @ flat):
             return
     for j, name in enumerate(names):
         missing = np.isnan(block[:, j])
@@ -230,6 +231,11 @@ def check_finite_columns(block: npt.NDArray[np.float64], names: tuple[str, ...])
                 f"{count} infinite value{'s' * (count > 1)} in {first_rows(infinite)}; "
                 "replace them by finite numbers"
             )
+    largest = np.abs(block).max(axis=0)
+    raise InvalidInputError(
+        f"X must hold numbers whose squares do not overflow, got {largest.max():g} in column "
+        f"{names[int(largest.argmax())]!r}; change its unit"
+    )
 
 
 def check_extent(rows: int, columns: int, what: str) -> None:

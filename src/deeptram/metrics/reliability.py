@@ -11,7 +11,7 @@ import pandas as pd
 from scipy.stats import beta
 
 from deeptram._arrays import as_numpy
-from deeptram._validation import as_float, check_choice, check_integer, check_probability_level
+from deeptram._validation import as_float, check_choice, check_flag, check_integer, check_probability_level
 from deeptram.errors import InvalidInputError
 from deeptram.metrics.binary import exceedances
 from deeptram.metrics.uniformity import MOST_BINS
@@ -90,7 +90,7 @@ def calibration_curve(
         table = _one_threshold(probability[:, k], events[:, k], cut_points(probability[:, k]), level)
         table.insert(0, "threshold", [pred.levels[k]] * len(table))
         tables.append(table)
-    if per_threshold:
+    if check_flag(per_threshold, "per_threshold"):
         return pd.concat(tables, ignore_index=True)
     if len(tables) == 1:
         return tables[0].drop(columns="threshold")

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from deeptram._validation import check_choice
+from deeptram._validation import check_choice, check_integer
 from deeptram.errors import InvalidInputError
 from deeptram.networks.layers import (
     activation,
@@ -79,6 +79,7 @@ class CNN:
         object.__setattr__(self, "dropout", check_dropout(self.dropout))
         for name in ("convolutions", "kernel_size", "pool"):
             object.__setattr__(self, name, check_positive(getattr(self, name), name))
+        check_integer(self.convolutions, "convolutions", 1, 100)
         check_choice(self.padding, PADDINGS, "padding")
         activation(self.activation)
 

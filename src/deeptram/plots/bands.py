@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from deeptram._validation import as_list, check_choice
+from deeptram._validation import as_float, as_list, check_choice
 from deeptram.ensemble.epistemic import SCALES, epistemic_band, quantiles
 from deeptram.latent import Latent
 from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, trafo_values
@@ -45,7 +45,7 @@ def epistemic_tables(
     kept = [member[shown] for member in groups["members"]]
     w = normalised_weights(weights, len(kept))
     if scale == "quantile":
-        points = np.atleast_1d(np.asarray(0.5 if at is None else at, dtype=np.float64))
+        points = np.atleast_1d(as_float(0.5 if at is None else at, "at"))
     else:
         points = common_grid(groups, shown, at)
         points = points if first.levels is None else points[:-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -57,6 +58,8 @@ class DiscreteResponse:
             raise InvalidInputError(
                 f"levels must not be missing, got {_list(levels)}; leave NaN out of levels"
             )
+        if any(isinstance(level, float) and math.isinf(level) for level in levels):
+            raise InvalidInputError(f"levels must be finite, got {_list(levels)}; leave infinity out")
         repeated = [level for level in dict.fromkeys(levels) if levels.count(level) > 1]
         if repeated:
             raise InvalidInputError(

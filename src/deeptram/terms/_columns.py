@@ -11,7 +11,7 @@ def formula_or_columns(term: str, given: tuple[object, ...]) -> str | tuple[str,
         given = tuple(given[0])
         if len(given) == 1:
             return (str(given[0]),)
-    if not given or given == (None,):
+    if not given or (len(given) == 1 and given[0] is None):
         return None
     names = tuple(name for name in given if isinstance(name, str))
     if len(names) != len(given):
