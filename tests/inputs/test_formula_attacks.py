@@ -391,10 +391,10 @@ EXHAUSTING = [
 
 @pytest.mark.parametrize(("formula", "match"), EXHAUSTING, ids=[f[:20] for f, _ in EXHAUSTING])
 def test_formulas_that_would_exhaust_the_machine_are_refused_at_once(formula, match, X):
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(DeeptramError, match=match) as caught:
         LinearEncoder.fit(X, formula)
-    assert time.perf_counter() - start < 2.0
+    assert time.process_time() - start < 2.0
     assert len(str(caught.value)) < 1500
 
 
