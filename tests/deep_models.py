@@ -33,8 +33,8 @@ def models():
     survival = dt.Surv.right(np.minimum(time, limit), time <= limit)
     label = np.array(["u", "v", "w"])[np.digitize(z, [-1, 1])]
     return {
-        "Polr": (dt.Polr, {}, label),
-        "Polr-probit": (dt.Polr, {"latent": "probit"}, label),
+        "Polr": (dt.Polr, {"levels": ["u", "v", "w"]}, label),
+        "Polr-probit": (dt.Polr, {"latent": "probit", "levels": ["u", "v", "w"]}, label),
         "Logit": (dt.Logit, {}, z > 0),
         "nominal": (dt.Tram, {"outcome": "nominal"}, label),
         "Colr": (dt.Colr, {}, z),

@@ -107,6 +107,10 @@ class ExtrapolationWarning(DeeptramWarning):
     """An answer rests on the form of the model alone: a spline, or a time, beyond the data."""
 
 
+class OrderWarning(DeeptramWarning):
+    """An ordinal outcome came without an order of its labels; the message names the order used."""
+
+
 class EmptyClassWarning(DeeptramWarning):
     """A declared level has no observation; it gets probability zero."""
 

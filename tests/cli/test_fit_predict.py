@@ -13,6 +13,7 @@ from deeptram.cli.main import app
 from deeptram.cli.model_data import read_outcome
 from deeptram.errors import ExtrapolationWarning
 
+ORDER = ["--levels", "low", "mid", "high"]
 FAST = ["--epochs", "2", "--members", "2", "--batch-size", "32", "--quiet"]
 
 
@@ -179,9 +180,11 @@ def fit_arguments(data, **changes):
         "--out": data / "m",
         **changes,
     }
+    known = options["--type"] == "ordinal" and options["--outcome"] == "grade" and "--levels" not in changes
     return [
         "fit",
         *[part for option, value in options.items() if value is not None for part in (option, value)],
+        *(ORDER if known else []),
     ]
 
 
@@ -201,6 +204,25 @@ def fit_arguments(data, **changes):
         ({"--images": ".", "--image-column": "picture"}, "--image-column must name a column"),
         ({"--weights": "best"}, "--weights must be one of 'equal', 'tuned'"),
         ({"--image-term": "scale"}, "--image-term must be one of 'intercept', 'shift'"),
+        (
+            {"--levels": None},
+            "an ordinal outcome needs an order, got labels without one in column 'grade'; say it, smallest "
+            "first: --levels high low mid",
+        ),
+        ({"--linear": "x1 + grade"}, "must not be among the predictors, got column 'grade' in --linear"),
+        (
+            {"--linear": "bs(value, df=4)", "--type": "continuous", "--outcome": "value"},
+            "'value' in --linear",
+        ),
+        ({"--deep": "grade"}, "must not be among the predictors, got column 'grade' in --deep"),
+        (
+            {"--type": "survival", "--outcome": "time", "--event": "event", "--linear": "event"},
+            "must not be among the predictors, got column 'event' in --linear",
+        ),
+        ({"--epochs": "3"}, "--epochs has no effect without --deep or --images"),
+        ({"--n-jobs": "1"}, "--n-jobs has no effect without --deep or --images"),
+        ({"--validation": "0.1"}, "--validation has no effect without --deep or --images"),
+        ({"--deep": "x2", "--image-size": "9"}, "--image-size has no effect without --images"),
     ],
 )
 def test_bad_fits_end_with_one_line(data, changes, message):
@@ -230,6 +252,7 @@ def test_an_existing_model_is_not_replaced(data):
         (["--out", "{folder}/p.csv", "--times", "1"], "--times is for numbers"),
         (["--out", "{folder}/new.csv/p.csv"], "--out must be a file that can be written"),
         (["--out", "{folder}/p.csv", "--pooling", "liner"], "--pooling must be one of"),
+        (["--out", "{folder}/p.csv", "--images", "{folder}"], "--images is for models with images"),
     ],
 )
 def test_bad_predictions_end_with_one_line(data, arguments, message):
@@ -261,3 +284,83 @@ def test_outcomes_of_every_kind_are_read(data):
     assert (
         read_outcome(table, data / "train.csv", "grade", "ordinal", None).tolist() == table["grade"].tolist()
     )
+
+
+@pytest.mark.parametrize("place", ["train.csv/m", "locked/m"])
+def test_a_place_that_cannot_be_written_is_found_before_the_fit(data, place, monkeypatch):
+    monkeypatch.setattr("deeptram.cli.fit.tempfile.TemporaryFile", refuse)
+    said = run(*fit_arguments(data, **{"--out": data / place}), code=2)
+    assert "--out must be in a folder that can be written, got" in said
+
+
+def refuse(dir):
+    raise PermissionError(dir)
+
+
+def test_other_separators_and_binary_files(data):
+    table = pd.read_csv(data / "train.csv")
+    for separator, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+        table.to_csv(data / "other.csv", index=False, sep=separator)
+        assert name in run(*fit_arguments(data, **{"--data": data / "other.csv"}), code=2)
+    (data / "other.csv").write_bytes(bytes(range(256)) * 20)
+    assert "other.csv must be" in run(*fit_arguments(data, **{"--data": data / "other.csv"}), code=2)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "more", "sentence"),
+    [
+        ("sick", "binary", [], "Larger class: 1 (the smaller: 0)."),
+        ("sex", "binary", ["--levels", "m", "f"], "Larger class: f (the smaller: m)."),
+        ("grade", "ordinal", ORDER, "Order of the levels: low < mid < high."),
+        ("grade", "nominal", [], "Levels, without order: high, low, mid."),
+        ("value", "continuous", [], None),
+    ],
+)
+def test_the_order_of_the_levels_is_named(data, outcome, kind, more, sentence):
+    arguments = ["--data", data / "train.csv", "--outcome", outcome, "--type", kind, "--out", data / "m"]
+    fitted = run("fit", *arguments, "--linear", "x1", *more)
+    told = run("predict", data / "m", "--data", data / "new.csv", "--out", data / "p.csv")
+    for shown in (fitted, told):
+        assert sentence in shown if sentence else "Larger class" not in shown and "Order of" not in shown
+
+
+def test_an_order_in_a_parquet_file_is_used(data):
+    table = pd.read_csv(data / "train.csv")
+    table["grade"] = pd.Categorical(table["grade"], ["low", "mid", "high"], ordered=True)
+    table.to_parquet(data / "train.parquet")
+    changes = {"--data": data / "train.parquet", "--levels": None}
+    assert "Order of the levels: low < mid < high." in run(*fit_arguments(data, **changes))
+
+
+def test_coefficients_and_validation_scores(data):
+    run(*fit_arguments(data), "--quiet")
+    written = pd.read_csv(data / "m" / "coefficients.csv", index_col="term")
+    pd.testing.assert_frame_equal(written, pd.DataFrame(dt.load(data / "m").summary()), check_names=False)
+    arguments = fit_arguments(data, **{"--out": data / "e", "--deep": "x2", "--validation": "0.25"})
+    shown = run(*arguments, *FAST[:-1])
+    ensemble = dt.load(data / "e")
+    written = pd.read_csv(data / "e" / "coefficients.csv", index_col="term")
+    np.testing.assert_allclose(written["coef"], ensemble.coef_)
+    assert "Scores on the 15 validation rows" in shown
+    nll = next(line.split() for line in shown.splitlines() if line.startswith("nll"))
+    best = ensemble.history_.groupby("member")["validation_loss"].min().mean()
+    assert float(nll[2]) == pytest.approx(best, abs=1e-3)
+    assert float(nll[1]) <= float(nll[2])
+    assert "rps" in shown
+
+
+def test_predictions_feed_the_pool(data):
+    for name, formula in (("one", "x1"), ("two", "x1 + x2")):
+        run(*fit_arguments(data, **{"--linear": formula, "--out": data / name}), "--quiet")
+        run("predict", data / name, "--data", data / "train.csv", "--out", data / f"{name}.csv", "--quiet")
+    truth = pd.read_csv(data / "train.csv")[["id", "grade"]]
+    truth.to_csv(data / "truth.csv", index=False)
+    run(
+        "pool", "--members", data / "one.csv", data / "two.csv", "--truth", data / "truth.csv", "--n-boot", "0",
+        "--out", data / "pool", "--no-figures", "--quiet",
+    )  # fmt: skip
+    pooled = pd.read_csv(data / "pool" / "pooled.csv")
+    assert pooled.columns.tolist() == ["id", "low", "mid", "high"]
+    table = pd.read_csv(data / "train.csv")
+    members = [dt.load(data / name).predict_distribution(table) for name in ("one", "two")]
+    np.testing.assert_allclose(pooled[["low", "mid", "high"]], dt.pool(members).pmf(), atol=1e-9)

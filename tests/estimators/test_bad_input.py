@@ -625,3 +625,48 @@ def test_inputs_are_left_alone():
     np.testing.assert_array_equal(y, Y)
     np.testing.assert_array_equal(w, weights)
     pd.testing.assert_frame_equal(frame, FRAME)
+
+
+@pytest.mark.parametrize("kind", ["array", "frame", "dict", "text", "survival", "network", "strata", "scale"])
+def test_the_outcome_among_the_predictors_is_refused(kind):
+    rng = np.random.default_rng(0)
+    a, z = rng.normal(size=(2, 30))
+    label = np.where(z > 0, "yes", "no")
+    net = dt.CS(dt.networks.MLP((2,)), "leak")
+    calls = {
+        "array": (dt.Lm(), np.column_stack([a, z]), z, "x1"),
+        "frame": (dt.Lm([dt.LS("a + bs(leak, df=4)")]), pd.DataFrame({"a": a, "leak": z}), z, "leak"),
+        "dict": (dt.Logit(), {"a": a, "leak": (z > 0).astype(float)}, z > 0, "leak"),
+        "text": (
+            dt.Logit(),
+            pd.DataFrame({"a": a, "leak": label}),
+            pd.Series(label, index=range(5, 35)),
+            "leak",
+        ),
+        "survival": (
+            dt.Coxph(),
+            pd.DataFrame({"a": a, "leak": np.exp(z)}),
+            dt.Surv.right(np.exp(z), a > 0),
+            "leak",
+        ),
+        "network": (dt.Lm([net, dt.LS("a")]), pd.DataFrame({"a": a, "leak": z}), z, "leak"),
+        "strata": (
+            dt.Logit([dt.SI("leak"), dt.LS("a")]),
+            pd.DataFrame({"a": a, "leak": label}),
+            label,
+            "leak",
+        ),
+        "scale": (dt.Lm([dt.LS("a"), dt.Scale("leak")]), pd.DataFrame({"a": a, "leak": z}), z, "leak"),
+    }
+    model, X, y, name = calls[kind]
+    with pytest.raises(
+        InvalidInputError, match=f"must not be among the predictors, got column '{name}' with"
+    ):
+        model.fit(X, y)
+
+
+def test_a_column_that_no_term_uses_may_hold_the_outcome():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=30), "leak": rng.normal(size=30)})
+    dt.Lm([dt.LS("a")]).fit(frame, frame["leak"])
+    dt.Lm().fit(frame, frame["leak"] + (np.arange(30) == 29))

@@ -11,7 +11,9 @@ import pytest
 import scipy.stats
 import torch
 
+import deeptram as dt
 from deeptram import metrics, scores
+from deeptram.errors import UnsupportedError
 from deeptram.evaluation import evaluate
 from deeptram.evaluation.bootstrap import resample
 from deeptram.predictive import Predictive
@@ -301,3 +303,33 @@ def test_messages(options, error, match):
     arguments = {"predictions": {"m": pred}, "y": [0, 1, 1], "n_boot": 2, **options}
     with pytest.raises(error, match=match):
         evaluate(arguments.pop("predictions"), arguments.pop("y"), **arguments)
+
+
+def nominal_predictions():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2))
+    y = np.array(["a", "b", "c"])[rng.integers(0, 3, size=80)]
+    model = dt.Tram(outcome="nominal").fit(x, y)
+    pred = model.predict_distribution(x)
+    return {"model": pred, "pool": dt.pool([pred, pred[:]], method="linear"), "all": [pred, pred]}, y
+
+
+def test_nominal_outcomes_get_scores_that_need_no_order():
+    predictions, y = nominal_predictions()
+    for name in predictions:
+        frame = evaluate({name: predictions[name]}, y, n_boot=0)
+        assert frame["metric"].tolist() == ["nll", "brier", "accuracy"]
+    relabelled = dt.Predictive.from_proba(predictions["model"].pmf()[:, ::-1], levels=("c", "b", "a"))
+    again = evaluate({"model": relabelled}, y, n_boot=0, metrics=["nll", "brier", "accuracy"])
+    expected = evaluate({"model": predictions["model"]}, y, n_boot=0)
+    np.testing.assert_allclose(again["estimate"], expected["estimate"])
+
+
+@pytest.mark.parametrize("metric", ["rps", "qwk", "auc", "citl", "calibration_slope", "crps"])
+def test_scores_that_need_an_order_are_refused_for_nominal_outcomes(metric):
+    predictions, y = nominal_predictions()
+    message = (
+        f"the metric '{metric}' needs ordered levels, got predictions of a nominal outcome; use nll, brier"
+    )
+    with pytest.raises(UnsupportedError, match=message):
+        evaluate(predictions, y, n_boot=0, metrics=["nll", metric])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import DataConversionWarning
 
-from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram.errors import InvalidInputError, OrderWarning, UnknownNameError
 from deeptram.responses import DiscreteResponse
 
 WORDS = ["low", "high", "medium", "low"]
@@ -37,6 +37,7 @@ ORDERED = ["low", "medium", "high"]
         (["10", "9", "10"], ("10", "9")),
     ],
 )
+@pytest.mark.filterwarnings("ignore::deeptram.errors.OrderWarning")
 def test_levels_and_round_trip(y, levels):
     response, codes = DiscreteResponse.infer_and_encode(y)
     labels = list(y.tolist() if hasattr(y, "tolist") else y)
@@ -171,3 +172,61 @@ def test_unknown_levels_are_named():
         response.encode(["1"])
     with pytest.raises(UnknownNameError, match=r"0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... \(20 in all\), got 99"):
         DiscreteResponse(tuple(range(20))).encode([99])
+
+
+UNORDERED = {
+    "list": ["low", "mid", "high", "mid"],
+    "strings": np.array(["low", "mid", "high", "mid"]),
+    "objects": np.array(["low", "mid", "high", "mid"], dtype=object),
+    "series": pd.Series(["low", "mid", "high", "mid"]),
+    "pandas strings": pd.Series(["low", "mid", "high", "mid"], dtype="string"),
+    "unordered categorical": pd.Categorical(["low", "mid", "high", "mid"]),
+}
+
+
+@pytest.mark.parametrize("y", UNORDERED.values(), ids=UNORDERED)
+def test_labels_without_an_order_are_named_in_the_order_used(y):
+    message = (
+        r"an ordinal outcome needs an order, got labels without one; the order used is high < low < mid: pass "
+        r"levels=\['high', 'low', 'mid'\] in the right order, or an ordered categorical"
+    )
+    with pytest.warns(OrderWarning, match=message) as caught:
+        response = DiscreteResponse.infer(y)
+    assert response.levels == ("high", "low", "mid")
+    assert caught[0].filename == __file__
+
+
+def polars_enum(values):
+    polars = pytest.importorskip("polars")
+    return polars.Series(values, dtype=polars.Enum(["low", "mid", "high"]))
+
+
+SAID = {
+    "numbers": [3, 1, 2],
+    "floats": [3.0, 1.0, 2.0],
+    "objects that are numbers": np.array([3, 1, 2], dtype=object),
+    "nullable numbers": pd.array([3, 1, 2], dtype="Int64"),
+    "ordered categorical": pd.Categorical(["low", "mid", "high"], ["low", "mid", "high"], ordered=True),
+    "categorical of numbers": pd.Categorical([3, 1, 2]),
+    "two labels": ["no", "yes"],
+}
+
+
+@pytest.mark.parametrize("y", SAID.values(), ids=SAID)
+def test_an_order_that_is_said_is_used(y):
+    levels = DiscreteResponse.infer(y).levels
+    assert levels in ((1, 2, 3), ("low", "mid", "high"), ("no", "yes"))
+
+
+def test_polars_enums_are_encoded_in_their_order():
+    y = polars_enum(["high", "low", "low"])
+    assert DiscreteResponse.infer(y).levels == ("low", "mid", "high")
+    response, codes = DiscreteResponse.infer_and_encode(y, kind="nominal")
+    assert response.levels == ("low", "mid", "high")
+    assert codes.tolist() == response.encode(y).tolist() == [2, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["nominal", "ordinal"])
+def test_no_order_is_needed_with_levels_or_for_nominal_outcomes(kind):
+    levels = ["low", "mid", "high"] if kind == "ordinal" else None
+    DiscreteResponse.infer(["low", "mid", "high"], levels, kind)

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
 import typer
 
 from deeptram._validation import check_choice
-from deeptram.cli.model_data import ImageSettings, read_columns, read_outcome
+from deeptram.cli.model_data import (
+    ImageSettings,
+    check_not_outcome,
+    check_order,
+    order_of,
+    read_columns,
+    read_outcome,
+)
 from deeptram.cli.progress import working
+from deeptram.cli.tables import write_csv
 from deeptram.ensemble import Ensemble
+from deeptram.ensemble.rows import take_outcomes, take_rows
 from deeptram.errors import InvalidInputError
 from deeptram.estimators import Tram
+from deeptram.estimators.deep import held_out_rows
+from deeptram.evaluation import evaluate
+from deeptram.fitting.seeds import MemberSeeds
 from deeptram.fitting.training import Training
 from deeptram.model import OUTCOMES
 from deeptram.networks import CNN, MLP
@@ -21,9 +35,16 @@ from deeptram.terms import CI, CS, LS
 
 LATENTS = {"continuous": "normal", "survival": "minimum-extreme-value"}
 PLACES = ("intercept", "shift")
+COEFFICIENTS = "coefficients.csv"
+NETWORK_OPTIONS = (
+    *("pooling", "weights", "validation", "epochs", "learning_rate", "batch_size", "patience"),
+    *("n_jobs", "checkpoint"),
+)
+IMAGE_OPTIONS = ("image_column", "image_size", "grey", "image_term")
 
 
 def fit(
+    context: typer.Context,
     data: Annotated[Path, typer.Option(help="Table of the training rows: .csv, .csv.gz or .parquet.")],
     outcome: Annotated[str, typer.Option(help="Column of the outcome (of the time, for survival).")],
     kind: Annotated[str, typer.Option("--type", help=f"Type of outcome: {', '.join(OUTCOMES)}.")],
@@ -48,7 +69,9 @@ def fit(
     latent: Annotated[
         str | None, typer.Option(help="logistic, normal, cloglog or loglog; default by the type of outcome.")
     ] = None,
-    members: Annotated[int, typer.Option(min=1, help="Members of the ensemble (models with networks).")] = 5,
+    members: Annotated[
+        int, typer.Option(min=1, help="Members of the ensemble (models with networks; others are one).")
+    ] = 5,
     pooling: Annotated[str, typer.Option(help="How members are pooled.")] = "transformation",
     weights: Annotated[str, typer.Option(help="equal, or tuned on the validation rows.")] = "equal",
     validation: Annotated[
@@ -78,6 +101,8 @@ def fit(
     check_choice(kind, OUTCOMES, "--type")
     check_choice(image_term, PLACES, "--image-term")
     check_choice(weights, ("equal", "tuned"), "--weights")
+    has_networks = bool(deep) or images is not None
+    _check_effect(context, has_networks, images is not None)
     _check_free(out, overwrite)
     settings = []
     if images is not None:
@@ -86,6 +111,9 @@ def fit(
     with working("reading", quiet):
         X, table = read_columns(data, settings)
         y = read_outcome(table, data, outcome, kind, event)
+        check_not_outcome(table, linear, deep, [outcome, event])
+        if kind == "ordinal":
+            check_order(y, outcome, levels)
     training = Training(
         epochs=epochs,
         learning_rate=learning_rate,
@@ -102,7 +130,7 @@ def fit(
         random_state=seed,
     )
     fitted: Any
-    if deep or images is not None:
+    if has_networks:
         fitted = Ensemble(
             model,
             members,
@@ -116,8 +144,11 @@ def fit(
     else:
         fitted = model.fit(X, y)
     fitted.save(out, overwrite=overwrite)
+    table = _coefficients(fitted)
+    if table is not None:
+        write_csv(table.rename_axis("term").reset_index(), out / COEFFICIENTS)
     if not quiet:
-        _show(fitted, X, y, out)
+        _show(fitted, X, y, out, table, validation)
 
 
 def _terms(linear: str | None, deep: list[str] | None, image: str | None, image_term: str) -> list[Any]:
@@ -152,26 +183,65 @@ def _levels(levels: list[str] | None, kind: str, y: Any) -> list[Any] | None:
         ) from error
 
 
+def _check_effect(context: typer.Context, has_networks: bool, has_images: bool) -> None:
+    """Refuse options that would change nothing."""
+    for names, needed, has in (
+        (NETWORK_OPTIONS, "--deep or --images", has_networks),
+        (IMAGE_OPTIONS, "--images", has_images),
+    ):
+        for name in names:
+            source = context.get_parameter_source(name)
+            if not has and source is not None and source.name == "COMMANDLINE":
+                raise InvalidInputError(
+                    f"--{name.replace('_', '-')} has no effect without {needed}, got neither of them in this "
+                    "call; leave it out"
+                )
+
+
 def _check_free(out: Path, overwrite: bool) -> None:
     """Find out before a long fit that its result could not be saved."""
     if out.exists() and not overwrite:
         raise InvalidInputError(f"--out must not exist yet, got {out}; pass --overwrite, or another path")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+    except OSError as error:
+        raise InvalidInputError(
+            f"--out must be in a folder that can be written, got {out} ({type(error).__name__}); "
+            "choose another"
+        ) from error
 
 
-def _show(fitted: Any, X: Any, y: Any, out: Path) -> None:
-    if isinstance(fitted, Ensemble):
-        reason = fitted._lost()
-        if reason is None and len(fitted.coef_):
-            table = fitted.coef_table(method="total")
-            typer.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
-            typer.echo(table.round(4).to_string())
-        elif reason is not None:
-            typer.echo(f"No coefficients: {reason}.")
-        weights = ", ".join(f"{weight:.3f}" for weight in fitted.weights_)
-        typer.echo(f"\n{len(fitted.members_)} members with weights {weights}; trained {fitted.strategy_}.")
-    else:
-        table = fitted.summary()
+def _coefficients(fitted: Any) -> pd.DataFrame | None:
+    """Return the table of coefficients, if the model has some."""
+    if not isinstance(fitted, Ensemble):
+        return fitted.summary() if len(fitted.coef_) else None
+    return fitted.coef_table() if fitted._lost() is None and len(fitted.coef_) else None
+
+
+def _show(fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, share: float) -> None:
+    order = order_of(fitted)
+    if order is not None:
+        typer.echo(order)
+    if table is not None:
         typer.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
-        typer.echo(table.round(4).to_string())
-        typer.echo(f"\nExact maximum likelihood, log-likelihood {fitted.loglik_:.4f}.")
+        typer.echo(table.round(4).to_string() + "\n")
+    if isinstance(fitted, Ensemble):
+        if fitted._lost() is not None:
+            typer.echo(f"No coefficients: {fitted._lost()}.")
+        weights = ", ".join(f"{weight:.3f}" for weight in fitted.weights_)
+        typer.echo(f"{len(fitted.members_)} members with weights {weights}; trained {fitted.strategy_}.")
+        held = held_out_rows(np.arange(len(y)), share, MemberSeeds.of(fitted.root_seed_).validation)
+        members = fitted.predict_members(take_rows(X, held))
+        scores = evaluate(
+            {"ensemble": fitted._pool(members), "members, average": members},
+            take_outcomes(y, held),
+            n_boot=0,
+        )
+        typer.echo(f"\nScores on the {len(held)} validation rows\n")
+        wide = scores.pivot(index="metric", columns="name", values="estimate").round(4)
+        typer.echo(wide.to_string() + "\n")
+    else:
+        typer.echo(f"Exact maximum likelihood, log-likelihood {fitted.loglik_:.4f}.")
     typer.echo(f"Mean log-likelihood of the training rows {fitted.score(X, y):.4f}. Saved to {out}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ import pandas as pd
 from deeptram._validation import did_you_mean, first_rows
 from deeptram.cli.tables import read_table
 from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram.inputs import LinearEncoder
 from deeptram.inputs.image_files import FolderImages
-from deeptram.responses import Surv
+from deeptram.responses import Surv, has_order
 
 IMAGE_MODES = {1: "L", 3: "RGB"}
 
@@ -88,6 +90,60 @@ def check_column(name: str, table: pd.DataFrame, path: Path, option: str) -> Non
             f"{option} must name a column of {path}, got {name!r}; it has {shown}"
             f"{did_you_mean(name, list(table.columns))}"
         )
+
+
+def check_order(y: pd.Series, outcome: str, levels: Sequence[str] | None) -> None:
+    """Refuse an ordinal outcome whose order nobody said.
+
+    Examples
+    --------
+    >>> check_order(pd.Series([1, 2, 3]), "grade", None)
+    """
+    if levels is not None or y.nunique() < 3 or has_order(y):
+        return
+    found = shlex.join(map(str, sorted(y.unique(), key=str)))
+    raise InvalidInputError(
+        f"an ordinal outcome needs an order, got labels without one in column {outcome!r}; say it, smallest "
+        f"first: --levels {found} (in the right order), or use --type nominal"
+    )
+
+
+def order_of(fitted: Any) -> str | None:
+    """Return a sentence about the order of a fitted model's levels; None for outcomes that are numbers.
+
+    Parameters
+    ----------
+    fitted : Tram or Ensemble
+    """
+    kind, levels = fitted._outcome_kind(), getattr(fitted, "classes_", None)
+    if levels is None:
+        return None
+    if kind == "binary":
+        return f"Larger class: {levels[1]} (the smaller: {levels[0]})."
+    return (
+        f"Order of the levels: {' < '.join(map(str, levels))}."
+        if kind == "ordinal"
+        else (f"Levels, without order: {', '.join(map(str, levels))}.")
+    )
+
+
+def check_not_outcome(
+    table: pd.DataFrame, linear: str | None, deep: Sequence[str] | None, outcomes: Sequence[str | None]
+) -> None:
+    """Refuse an outcome (or the column of its events) among the predictors.
+
+    Examples
+    --------
+    >>> check_not_outcome(pd.DataFrame({"x": [1.0], "y": [2.0]}), "x", None, ["y"])
+    """
+    used = {"--deep": list(deep or ())}
+    if linear is not None:
+        used["--linear"] = list(LinearEncoder.fit(table, linear).required_columns)
+    for option, names in used.items():
+        for name in set(names) & set(outcomes):
+            raise InvalidInputError(
+                f"the outcome must not be among the predictors, got column {name!r} in {option}; leave it out"
+            )
 
 
 def read_outcome(table: pd.DataFrame, path: Path, outcome: str, kind: str, event: str | None) -> Any:

@@ -11,7 +11,7 @@ import pandas as pd
 import typer
 
 from deeptram._validation import check_choice
-from deeptram.cli.model_data import ImageSettings, read_columns
+from deeptram.cli.model_data import ImageSettings, order_of, read_columns
 from deeptram.cli.progress import working
 from deeptram.cli.tables import ID, write_csv
 from deeptram.ensemble import Ensemble, load
@@ -45,8 +45,8 @@ def predict(
 ) -> None:
     """Predict the distribution of each row of a table.
 
-    Classes: one column of probabilities per level and the most likely one as prediction. Numbers: quantiles,
-    with the median as prediction.
+    Classes: one column of probabilities per level (deeptram pool reads them) and the most likely one as
+    prediction. Numbers: quantiles, with the median as prediction.
     """
     if out.suffix != ".csv":
         raise InvalidInputError(f"--out must be a .csv file, got {out}; rename it")
@@ -78,7 +78,7 @@ def predict(
             f"--out must be a file that can be written, got {out} ({type(error).__name__}); choose another"
         ) from error
     if not quiet:
-        typer.echo(f"{len(result)} rows written to {out}")
+        typer.echo(" ".join(filter(None, [f"{len(result)} rows written to {out}.", order_of(fitted)])))
         for note in dict.fromkeys(str(warning.message) for warning in caught):
             typer.echo(f"Note: {note}.", err=True)
 
@@ -97,6 +97,8 @@ def _image_settings(fitted: Any, images: Path | None) -> list[ImageSettings]:
             for inputs in member.model_.inputs:
                 found |= {part.name: part for part in inputs.parts if isinstance(part, ImageInput)}
     if not found:
+        if images is not None:
+            raise InvalidInputError("--images is for models with images, got a model without; leave it out")
         return []
     if images is None:
         raise InvalidInputError(

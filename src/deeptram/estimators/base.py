@@ -16,7 +16,7 @@ from deeptram import latent as latents
 from deeptram._threads import alone
 from deeptram._validation import as_pandas, check_choice, check_same_length, check_sample_weight
 from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnsupportedError
-from deeptram.estimators.class_counts import check_class_counts
+from deeptram.estimators.class_counts import check_class_counts, check_outcome_is_no_column
 from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.inference import InferenceMixin
 from deeptram.estimators.information import shift_covariance
@@ -144,13 +144,15 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
             # a weight of zero is no observation at all
             X, encoded, weights = take_rows(X, used), encoded.take(used), weights[used]
         design, matrices = Design.fit(spec, X, estimator=type(self).__name__)
+        if used is None:
+            check_outcome_is_no_column(y, table, spec, design)
         self.spec_, self.outcome_, self.design_, self.latent_ = spec, outcome, design, latent
         self.n_obs_ = len(matrices.x)
         if outcome.kind == "survival" and encoded.observations is not None:
             self.n_events_ = int(encoded.observations.exact.sum())
         if outcome.response is not None:
             self.classes_ = outcome.response.classes
-            check_class_counts(outcome, encoded, weights, design, matrices, stacklevel=4)
+            check_class_counts(outcome, encoded, weights, design, matrices, stacklevel=5)
         return X, matrices, encoded, weights
 
     def _fit_structured(self, matrices: Matrices, encoded: Encoded, weights: Array | None) -> None:

@@ -1,16 +1,23 @@
-"""Classes without observations: which they are, and what that means for the fit."""
+"""What the outcome must not be beside X: without observations of a class, or one of its columns."""
 
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeptram._validation import as_pandas
 from deeptram.errors import EmptyClassWarning, InvalidInputError
+from deeptram.inputs import Table
 from deeptram.model import Design, Encoded, Matrices, Outcome
+from deeptram.responses import Surv
+from deeptram.terms import CI, CS, Spec
 
 _SHOWN = 5
+_FEW_ROWS = 5  # agree by chance
+_FIRST = 20  # rows that tell most columns from the outcome
 
 
 def check_class_counts(
@@ -72,3 +79,45 @@ def check_class_counts(
             EmptyClassWarning,
             stacklevel=stacklevel,
         )
+
+
+def check_outcome_is_no_column(y: Any, table: Table, spec: Spec, design: Design) -> None:
+    """Raise if a column that a term uses holds the outcome itself.
+
+    Parameters
+    ----------
+    y : outcomes as given
+    table : Table
+        The columns of X.
+    spec, design : Spec, Design
+        Which of them the terms use.
+    """
+    if table.n_rows < _FEW_ROWS:
+        return
+    censored = y.observations if isinstance(y, Surv) else None
+    outcomes = [np.ravel(np.asarray(as_pandas(y)))] if censored is None else [censored.lower, censored.upper]
+    networks: list[CI | CS] = [*spec.shifts]
+    if isinstance(spec.intercept, CI):
+        networks.append(spec.intercept)
+    encoders = [one for one in (design.linear, design.scale, design.varying) if one is not None]
+    used = {name for one in encoders for name in one.required_columns} | {design.strata_column}
+    used |= {name for term in networks for name in (term.columns or table.names)}
+    for position, name in enumerate(table.names):
+        if name not in used:
+            continue
+        column = np.asarray(table.source[:, position] if table.is_array else table.source[name])
+        if any(_same(column, values) for values in outcomes):
+            raise InvalidInputError(
+                f"the outcome must not be among the predictors, got column {name!r} with the values of y in "
+                "every row; leave it out of X or of the terms"
+            )
+
+
+def _same(column: NDArray[Any], values: NDArray[Any]) -> bool:
+    if column.shape != values.shape:
+        return False
+    if column.dtype.kind not in "biuf" or values.dtype.kind not in "biuf":
+        column, values = column.astype(object), values.astype(object)
+    if not np.all(np.asarray(column[:_FIRST] == values[:_FIRST])):
+        return False
+    return bool(np.all(np.asarray(column == values)))

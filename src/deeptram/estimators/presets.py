@@ -32,7 +32,8 @@ class Polr(BaseTram):
     latent : str or Latent
         ``"logistic"``, ``"probit"``, ``"cloglog"``, ``"loglog"``.
     levels : sequence, optional
-        The ordered levels.
+        The ordered levels. Without them an ordered categorical, numbers or booleans
+        say the order; other labels are sorted, with an ``OrderWarning``.
     loss, training, random_state
         As in ``Tram``.
 
@@ -40,7 +41,7 @@ class Polr(BaseTram):
     --------
     >>> import numpy as np, deeptram as dt
     >>> x = np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [5.0]])
-    >>> model = dt.Polr().fit(x, ["a", "b", "a", "b", "c", "b"])
+    >>> model = dt.Polr(levels=["a", "b", "c"]).fit(x, ["a", "b", "a", "b", "c", "b"])
     >>> model.predict_proba(x[:1]).round(2)
     array([[0.78, 0.21, 0.01]])
     """

@@ -40,8 +40,9 @@ class Tram(BaseTram):
         ``log_first=False``. A positive ``dt.Surv`` has the sample space [0, inf) also then: the mass that
         h puts below zero lies immediately after zero (see ``TransformationPredictive``).
     levels : sequence, optional
-        Ordered levels of a discrete outcome; default the categories of a
-        pandas categorical, or the sorted values.
+        Ordered levels of a discrete outcome; default the categories of a pandas
+        categorical or a polars ``Enum``, or the sorted values (three and more labels
+        without an order for an ordinal outcome: with an ``OrderWarning``).
     loss : {"nll", "rps", "brier", "crps"}
         What is minimised.
     training : Training, optional

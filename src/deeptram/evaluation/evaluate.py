@@ -14,7 +14,7 @@ from torch import Tensor
 from deeptram import metrics as metric_functions
 from deeptram._threads import one_thread
 from deeptram._validation import as_list, check_integer, check_probability_level, did_you_mean, n_rows
-from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
 from deeptram.evaluation.bootstrap import check_strata, replicates, resample
 from deeptram.evaluation.builders import statistics_of
 from deeptram.evaluation.statistics import Statistic
@@ -29,6 +29,8 @@ Plan: TypeAlias = dict[Key, list[list[Statistic]]]  # name and metric -> for eac
 
 BINARY_METRICS = ("nll", "brier", "accuracy", "auc", "citl", "calibration_slope")
 ORDINAL_METRICS = ("nll", "rps", "accuracy", "qwk", "citl", "calibration_slope")
+NOMINAL_METRICS = ("nll", "brier", "accuracy")
+NEED_ORDER = ("rps", "qwk", "auc", "citl", "calibration_slope", "crps")
 EXACT_METRICS = ("nll", "crps")
 CENSORED_METRICS = ("nll",)
 
@@ -67,9 +69,9 @@ def evaluate(
         (``functools.partial`` of the built-in ones stays fast, others are called
         on every sample); a dict gives them names of your choice. By default:
         for two levels nll, brier, accuracy, auc, citl and calibration_slope; for
-        more nll, rps, accuracy, qwk, citl and calibration_slope (these assume
-        ordered levels: for nominal ones ask for nll, brier, accuracy); for exact
-        numbers nll and crps; with censoring nll.
+        more nll, rps, accuracy, qwk, citl and calibration_slope; for a nominal
+        outcome nll, brier and accuracy (the others need an order and are refused);
+        for exact numbers nll and crps; with censoring nll.
     n_boot : int
         Number of bootstrap samples; 0 gives NaN limits.
     level : float
@@ -118,7 +120,8 @@ def evaluate(
             f"reference must be one of {', '.join(map(repr, members))}, got "
             f"{reference!r}{did_you_mean(reference, members)}"
         )
-    wanted = _metrics(metrics, next(iter(members.values()))[0], y)
+    every = [pred for group in members.values() for pred in group]
+    wanted = _metrics(metrics, every, y)
     n = n_rows(y)
     codes = check_strata(strata, n)
     with torch.no_grad(), one_thread() as n_workers:
@@ -171,9 +174,10 @@ def _is_list(entry: Any) -> bool:
     return isinstance(entry, list | tuple)
 
 
-def _metrics(metrics: Any, pred: Predictive, y: Any) -> dict[str, Callable[..., Any]]:
+def _metrics(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str, Callable[..., Any]]:
+    nominal = any(_is_nominal(pred) for pred in predictions)
     if metrics is None:
-        metrics = _default_metrics(pred, y)
+        metrics = NOMINAL_METRICS if nominal else _default_metrics(predictions[0], y)
     if isinstance(metrics, str) or callable(metrics):
         metrics = [metrics]
     if not isinstance(metrics, Mapping):
@@ -184,10 +188,21 @@ def _metrics(metrics: Any, pred: Predictive, y: Any) -> dict[str, Callable[..., 
                 f"metrics must have different names, got {labels}; pass a dict with a name for each"
             )
         metrics = dict(zip(labels, metrics, strict=True))
-    return {
+    found = {
         str(label): metric if callable(metric) else metric_functions.get(metric)
         for label, metric in metrics.items()
     }
+    for metric in found.values():
+        if nominal and _label(metric) in NEED_ORDER:
+            raise UnsupportedError(
+                f"the metric {_label(metric)!r} needs ordered levels, got predictions of a nominal outcome; "
+                f"use {', '.join(NOMINAL_METRICS)}, or a function of your own"
+            )
+    return found
+
+
+def _is_nominal(pred: Predictive) -> bool:
+    return isinstance(pred, DiscretePredictive) and not pred.ordered and len(pred.levels) > 2
 
 
 def _label(metric: Any) -> str:

@@ -137,7 +137,7 @@ class Outcome:
                 raise InvalidInputError(
                     f"levels must be a sequence of labels, got {levels!r}; pass a list of labels"
                 )
-            response, codes = DiscreteResponse.infer_and_encode(y, levels, kind)
+            response, codes = DiscreteResponse.infer_and_encode(y, levels, kind, stacklevel=6)
             return cls(kind, Cutpoints(response.n_levels), response), Encoded(codes=codes)
         log_first = _check_log_first(settings.log_first)
         observations = _observations(kind, log_first is True, y)

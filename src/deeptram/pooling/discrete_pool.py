@@ -40,6 +40,7 @@ class DiscretePool(DiscretePredictive):
     ) -> None:
         numpy = all(member._numpy for member in members)
         super().__init__(levels=members[0].levels, latent=latent, numpy=numpy)
+        self.ordered = all(member.ordered for member in members)
         self._members = list(members)
         self._weights = weights
         self.pool_info = info

@@ -42,6 +42,7 @@ class DiscretePredictive(Predictive):
     """
 
     levels: tuple[Any, ...]
+    ordered = True  # whether the order of the levels means something; not for nominal outcomes
 
     def __init__(
         self,
@@ -227,7 +228,9 @@ class DiscretePredictive(Predictive):
                 ("cdf", self._cdf),
             )
         }
-        return DiscretePredictive(levels=self.levels, latent=self.latent, numpy=self._numpy, **parts)
+        some = DiscretePredictive(levels=self.levels, latent=self.latent, numpy=self._numpy, **parts)
+        some.ordered = self.ordered
+        return some
 
     def cdf(self, y: Any = None) -> Any:
         """Return P(Y <= y): (n, K), last column exactly 1, without ``y``; (n,) with it."""

@@ -134,8 +134,10 @@ def _ordinal(params: RowParameters, latent: Latent, levels: Sequence[Any] | None
 def _nominal(params: RowParameters, levels: Sequence[Any] | None) -> DiscretePredictive:
     logits = as_tensor(params.theta)
     log_pmf = torch.log_softmax(torch.cat([torch.zeros_like(logits[:, :1]), logits], dim=1), dim=1)
-    return DiscretePredictive.from_log_pmf(
+    pred = DiscretePredictive.from_log_pmf(
         log_pmf if isinstance(params.theta, Tensor) else as_numpy(log_pmf),
         levels=None if levels is None else tuple(levels),
         latent=latents.get("logistic"),
     )
+    pred.ordered = False
+    return pred

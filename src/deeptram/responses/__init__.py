@@ -2,7 +2,7 @@
 
 from deeptram.responses.continuous import encode_continuous, encode_survival
 from deeptram.responses.count import encode_count
-from deeptram.responses.discrete import DiscreteResponse
+from deeptram.responses.discrete import DiscreteResponse, has_order
 from deeptram.responses.observations import Observations
 from deeptram.responses.surv import Surv
 
@@ -13,4 +13,5 @@ __all__ = [
     "encode_continuous",
     "encode_count",
     "encode_survival",
+    "has_order",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -13,7 +14,7 @@ import pandas as pd
 from sklearn.utils.multiclass import check_classification_targets
 
 from deeptram._validation import as_list, check_choice, check_no_missing, check_vector, first_rows
-from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram.errors import InvalidInputError, OrderWarning, UnknownNameError
 
 Codes = npt.NDArray[np.int64]
 KINDS = ("binary", "ordinal", "nominal")
@@ -74,8 +75,8 @@ class DiscreteResponse:
     def infer(cls, y: Any, levels: Iterable[Any] | None = None, kind: str = "ordinal") -> DiscreteResponse:
         """Return the classes of a response to be fitted.
 
-        ``levels`` if given; else the categories of a pandas categorical, in
-        their order and with the unused ones; else the sorted distinct values.
+        ``levels`` if given; else the categories of a pandas categorical (or a polars
+        ``Enum``), in their order and with the unused ones; else the sorted distinct values.
 
         Parameters
         ----------
@@ -88,13 +89,16 @@ class DiscreteResponse:
         >>> DiscreteResponse.infer(["b", "a", "b"]).levels
         ('a', 'b')
         """
-        return cls.infer_and_encode(y, levels, kind)[0]
+        return cls.infer_and_encode(y, levels, kind, stacklevel=3)[0]
 
     @classmethod
     def infer_and_encode(
-        cls, y: Any, levels: Iterable[Any] | None = None, kind: str = "ordinal"
+        cls, y: Any, levels: Iterable[Any] | None = None, kind: str = "ordinal", stacklevel: int = 2
     ) -> tuple[DiscreteResponse, Codes]:
         """Return :meth:`infer` and :meth:`encode` of the same ``y`` in one pass over it.
+
+        An ordinal outcome of three and more labels without an order (see :func:`has_order`) gives an
+        ``OrderWarning`` that names the order used.
 
         Examples
         --------
@@ -103,6 +107,7 @@ class DiscreteResponse:
         ((1, 3), array([1, 0, 1]))
         """
         check_choice(kind, KINDS, "kind")
+        y = check_vector(y)
         codes, uniques = _factorize(y)
         if levels is None:
             _check_labels(uniques)
@@ -118,6 +123,14 @@ class DiscreteResponse:
                 "Only binary classification is supported. The type of the target is multiclass: expected two "
                 f"classes, got {len(response.levels)} ({_list(response.levels)}); "
                 "use outcome='ordinal' or 'nominal'"
+            )
+        if kind == "ordinal" and levels is None and len(response.levels) > 2 and not has_order(y):
+            order = " < ".join(map(str, response.levels))
+            warnings.warn(
+                f"an ordinal outcome needs an order, got labels without one; the order used is {order}: pass "
+                f"levels={list(response.levels)} in the right order, or an ordered categorical.",
+                OrderWarning,
+                stacklevel=stacklevel,
             )
         return response, response._translate(codes, uniques)
 
@@ -162,6 +175,25 @@ class DiscreteResponse:
                 f"{first_rows(unknown)}; add it to levels or correct these rows"
             )
         return translated
+
+
+def has_order(y: Any) -> bool:
+    """Return whether labels say their order themselves: numbers, booleans and ordered categoricals do.
+
+    Examples
+    --------
+    >>> has_order([3, 1, 2]), has_order(["low", "mid", "high"])
+    (True, False)
+    >>> has_order(pd.Categorical(["low", "high"], ["low", "high"], ordered=True))
+    True
+    """
+    labels = check_vector(y)
+    if isinstance(labels, pd.Categorical):
+        numbers = pd.api.types.is_any_real_numeric_dtype(labels.categories.dtype)
+        return bool(labels.ordered) or (numbers and labels.categories.is_monotonic_increasing)
+    if pd.api.types.is_any_real_numeric_dtype(labels.dtype) or pd.api.types.is_bool_dtype(labels.dtype):
+        return True
+    return labels.dtype == object and pd.api.types.infer_dtype(labels, skipna=True) in NUMBERS
 
 
 def _factorize(y: Any) -> tuple[Codes, Any]:
