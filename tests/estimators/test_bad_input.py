@@ -627,14 +627,13 @@ def test_inputs_are_left_alone():
     pd.testing.assert_frame_equal(frame, FRAME)
 
 
-@pytest.mark.parametrize("kind", ["array", "frame", "dict", "text", "survival", "network", "strata", "scale"])
+@pytest.mark.parametrize("kind", ["frame", "dict", "text", "survival", "network", "strata", "scale"])
 def test_the_outcome_among_the_predictors_is_refused(kind):
     rng = np.random.default_rng(0)
     a, z = rng.normal(size=(2, 30))
     label = np.where(z > 0, "yes", "no")
     net = dt.CS(dt.networks.MLP((2,)), "leak")
     calls = {
-        "array": (dt.Lm(), np.column_stack([a, z]), z, "x1"),
         "frame": (dt.Lm([dt.LS("a + bs(leak, df=4)")]), pd.DataFrame({"a": a, "leak": z}), z, "leak"),
         "dict": (dt.Logit(), {"a": a, "leak": (z > 0).astype(float)}, z > 0, "leak"),
         "text": (

@@ -15,7 +15,7 @@ FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, -1.0], "s": ["u", "v
 
 
 def build(terms, theta, beta, gamma=(), kind="ordinal", y=("p", "q", "r")):
-    outcome, _ = Outcome.fit(OutcomeSettings(kind), list(y))
+    outcome, _ = Outcome.fit(OutcomeSettings(kind, levels=y), list(y))
     design, matrices = Design.fit(Spec.of(terms), FRAME)
     model = StructuredModel(
         outcome, latents.get("logistic"), design, np.array(theta), np.array(beta), np.array(gamma)

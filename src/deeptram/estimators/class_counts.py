@@ -84,6 +84,9 @@ def check_class_counts(
 def check_outcome_is_no_column(y: Any, table: Table, spec: Spec, design: Design) -> None:
     """Raise if a column that a term uses holds the outcome itself.
 
+    Columns of plain arrays have no names by which they could have come along unseen; there the perfect fit
+    gives its own warning.
+
     Parameters
     ----------
     y : outcomes as given
@@ -92,7 +95,7 @@ def check_outcome_is_no_column(y: Any, table: Table, spec: Spec, design: Design)
     spec, design : Spec, Design
         Which of them the terms use.
     """
-    if table.n_rows < _FEW_ROWS:
+    if table.is_array or table.n_rows < _FEW_ROWS:
         return
     censored = y.observations if isinstance(y, Surv) else None
     outcomes = [np.ravel(np.asarray(as_pandas(y)))] if censored is None else [censored.lower, censored.upper]
@@ -102,10 +105,10 @@ def check_outcome_is_no_column(y: Any, table: Table, spec: Spec, design: Design)
     encoders = [one for one in (design.linear, design.scale, design.varying) if one is not None]
     used = {name for one in encoders for name in one.required_columns} | {design.strata_column}
     used |= {name for term in networks for name in (term.columns or table.names)}
-    for position, name in enumerate(table.names):
+    for name in table.names:
         if name not in used:
             continue
-        column = np.asarray(table.source[:, position] if table.is_array else table.source[name])
+        column = np.asarray(table.source[name])
         if any(_same(column, values) for values in outcomes):
             raise InvalidInputError(
                 f"the outcome must not be among the predictors, got column {name!r} with the values of y in "
