@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from deeptram._validation import check_choice, first_rows
-from deeptram.cli.tables import ID, PREDICTION, read_table
+from deeptram.cli.tables import ID, read_table
 from deeptram.errors import DeeptramError, InvalidInputError, UnknownNameError
 from deeptram.predictive.base import Predictive
 
@@ -68,7 +68,7 @@ def read_predictions(paths: Sequence[Path], form: str, tolerance: float = 0.0) -
         )
     tables = [_without_extras(read_table(path), path) for path in paths]
     first = tables[0]
-    levels = _levels(first)
+    levels = tuple(name for name in first.columns if name != ID)
     _check_order(levels, paths[0])
     ids = _ids(first, paths[0])
     members: list[Predictive] = []
@@ -211,7 +211,7 @@ def _check_order(levels: Sequence[str], path: Path) -> None:
 
 
 def _check_columns(table: pd.DataFrame, levels: tuple[str, ...], path: Path, source: Path) -> None:
-    own = _levels(table)
+    own = tuple(name for name in table.columns if name != ID)
     if own == levels:
         return
     shown = ", ".join(levels)
@@ -228,12 +228,6 @@ def _check_columns(table: pd.DataFrame, levels: tuple[str, ...], path: Path, sou
     raise InvalidInputError(
         f"{path} must have its columns in the order of {source} ({shown}), got {', '.join(own)}; reorder them"
     )
-
-
-def _levels(table: pd.DataFrame) -> tuple[str, ...]:
-    """Return the columns of levels: all but id, and without what ``deeptram predict`` adds at the end."""
-    names = [name for name in table.columns if name != ID]
-    return tuple(names[: names.index(PREDICTION)] if PREDICTION in names[2:] else names)
 
 
 def _ids(table: pd.DataFrame, path: Path) -> pd.Index | None:

@@ -24,7 +24,6 @@ from deeptram.experiments import storage
 CSV = (".csv", ".csv.gz")
 PARQUET = (".parquet", ".pq")
 ID = "id"
-PREDICTION = "prediction"
 MAX_COLUMNS = 100_000
 # Tables of this size are always unpacked; larger ones only from files that are not far smaller.
 _FREE_BYTES, _BYTES_PER_BYTE = 2**26, 200
