@@ -72,6 +72,7 @@ class RecessionCone:
             equal = np.asarray(np.linalg.qr(equal, mode="r"))
         self._equal = equal / max(float(np.abs(equal).max(initial=0.0)), 1e-300)
         self._constraints = constraints / self._unit
+        self._growing = np.zeros(self.n_parameters)
 
     def growth_direction(self) -> Array | None:
         """Return the direction of largest total growth (in a box), or ``None`` if nothing grows."""
@@ -80,6 +81,7 @@ class RecessionCone:
         answer = self._extreme(self._gains.sum(axis=0))
         if answer is None or float((self._gains @ answer).max()) <= _TOLERANCE:
             return None
+        self._growing = answer
         return answer / self._unit
 
     def infinite_part(self, coefficients: Array, preferred: Array) -> tuple[Array, Array]:
@@ -112,7 +114,7 @@ class RecessionCone:
             np.linalg.norm(rows @ self._span(direction + self._all_growing(self._constraints)), axis=1)
             > _SPANNED
         )
-        signs, total = np.zeros(len(rows)), direction
+        signs, total = np.zeros(len(rows)), direction.copy()
         whole = len(self._rows) and not len(self._equal) and bool((self._rows @ direction > _TOLERANCE).all())
         for i in np.flatnonzero(spanned):
             signs[i] = wanted[i]
@@ -135,7 +137,8 @@ class RecessionCone:
 
     def _all_growing(self, rows: Array) -> Array:
         """Return a direction of the cone in which every one of the rows grows that grows in any."""
-        direction, pending = np.zeros(self.n_parameters), np.ones(len(rows), dtype=bool)
+        direction = self._growing
+        pending = rows @ direction <= _TOLERANCE
         while pending.any():
             step = self._extreme(rows[pending].sum(axis=0))
             if step is None or float((rows[pending] @ step).max()) <= _TOLERANCE:
