@@ -269,7 +269,7 @@ def test_markdown_draws_and_hides_nothing(option, refused, digits_run):
     assert f"--markdown prints and draws nothing, got {option} as well" in message
 
 
-@pytest.mark.parametrize("name", ["splits.csv.gz", "outcomes.npz", "gallery.npz", "config.json"])
+@pytest.mark.parametrize("name", ["splits.csv.gz", "config.json"])
 def test_broken_folders_are_one_line(name, refused, digits_run, tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(digits_run, copy)

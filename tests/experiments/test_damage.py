@@ -18,7 +18,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from deeptram.errors import FileFormatError, InvalidInputError
+from deeptram.errors import FileFormatError, FittingError, InvalidInputError
 from deeptram.experiments import (
     RunFolder,
     Unit,
@@ -313,3 +313,48 @@ def test_members_of_a_run_that_was_taken_over_are_not_written(tmp_path, monkeypa
     with pytest.raises(InvalidInputError, match="has taken over; what was computed here is not kept"):
         run_study(dataclasses.replace(STUDY, models=("SI",)), tmp_path)
     assert not (tmp_path / storage.MEMBERS).exists()
+
+
+def test_outcomes_and_splits_that_lie_are_refused(run):
+    path = run.path / storage.OUTCOMES
+    whole, codes = path.read_bytes(), storage.read_arrays(path)["codes"]
+    for wrong in ({"codes": codes[:9]}, {"codes": codes + 1}, {"codes": codes / 2}):
+        storage.write_arrays(path, wrong)
+        rewrite(run, path, path.read_bytes())
+        with pytest.raises(FileFormatError, match="must hold a class from 0 to 9 for each of 1797 rows"):
+            members.load_parts(run)
+    storage.write_arrays(path, {"other": codes})
+    rewrite(run, path, path.read_bytes())
+    with pytest.raises(FileFormatError, match="got a file without codes"):
+        members.load_parts(run)
+    rewrite(run, path, whole)
+    path = run.path / storage.SPLITS
+    table = storage.read_table(path)
+    storage.write_table(path, table[table["spl"] < 4])
+    rewrite(run, path, path.read_bytes())
+    with pytest.raises(FileFormatError, match="must hold 6 splits of 1797 rows, got others"):
+        members.load_parts(run)
+
+
+def test_files_without_checksums_and_strange_digests_are_refused(run):
+    config = json.loads((run.path / "config.json").read_text())
+    (run.path / "config.json").write_text(json.dumps({**config, "files": {}}))
+    with pytest.raises(FileFormatError, match="got a file without a checksum"):
+        run.file(storage.SPLITS)
+    (run.path / "config.json").write_text(json.dumps({**config, "data": {"table": 3}}))
+    with pytest.raises(FileFormatError, match="got digests that are no text"):
+        run.data_digests()
+
+
+def test_a_killed_worker_is_said_so(tmp_path, monkeypatch):
+    import deeptram.experiments.runner as runner
+
+    def killed(*_, **__):
+        def run_all(_):
+            raise runner.BrokenProcessPool("a worker was killed")
+
+        return run_all
+
+    monkeypatch.setattr(runner, "worker_processes", killed)
+    with pytest.raises(FittingError, match=r"got one that was killed .* finished members are kept"):
+        run_study(STUDY, tmp_path, n_jobs=2)

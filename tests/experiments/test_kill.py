@@ -95,6 +95,7 @@ def test_kills_change_nothing(tmp_path):
         while kills < N_KILLS and len(finished) < len(list(STUDY.units())):
             workers = kill_once(folder, rng)  # the next one starts at once: workers may still be there
             kills += 1
+            print(f"kill {kills}: {len(workers)} processes left behind, run {round_}", flush=True)
             now = stamps(folder)
             assert {path: now[path] for path in finished} == finished  # nothing is lost or repeated
             finished = now

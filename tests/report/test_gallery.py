@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from deeptram.errors import FileFormatError
 from deeptram.experiments import storage
 from deeptram.report.gallery import choose_rows, epistemic_band, make_gallery
 from deeptram.report.png import png_address, png_bytes
@@ -73,3 +74,25 @@ def test_without_images_there_is_no_gallery(run, view):
     files = {name: digest for name, digest in view.config["files"].items() if name != storage.GALLERY}
     bare = dataclasses.replace(view, config={**view.config, "files": files})
     assert make_gallery(run, bare) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"images": np.zeros((2, 3))},
+        {"split": np.array(7)},
+        {"position": np.array([0.5])},
+        {"position": np.full(240, 10**6)},
+    ],
+)
+def test_a_gallery_that_lies_is_refused(run, view, monkeypatch, change):
+    read = storage.read_arrays
+
+    def lie(path, *args):
+        return {**read(path, *args), **(change if path.name == storage.GALLERY else {})}
+
+    monkeypatch.setattr(storage, "read_arrays", lie)
+    with pytest.raises(
+        FileFormatError, match=r"gallery\.npz must hold test images and their rows, got something"
+    ):
+        make_gallery(run, view)
