@@ -225,7 +225,7 @@ def check_sample_weight(sample_weight: npt.ArrayLike | None, n_rows: int) -> npt
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Real):
-        sample_weight = np.full(n_rows, float(sample_weight))
+        sample_weight = np.full(n_rows, as_float(sample_weight, "sample_weight"))
     array = as_float(sample_weight, "sample_weight")
     if array.ndim != 1:
         raise InvalidInputError(

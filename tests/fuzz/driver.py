@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pickle
 import random
 import signal
 import sys
@@ -245,7 +244,10 @@ def fingerprint(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return str(value.dtype), tuple(value.shape), value.detach().numpy().tobytes(), value.requires_grad
     if isinstance(value, (pd.DataFrame, pd.Series, pd.Index)):
-        return pickle.dumps(value, protocol=5)
+        columns = [value] if not isinstance(value, pd.DataFrame) else [c for _, c in value.items()]
+        return repr(value.axes if hasattr(value, "axes") else value), [
+            fingerprint(c.to_numpy()) for c in columns
+        ]
     if isinstance(value, dict):
         return [(repr(key), fingerprint(entry)) for key, entry in value.items()]
     if isinstance(value, (list, tuple)):

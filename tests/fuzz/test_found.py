@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 import scipy.stats
 import torch
 
 import deeptram as dt
 from deeptram import bases, metrics, networks, plots, scores
+from deeptram.calibration.barrier import minimize
 from deeptram.errors import InvalidInputError, InvalidTypeError, RowIndexError
 from deeptram.predictive import Predictive
 from deeptram.responses import DiscreteResponse, encode_count
@@ -219,6 +221,11 @@ REFUSED = [
         r"n images of image_size pixels must not",
     ),
     (lambda: dt.LS(np.zeros(3)), InvalidTypeError, r"LS takes a formula or column names \(strings\)"),
+    (
+        lambda: dt.tune_weights_cv([PAIR, PAIR], scipy.sparse.csr_matrix(np.eye(2)), folds=2),
+        InvalidTypeError,
+        r"y must be dense, but sparse data was passed; use y.toarray\(\)",
+    ),
     (lambda: plots.epistemic(3), InvalidTypeError, r"members must be a list of Predictives, got 3"),
     (
         lambda: plots.pit([0, 1], PAIR, level=(1,)),
@@ -317,3 +324,15 @@ def test_distributions_without_an_expectation():
             cauchy.mean()
         assert np.asarray(cauchy.quantile([0.0, 1.0])).tolist() == [[-np.inf, np.inf]] * 2
     assert Predictive.from_scipy(scipy.stats.pareto([1.0])).mean().tolist() == [np.inf]
+
+
+def test_recalibration_of_predictions_too_certain():
+    """Derivatives beyond the floats, as of h = 650 on the normal scale, are said instead of divided."""
+
+    def oracle(x):
+        return 0.0, np.array([np.inf]), np.eye(1)
+
+    with pytest.raises(
+        dt.errors.FittingError, match="recalibration needs derivatives that floats can hold, got"
+    ):
+        minimize(oracle, np.ones((1, 1)), np.ones(1))

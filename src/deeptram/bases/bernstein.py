@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from deeptram._arrays import elementwise
-from deeptram._validation import check_flag, check_integer
+from deeptram._validation import as_float, check_flag, check_integer
 from deeptram.bases.base import Basis, as_floating, successive_differences
 from deeptram.errors import InvalidInputError
 
@@ -153,7 +153,7 @@ def _polynomials(u: Tensor, v: Tensor, degree: int) -> list[Tensor]:
 
 def _check_support(support: Any, log_first: bool) -> tuple[float, float]:
     try:
-        low, high = (float(end) for end in support)
+        low, high = as_float(support, "support")
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(
             f"support must be a pair of numbers (a, b), got {support!r}; use the range of the response"
@@ -167,4 +167,4 @@ def _check_support(support: Any, log_first: bool) -> tuple[float, float]:
             f"support must be positive when log_first=True, got ({low:g}, {high:g}); "
             "use the range of the positive responses, or log_first=False"
         )
-    return low, high
+    return float(low), float(high)

@@ -9,6 +9,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from deeptram.errors import FittingError
+
 Vector: TypeAlias = npt.NDArray[np.float64]
 Oracle: TypeAlias = Callable[[Vector], tuple[float, Vector, Vector]]
 
@@ -90,6 +92,11 @@ def _with_barrier(oracle: Oracle, constraints: Vector, x: Vector, mu: float) -> 
 
 def _direction(gradient: Vector, hessian: Vector) -> tuple[Vector, float]:
     """Return Newton's direction (of a Hessian made positive) and the expected decrease."""
+    if not (np.isfinite(gradient).all() and np.isfinite(hessian).all()):
+        raise FittingError(
+            "recalibration needs derivatives that floats can hold, got predictions too certain for that; "
+            "use a linear pool, or leave them as they are"
+        )
     values, vectors = np.linalg.eigh(hessian)
     size = np.maximum(np.abs(values), max(1e-14 * np.abs(values).max(initial=0.0), 1e-300))
     direction: Vector = -vectors @ ((vectors.T @ gradient) / size)

@@ -25,6 +25,7 @@ from formulaic.materializers.types import FactorValues
 from formulaic.parser.types import Factor, Term
 from formulaic.transforms.contrasts import CustomContrasts, SASContrasts, TreatmentContrasts
 
+from deeptram._validation import as_float
 from deeptram.errors import DeeptramError, ExtrapolationWarning, InvalidInputError, UnknownNameError
 from deeptram.inputs.expressions import FactorCall, Scope, read_expression
 from deeptram.inputs.factors import (
@@ -184,7 +185,7 @@ class FormulaEncoder:
                 continue
             check_numeric(column, name)
             values[name] = np.asarray(column)
-            check_finite_columns(values[name].astype(np.float64)[:, None], (name,))
+            check_finite_columns(as_float(values[name], f"column {name!r}")[:, None], (name,))
         return values
 
     def _with_owners(self) -> FormulaEncoder:

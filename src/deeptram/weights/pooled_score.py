@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from deeptram._validation import n_rows
+from deeptram.errors import InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.pooling.pool import pool
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
@@ -46,6 +48,8 @@ def take_rows(y: Any, rows: Any) -> Any:
     >>> take_rows(["a", "b", "c"], np.array([2, 0]))
     ['c', 'a']
     """
+    if sparse.issparse(y):
+        raise InvalidTypeError("y must be dense, but sparse data was passed; use y.toarray() to convert it")
     if hasattr(y, "iloc"):
         return y.iloc[rows]
     if hasattr(y, "take") and not hasattr(y, "dtype"):
