@@ -24,6 +24,7 @@ from sklearn.exceptions import DataConversionWarning
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 
 WEIGHT_TOLERANCE = 1e-8
+LARGEST_WEIGHT = 1e100
 SHOWN_ROWS = 5
 
 
@@ -237,6 +238,10 @@ def check_sample_weight(sample_weight: npt.ArrayLike | None, n_rows: int) -> npt
             f"sample_weight must have one entry per row ({n_rows}), got {len(array)}; pass one weight per row"
         )
     check_finite(array, "sample_weight")
+    if (array > LARGEST_WEIGHT).any():
+        raise InvalidInputError(
+            f"sample_weight must not exceed {LARGEST_WEIGHT:g}, got {array.max():g}; rescale it"
+        )
     if (array < 0).any():
         raise InvalidInputError(
             f"sample_weight must not be negative, got negative weights in {first_rows(array < 0)}; "

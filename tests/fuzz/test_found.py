@@ -226,6 +226,11 @@ REFUSED = [
         InvalidTypeError,
         r"y must be dense, but sparse data was passed; use y.toarray\(\)",
     ),
+    (
+        lambda: dt.Lm().fit([[0.0], [1.0], [2.0]], [1, 2, 2], sample_weight=[1, 1e200, 1]),
+        InvalidInputError,
+        r"sample_weight must not exceed 1e\+100, got 1e\+200; rescale it",
+    ),
     (lambda: plots.epistemic(3), InvalidTypeError, r"members must be a list of Predictives, got 3"),
     (
         lambda: plots.pit([0, 1], PAIR, level=(1,)),

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram._arrays import as_numpy, as_tensor
-from deeptram._validation import first_rows
+from deeptram._validation import as_float, first_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
@@ -267,7 +267,8 @@ def from_survival(times: Any, survival: Any) -> SurvivalPredictive:
     """
     numpy = not isinstance(survival, Tensor)
     curves = _matrix(survival, "survival")
-    moments = _matrix([times] if np.ndim(times) == 1 else times, "times").to(curves.dtype)
+    given = as_float(times, "times")
+    moments = _matrix(given[None] if given.ndim == 1 else given, "times").to(curves.dtype)
     proper = moments.shape[0] == 1 and bool(torch.isfinite(moments).all() & (moments >= 0).all())
     if not proper or bool((moments.diff(dim=1) <= 0).any()):
         raise InvalidInputError(
