@@ -66,7 +66,7 @@ class SurvivalPredictive(LinePredictive):
     def _survivor(self, y: Tensor) -> Tensor:
         y = y.expand(len(self), -1)
         steps = torch.cat([torch.ones_like(self.survival[:, :1]), self.survival], dim=1)
-        value = steps.gather(1, torch.searchsorted(self.times, y.contiguous(), right=True))
+        value = steps.gather(1, torch.searchsorted(self.times.contiguous(), y.contiguous(), right=True))
         return torch.where(torch.isposinf(y), torch.zeros_like(value), value)
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
