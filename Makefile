@@ -38,7 +38,7 @@ test-cluster: $(INSTALLED_CLUSTER)  ## the tests that start a Dask or Ray cluste
 	$(BIN)/python -m pytest -m cluster
 
 kill: $(INSTALLED)  ## kill runs with two workers N times (make kill N=100): numbers stay, workers go
-	DEEPTRAM_KILLS=$(N) $(BIN)/python -m pytest -n 0 -s tests/experiments/test_kill.py
+	DEEPTRAM_KILLS=$(N) $(BIN)/python -m pytest -n 0 -s tests/paper/test_kill.py
 
 fuzz: $(INSTALLED)  ## hostile calls of everything public for SECONDS; prints each finding with its seed
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/campaign.py --seconds $(SECONDS) --start $$(date +%s)

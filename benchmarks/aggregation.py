@@ -19,9 +19,9 @@ import numpy as np
 import pandas as pd
 from joblib.externals.loky import get_reusable_executor
 
-from deeptram.experiments import RunFolder, aggregate, make_study, paper_splits, splits_frame, storage
-from deeptram.experiments.config import Study, unit_hash
-from deeptram.experiments.members import FittedMember, save_member
+from deeptram.paper import RunFolder, aggregate, make_study, paper_splits, splits_frame, storage
+from deeptram.paper.config import Study, unit_hash
+from deeptram.paper.members import FittedMember, save_member
 
 LEVELS = 10
 LIMIT = 60.0  # seconds

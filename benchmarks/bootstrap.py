@@ -22,8 +22,7 @@ import torch
 from scipy.special import expit
 from sklearn.metrics import accuracy_score, brier_score_loss, cohen_kappa_score, log_loss, roc_auc_score
 
-from deeptram import metrics
-from deeptram.evaluation import evaluate
+from deeptram.evaluation import evaluate, metrics
 from deeptram.evaluation.bootstrap import replicates, resample
 from deeptram.evaluation.builders import statistics_of
 from deeptram.predictive.discrete import DiscretePredictive

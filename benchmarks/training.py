@@ -35,15 +35,15 @@ from torch.nn.functional import logsigmoid, softplus
 from torch.utils.data import DataLoader, TensorDataset
 
 from deeptram import latent
-from deeptram.fitting.gradient import DeepTask, fit_deep
-from deeptram.fitting.seeds import member_seed
-from deeptram.fitting.stacked import fit_stacked
-from deeptram.fitting.training import Training
+from deeptram.fitting.deep.gradient import DeepTask, fit_deep
+from deeptram.fitting.deep.seeds import member_seed
+from deeptram.fitting.deep.stacked import fit_stacked
+from deeptram.fitting.deep.training import Training
 from deeptram.model import Design, Outcome, OutcomeSettings
 from deeptram.model.deep_rows import row_parameters_of
+from deeptram.model.terms import CI, Spec
 from deeptram.networks import MLP, paper_mnist
 from deeptram.predictive.parameters import build_predictive
-from deeptram.terms import CI, Spec
 
 LOGISTIC = latent.get("logistic")
 

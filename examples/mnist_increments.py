@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid, softplus
 
 import deeptram as dt
-from deeptram.experiments.splits import paper_splits
+from deeptram.paper.splits import paper_splits
 
 BATCH_SIZE = 512
 LEARNING_RATE = 1e-5

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from deeptram.report import replace_block, results_markdown
+from deeptram.paper.report import replace_block, results_markdown
 
 
 def main() -> None:

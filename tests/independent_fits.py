@@ -113,7 +113,7 @@ class Ordinal:
     def _log_f(self, z):
         return stats.norm.logpdf(z) if self.probit else -np.abs(z) - 2 * np.log1p(np.exp(-np.abs(z)))
 
-    def _log_cdf(self, z):
+    def log_cdf_t(self, z):
         return special.log_ndtr(z) if self.probit else special.log_expit(z)
 
     def _slope(self, z):
@@ -127,9 +127,9 @@ class Ordinal:
         flip = hi + lo > 0
         a, b = np.where(flip, -hi, lo), np.where(flip, -lo, hi)
         with np.errstate(all="ignore"):
-            log_a, log_b = self._log_cdf(a), self._log_cdf(b)
+            log_a, log_b = self.log_cdf_t(a), self.log_cdf_t(b)
             both = log_b + np.log(-np.expm1(log_a - log_b))
-        value = np.where(self.top, self._log_cdf(-lo), np.where(self.bottom, self._log_cdf(hi), both))
+        value = np.where(self.top, self.log_cdf_t(-lo), np.where(self.bottom, self.log_cdf_t(hi), both))
         with np.errstate(all="ignore"):
             r_hi = np.where(self.top, 0.0, np.exp(self._log_f(hi) - value))
             r_lo = np.where(self.bottom, 0.0, np.exp(self._log_f(lo) - value))

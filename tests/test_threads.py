@@ -17,7 +17,7 @@ from torch import nn
 import deeptram as dt
 from deeptram import _threads
 from deeptram._threads import one_thread
-from deeptram.fitting.seeds import Stream, seeded
+from deeptram.fitting.deep.seeds import Stream, seeded
 
 N_THREADS = 8
 

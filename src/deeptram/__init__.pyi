@@ -18,12 +18,12 @@ from .estimators import (
     proportionality_test,
 )
 from .evaluation import evaluate
-from .fitting.training import Training
+from .fitting.deep.training import Training
+from .model.terms import CI, CS, LS, SI, Scale, Varying
 from .pooling import QuasiArithmetic, guarantees, pool, structure_check
+from .pooling.weights import TunedWeights, top_k, tune_weights, tune_weights_cv
 from .predictive import Predictive
 from .responses import Surv
-from .terms import CI, CS, LS, SI, Scale, Varying
-from .weights import TunedWeights, top_k, tune_weights, tune_weights_cv
 
 __all__ = [
     "CI",

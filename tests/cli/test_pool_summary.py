@@ -9,7 +9,7 @@ from rich.console import Console
 
 from deeptram.cli.pool_summary import PoolReport, show_report
 from deeptram.pooling import Guarantees, PoolInfo, Statement
-from deeptram.weights import TunedWeights
+from deeptram.pooling.weights import TunedWeights
 
 
 def shown(width=80, **changes):

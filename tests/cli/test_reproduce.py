@@ -8,8 +8,8 @@ import re
 import pandas as pd
 import pytest
 
-from deeptram.experiments.aggregate import METRIC_COLUMNS
-from deeptram.experiments.paper import DATASETS
+from deeptram.paper.aggregate import METRIC_COLUMNS
+from deeptram.paper.paper import DATASETS
 from digits_report import LOG
 from digits_report import digits_report as make_report
 

@@ -170,7 +170,7 @@ def test_members_share_their_validation_rows():
         held_out.append((best, rows))
     # the mean over the same 36 rows reproduces both members' validation losses
     from deeptram.estimators.deep import held_out_rows
-    from deeptram.fitting.seeds import MemberSeeds
+    from deeptram.fitting.deep.seeds import MemberSeeds
 
     common = held_out_rows(np.arange(len(X)), 0.3, MemberSeeds.of(9).validation)
     for best, rows in held_out:

@@ -562,8 +562,8 @@ def test_an_exponential_model_needs_only_events(frame) -> None:
 
 
 def test_an_optimiser_that_stops_early_says_how_far(frame, grades, monkeypatch) -> None:
-    from deeptram.fitting import exact
-    from deeptram.fitting.newton import minimize
+    from deeptram.fitting.exact import fit as exact
+    from deeptram.optimise.newton import minimize
 
     def impatient(*arguments: Any, **options: Any) -> Any:
         return minimize(*arguments, **{**options, "max_iter": 1})

@@ -12,9 +12,8 @@ import scipy.stats
 import torch
 
 import deeptram as dt
-from deeptram import metrics, scores
 from deeptram.errors import UnsupportedError
-from deeptram.evaluation import evaluate
+from deeptram.evaluation import evaluate, metrics, scores
 from deeptram.evaluation.bootstrap import resample
 from deeptram.predictive import Predictive
 from deeptram.predictive.discrete import DiscretePredictive

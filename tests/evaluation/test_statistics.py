@@ -9,8 +9,7 @@ import pytest
 import statsmodels.api as sm
 import torch
 
-from deeptram import metrics
-from deeptram.evaluation import expansion, statistics
+from deeptram.evaluation import expansion, metrics, statistics
 from deeptram.evaluation.bootstrap import replicates, resample
 from deeptram.evaluation.builders import statistics_of
 from deeptram.evaluation.statistics import Mean, Resampled, ThresholdCalibration

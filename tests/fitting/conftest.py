@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 from deeptram import latent
-from deeptram.fitting.gradient import DeepTask
-from deeptram.fitting.training import Training
+from deeptram.fitting.deep.gradient import DeepTask
+from deeptram.fitting.deep.training import Training
 from deeptram.model import Design, Outcome, OutcomeSettings
+from deeptram.model.terms import Spec
 from deeptram.responses import Surv
-from deeptram.terms import Spec
 
 QUICK = {"epochs": 3, "batch_size": 64, "learning_rate": 1e-2, "progress": False}
 

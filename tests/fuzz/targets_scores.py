@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import deeptram as dt
-from deeptram import metrics, scores
+from deeptram.evaluation import metrics, scores
 from fuzz.driver import Call, target
 from fuzz.hostile import Draw
 from fuzz.predictions import members, outcome, prediction

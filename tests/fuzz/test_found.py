@@ -7,9 +7,10 @@ import scipy.stats
 import torch
 
 import deeptram as dt
-from deeptram import bases, metrics, networks, plots, scores
-from deeptram.calibration.barrier import minimize
+from deeptram import bases, networks, plots
 from deeptram.errors import InvalidInputError, InvalidTypeError, RowIndexError
+from deeptram.evaluation import metrics, scores
+from deeptram.optimise.barrier import minimize
 from deeptram.predictive import Predictive
 from deeptram.responses import DiscreteResponse, encode_count
 

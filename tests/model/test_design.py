@@ -12,7 +12,7 @@ import deeptram as dt
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.model import Design
 from deeptram.model.strata import Strata
-from deeptram.terms import Spec
+from deeptram.model.terms import Spec
 
 FRAME = pd.DataFrame(
     {"a": [1.0, 2.0, 3.0, 4.0], "f": list("pqpq"), "s": ["v", "u", "v", "w"], "k": [3, 1, 3, 1]}

@@ -6,8 +6,9 @@ import pytest
 from scipy.stats import binomtest
 
 import deeptram as dt
-from deeptram import metrics, plots
+from deeptram import plots
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from deeptram.evaluation import metrics
 from drawing import labels, legend_is_outside
 
 

@@ -5,7 +5,8 @@ import pandas as pd
 from scipy.stats import binom
 
 import deeptram as dt
-from deeptram import metrics, plots
+from deeptram import plots
+from deeptram.evaluation import metrics
 from drawing import labels
 
 

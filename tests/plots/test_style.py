@@ -4,7 +4,8 @@ import matplotlib
 import numpy as np
 import pytest
 
-from deeptram import latent, metrics
+from deeptram import latent
+from deeptram.evaluation import metrics
 from deeptram.plots import style
 from deeptram.pooling import METHODS
 

@@ -18,10 +18,10 @@ from deeptram.datasets import Dataset, load_digits
 from deeptram.ensemble import Ensemble
 from deeptram.estimators import Polr
 from deeptram.evaluation import evaluate
-from deeptram.experiments.splits import seeded_splits
-from deeptram.fitting.training import Training
+from deeptram.fitting.deep.training import Training
+from deeptram.model.terms import CI, CS, LS, SI
 from deeptram.networks import MLP
-from deeptram.terms import CI, CS, LS, SI
+from deeptram.paper.splits import seeded_splits
 
 POOLS = ("linear", "log-linear", "transformation")
 METRICS = ("nll", "rps", "accuracy", "qwk")

@@ -27,11 +27,11 @@ from deeptram.errors import InvalidInputError
 from deeptram.estimators import Tram
 from deeptram.estimators.deep import held_out_rows
 from deeptram.evaluation import evaluate
-from deeptram.fitting.seeds import MemberSeeds
-from deeptram.fitting.training import Training
+from deeptram.fitting.deep.seeds import MemberSeeds
+from deeptram.fitting.deep.training import Training
 from deeptram.model import OUTCOMES
+from deeptram.model.terms import CI, CS, LS
 from deeptram.networks import CNN, MLP
-from deeptram.terms import CI, CS, LS
 
 LATENTS = {"continuous": "normal", "survival": "minimum-extreme-value"}
 PLACES = ("intercept", "shift")

@@ -27,8 +27,8 @@ from deeptram.plots import weights as weights_plot
 from deeptram.plots.style import AVERAGE
 from deeptram.pooling import METHODS, Guarantees, guarantees
 from deeptram.pooling import pool as pool_members
+from deeptram.pooling.weights import TunedWeights, tune_weights
 from deeptram.predictive.base import Predictive
-from deeptram.weights import TunedWeights, tune_weights
 
 SCHEMES = ("equal", "tuned")
 COMPARED = ("linear", "log-linear", "transformation")

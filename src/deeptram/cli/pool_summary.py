@@ -15,7 +15,7 @@ from rich.table import Table
 
 from deeptram.plots.style import AVERAGE, metric_label
 from deeptram.pooling import Guarantees, PoolInfo
-from deeptram.weights import TunedWeights
+from deeptram.pooling.weights import TunedWeights
 
 SHOWN_METRICS = ("nll", "rps", "brier", "accuracy", "qwk", "auc")
 WIDE = 110

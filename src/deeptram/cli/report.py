@@ -10,7 +10,7 @@ import typer
 from deeptram.cli.group import is_given
 from deeptram.cli.progress import working
 from deeptram.errors import InvalidInputError
-from deeptram.report import build_report, results_markdown
+from deeptram.paper.report import build_report, results_markdown
 
 
 def report(

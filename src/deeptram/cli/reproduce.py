@@ -11,10 +11,10 @@ from deeptram._validation import check_integer
 from deeptram.cli.progress import working
 from deeptram.cli.run_summary import show_summary
 from deeptram.errors import InvalidInputError
-from deeptram.experiments import aggregate
-from deeptram.experiments.config import EXACT_MODELS
-from deeptram.experiments.paper import DATASETS, N_BOOT, PRESETS, make_study
-from deeptram.experiments.runner import available_study, run_study
+from deeptram.paper import aggregate
+from deeptram.paper.config import EXACT_MODELS
+from deeptram.paper.paper import DATASETS, N_BOOT, PRESETS, make_study
+from deeptram.paper.runner import available_study, run_study
 
 _CHOICES = ", ".join(DATASETS)
 

@@ -9,7 +9,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from deeptram.experiments import Tables
+from deeptram.paper import Tables
 
 SHOWN = ("nll", "rps", "accuracy")
 METHODS = ("single", "average", "linear", "log-linear", "transformation")

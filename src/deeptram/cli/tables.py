@@ -19,7 +19,7 @@ from typing import Any
 import pandas as pd
 
 from deeptram.errors import FileFormatError, InvalidInputError, MissingDependencyError
-from deeptram.experiments import storage
+from deeptram.paper import storage
 
 CSV = (".csv", ".csv.gz")
 PARQUET = (".parquet", ".pq")

@@ -32,7 +32,7 @@ def load_ham10000(
     """Return HAM10000 with melanoma against all other diagnoses, and standardised age.
 
     Several images show the same lesion: split by ``lesion_id``
-    (:func:`deeptram.experiments.grouped_splits`). The 57 rows without age are left out
+    (:func:`deeptram.paper.grouped_splits`). The 57 rows without age are left out
     (10,015 become 9,958). Tschandl, Rosendahl and Kittler 2018, doi:10.7910/DVN/DBW86T, CC BY-NC 4.0.
 
     Parameters

@@ -25,8 +25,8 @@ from deeptram.estimators.base import BaseTram
 from deeptram.estimators.fingerprint import fingerprint
 from deeptram.estimators.persistence import parameters_to_record, rebuilding
 from deeptram.estimators.saved_format import SEED
-from deeptram.fitting.seeds import root_seed
-from deeptram.fitting.training import Training
+from deeptram.fitting.deep.seeds import root_seed
+from deeptram.fitting.deep.training import Training
 from deeptram.model.persistence import JSON_NAME, plain, read_folder, write_folder
 from deeptram.networks.registry import Budget
 

@@ -16,7 +16,6 @@ from sklearn.utils import Tags, get_tags
 
 from deeptram._threads import alone
 from deeptram._validation import check_choice, check_integer, check_weights
-from deeptram.calibration import Recalibration
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
 from deeptram.ensemble.foreign import predict_all
 from deeptram.ensemble.origins import OriginsMixin, check_model, check_pooling
@@ -27,8 +26,9 @@ from deeptram.ensemble.strategies import STRATEGIES, Trained, choose_strategy, t
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError
 from deeptram.estimators.deep import deep_task
 from deeptram.estimators.fingerprint import fingerprint
-from deeptram.fitting.seeds import MemberSeeds, member_seed, root_seed
+from deeptram.fitting.deep.seeds import MemberSeeds, member_seed, root_seed
 from deeptram.pooling import QuasiArithmetic
+from deeptram.pooling.recalibration import Recalibration
 
 Array = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ class Ensemble(OriginsMixin, PredictionMixin, ReadingMixin, BaseEstimator):
         trains others in parallel where there is more than one core, and on a GPU one after the other.
     recalibrate : bool
         Recalibrate each member on the validation data before pooling
-        (``deeptram.calibration.Recalibration``).
+        (``deeptram.pooling.recalibration.Recalibration``).
     checkpoint : path, optional
         A folder to which every finished member is written. A fit that was
         killed goes on from there; no finished member is trained again.

@@ -14,8 +14,8 @@ from deeptram._validation import check_integer, check_sample_weight
 from deeptram.bases import Bernstein
 from deeptram.ensemble.rows import Rows, count_rows, take_outcomes, take_rows
 from deeptram.estimators.base import BaseTram
-from deeptram.fitting.seeds import member_seed
-from deeptram.terms import Spec
+from deeptram.fitting.deep.seeds import member_seed
+from deeptram.model.terms import Spec
 
 Array = NDArray[np.float64]
 

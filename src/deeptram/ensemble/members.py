@@ -16,7 +16,7 @@ from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import FitSummary, keep_fit, summarise
 from deeptram.estimators.persistence import HISTORY, arrays_of, rebuild, split_arrays
 from deeptram.estimators.saved_format import NETWORKS, SEED, measured
-from deeptram.fitting.task import DeepFit, DeepTask
+from deeptram.fitting.deep.task import DeepFit, DeepTask
 from deeptram.model.persistence import JSON_NAME, Tensors, plain, unplain
 
 Array = NDArray[np.float64]

@@ -13,9 +13,9 @@ from deeptram.ensemble.folds import fit_folds
 from deeptram.ensemble.foreign import check_member
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.fitting.seeds import root_seed
+from deeptram.fitting.deep.seeds import root_seed
+from deeptram.model.terms import Spec
 from deeptram.pooling import METHODS, QuasiArithmetic
-from deeptram.terms import Spec
 
 
 class OriginsMixin:

@@ -14,7 +14,6 @@ from deeptram import _schema as schema
 from deeptram import latent as latents
 from deeptram._schema import agree, choice, fields, flag, integer, listed, misfit, optional
 from deeptram._validation import check_weights
-from deeptram.calibration import Recalibration
 from deeptram.ensemble.strategies import STRATEGIES
 from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
@@ -29,6 +28,7 @@ from deeptram.estimators.persistence import (
 from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, plain, read_folder, write_folder
 from deeptram.pooling import METHODS
+from deeptram.pooling.recalibration import Recalibration
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from deeptram.calibration import Recalibration
 from deeptram.ensemble.foreign import predict_all
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.predictive_methods import PredictiveMethods
 from deeptram.pooling import Guarantees, StructureCheck, guarantees, pool, structure_check
+from deeptram.pooling.recalibration import Recalibration
+from deeptram.pooling.weights import TunedWeights, tune_weights
 from deeptram.predictive import Predictive
-from deeptram.weights import TunedWeights, tune_weights
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from deeptram._validation import check_choice, check_probability_level
-from deeptram.calibration import Recalibration
 from deeptram.ensemble.coefficients import METHODS, coefficient_table
 from deeptram.ensemble.epistemic import epistemic_band
 from deeptram.ensemble.structure import why_no_coefficients
@@ -18,6 +17,7 @@ from deeptram.ensemble.uncertainty import split_uncertainty
 from deeptram.errors import MissingCoefficientsError, StructureError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import SIGN, CoefficientTable, described_outcome, meaning
+from deeptram.pooling.recalibration import Recalibration
 from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]

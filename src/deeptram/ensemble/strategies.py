@@ -16,15 +16,15 @@ from joblib.parallel import get_active_backend
 from deeptram._threads import one_thread
 from deeptram.ensemble.members import MemberFit
 from deeptram.errors import NonFiniteLossError
-from deeptram.fitting.gradient import fit_deep
-from deeptram.fitting.progress import EpochBar
-from deeptram.fitting.seeds import seeded
-from deeptram.fitting.stacked import fit_stacked, why_not_stacked
-from deeptram.fitting.task import DeepTask
-from deeptram.fitting.training import resolve_device
+from deeptram.fitting.deep.gradient import fit_deep
+from deeptram.fitting.deep.progress import EpochBar
+from deeptram.fitting.deep.seeds import seeded
+from deeptram.fitting.deep.stacked import fit_stacked, why_not_stacked
+from deeptram.fitting.deep.task import DeepTask
+from deeptram.fitting.deep.training import resolve_device
 from deeptram.inputs.network_inputs import NetworkInputs
 from deeptram.model.parts import build_network, has_convolutions
-from deeptram.terms import CI, CS
+from deeptram.model.terms import CI, CS
 
 STRATEGIES = ("auto", "stacked", "parallel", "sequential")
 

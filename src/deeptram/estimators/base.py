@@ -23,17 +23,17 @@ from deeptram.estimators.information import shift_covariance
 from deeptram.estimators.prediction import PredictionMixin
 from deeptram.estimators.saving import SavingMixin
 from deeptram.estimators.sklearn_words import one_sentence
-from deeptram.fitting.diagnosis import Labels
-from deeptram.fitting.exact import fit_exact
-from deeptram.fitting.nominal import fit_nominal
-from deeptram.fitting.problem import StructuredData
-from deeptram.fitting.scale_centre import centre_scale, uncentre_scale
-from deeptram.fitting.scored import check_loss, fit_scored
+from deeptram.fitting.exact.diagnosis import Labels
+from deeptram.fitting.exact.fit import fit_exact
+from deeptram.fitting.exact.nominal import fit_nominal
+from deeptram.fitting.exact.problem import StructuredData
+from deeptram.fitting.exact.scale_centre import centre_scale, uncentre_scale
+from deeptram.fitting.exact.scored import check_loss, fit_scored
 from deeptram.inputs import read_table
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Encoded, Matrices, Outcome, OutcomeSettings, StructuredModel
+from deeptram.model.terms import Spec
 from deeptram.responses import Surv
-from deeptram.terms import Spec
 
 Array = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from deeptram._validation import as_pandas
 from deeptram.errors import EmptyClassWarning, InvalidInputError
 from deeptram.inputs import Table
 from deeptram.model import Design, Encoded, Matrices, Outcome
+from deeptram.model.terms import CI, CS, Spec
 from deeptram.responses import Surv
-from deeptram.terms import CI, CS, Spec
 
 _SHOWN = 5
 _FEW_ROWS = 5  # agree by chance

@@ -14,7 +14,7 @@ from deeptram.bases import Basis, Bernstein
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.sklearn_words import require_fit
-from deeptram.fitting.problem import StructuredData
+from deeptram.fitting.exact.problem import StructuredData
 
 Array = NDArray[np.float64]
 

@@ -25,14 +25,14 @@ from deeptram.errors import (
 )
 from deeptram.estimators.fingerprint import fingerprint
 from deeptram.estimators.information import row_loglik, shift_covariance
-from deeptram.fitting.diagnosis import left_out
-from deeptram.fitting.gradient import fit_deep
-from deeptram.fitting.seeds import MemberSeeds, generator, root_seed
-from deeptram.fitting.task import DeepFit, DeepTask
-from deeptram.fitting.training import Training
+from deeptram.fitting.deep.gradient import fit_deep
+from deeptram.fitting.deep.seeds import MemberSeeds, generator, root_seed
+from deeptram.fitting.deep.task import DeepFit, DeepTask
+from deeptram.fitting.deep.training import Training
+from deeptram.fitting.exact.diagnosis import left_out
 from deeptram.model import Encoded, Matrices
 from deeptram.model.deep import DeepModel
-from deeptram.terms import SI
+from deeptram.model.terms import SI
 
 if TYPE_CHECKING:
     from deeptram.estimators.base import BaseTram

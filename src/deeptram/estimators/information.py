@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeptram.errors import InvalidTypeError
-from deeptram.fitting.standardize import standardize
+from deeptram.evaluation.scores import core as score_core
+from deeptram.fitting.exact.standardize import standardize
 from deeptram.latent import Latent
 from deeptram.model import Encoded, Matrices, Outcome
 from deeptram.predictive import DiscretePredictive, LinePredictive
 from deeptram.predictive.parameters import RowParameters, build_predictive
-from deeptram.scores import core as score_core
 
 Array = NDArray[np.float64]
 

@@ -26,9 +26,8 @@ from deeptram.estimators.presets import BoxCox, Colr, Cotram, Coxph, Lehmann, Lm
 from deeptram.estimators.saved_format import MODEL, TINY
 from deeptram.estimators.terms_record import Networks, terms_from_record, terms_to_record
 from deeptram.estimators.tram import Tram
-from deeptram.fitting.newton import Certificate
-from deeptram.fitting.task import DeepFit
-from deeptram.fitting.training import Training
+from deeptram.fitting.deep.task import DeepFit
+from deeptram.fitting.deep.training import Training
 from deeptram.latent import Latent
 from deeptram.model import Design, Outcome, StructuredModel
 from deeptram.model.deep import DeepModel
@@ -41,8 +40,9 @@ from deeptram.model.persistence import (
     plain,
     unplain,
 )
+from deeptram.model.terms import Spec
 from deeptram.networks.registry import Budget
-from deeptram.terms import Spec
+from deeptram.optimise.newton import Certificate
 
 Array = NDArray[np.float64]
 CLASSES: dict[str, type[BaseTram]] = {

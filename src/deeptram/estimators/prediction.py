@@ -13,9 +13,9 @@ from deeptram.estimators.predictive_methods import PredictiveMethods
 from deeptram.estimators.sklearn_words import require_fit
 from deeptram.latent import Latent
 from deeptram.model import Design, Matrices, Outcome
+from deeptram.model.terms import Spec
 from deeptram.predictive import Predictive
 from deeptram.predictive.parameters import RowParameters
-from deeptram.terms import Spec
 
 Array = NDArray[np.float64]
 

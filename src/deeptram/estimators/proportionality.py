@@ -12,8 +12,8 @@ from deeptram._validation import check_choice
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.inference import training_fit
-from deeptram.fitting.exact import ExactFit
-from deeptram.fitting.outcome_effects import TRANSFORMS, OutcomeEffects, finite_values
+from deeptram.fitting.exact.fit import ExactFit
+from deeptram.fitting.exact.outcome_effects import TRANSFORMS, OutcomeEffects, finite_values
 
 
 def proportionality_test(

@@ -15,7 +15,7 @@ from typing import Any
 from deeptram import networks as factories
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.model.persistence import plain, unplain
-from deeptram.terms import CI, CS, LS, SI, Scale, Term, Varying
+from deeptram.model.terms import CI, CS, LS, SI, Scale, Term, Varying
 
 Networks = Mapping[str, Callable[..., Any]]
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (SI, CI, CS, LS, Scale, Varying)}

@@ -8,8 +8,12 @@ from typing import Any
 
 import torch
 
-from deeptram import metrics, scores
 from deeptram._validation import check_choice
+from deeptram.evaluation import metrics, scores
+from deeptram.evaluation.metrics.binary import check_cutoff, exceedance_log_odds, exceedances
+from deeptram.evaluation.metrics.classification import correct, top_level
+from deeptram.evaluation.metrics.discrimination import KINDS, half_ranks
+from deeptram.evaluation.scores.edge import check_discrete, codes_of
 from deeptram.evaluation.statistics import (
     IndexArea,
     Kappa,
@@ -19,11 +23,7 @@ from deeptram.evaluation.statistics import (
     Statistic,
     ThresholdCalibration,
 )
-from deeptram.metrics.binary import check_cutoff, exceedance_log_odds, exceedances
-from deeptram.metrics.classification import correct, top_level
-from deeptram.metrics.discrimination import KINDS, half_ranks
 from deeptram.predictive.base import Predictive
-from deeptram.scores.edge import check_discrete, codes_of
 
 
 def statistics_of(metric: Callable[..., Any], y: Any, pred: Predictive) -> list[Statistic]:
@@ -32,7 +32,7 @@ def statistics_of(metric: Callable[..., Any], y: Any, pred: Predictive) -> list[
     Parameters
     ----------
     metric : callable ``(y, pred) -> float``
-        A function of ``deeptram.metrics`` or ``deeptram.scores``, ``auc`` also with options fixed by
+        A function of ``dt.metrics`` or ``dt.scores``, ``auc`` also with options fixed by
         ``functools.partial``; anything else is called on every sample.
     y : outcomes
     pred : Predictive

@@ -11,18 +11,18 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from deeptram import metrics as metric_functions
 from deeptram._threads import one_thread
 from deeptram._validation import as_list, check_integer, check_probability_level, did_you_mean, n_rows
 from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
+from deeptram.evaluation import metrics as metric_functions
 from deeptram.evaluation.bootstrap import check_strata, replicates, resample
 from deeptram.evaluation.builders import statistics_of
+from deeptram.evaluation.scores.edge import check_predictive, check_rows
 from deeptram.evaluation.statistics import Statistic
 from deeptram.evaluation.tidy import Floats, Key, summarise
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.responses.surv import Surv
-from deeptram.scores.edge import check_predictive, check_rows
 
 MetricLike: TypeAlias = str | Callable[..., Any]
 Plan: TypeAlias = dict[Key, list[list[Statistic]]]  # name and metric -> for each member its statistics
@@ -65,7 +65,7 @@ def evaluate(
         is the average over its members (not the metric of a pool).
     y : array-like of n outcomes, or ``Surv``
     metrics : sequence, dict, str, callable or None
-        Names from ``deeptram.metrics.names()``, or functions ``(y, pred) -> float``
+        Names from ``deeptram.evaluation.metrics.names()``, or functions ``(y, pred) -> float``
         (``functools.partial`` of the built-in ones stays fast, others are called
         on every sample); a dict gives them names of your choice. By default:
         for two levels nll, brier, accuracy, auc, citl and calibration_slope; for

@@ -28,7 +28,7 @@ from numpy.polynomial import Polynomial
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from deeptram.metrics.logistic import solve
+from deeptram.evaluation.metrics.logistic import solve
 
 ORDER = 8
 RADIUS = 5.5  # standard errors: the ball around the full-sample fit in which the bound holds

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from deeptram.evaluation.expansion import Expansion
-from deeptram.metrics.calibration import standardisation
-from deeptram.metrics.classification import kappa
-from deeptram.metrics.discrimination import folded, pair_positions, probabilistic_index
-from deeptram.metrics.logistic import fit_intercept, fit_slope, informative
+from deeptram.evaluation.metrics.calibration import standardisation
+from deeptram.evaluation.metrics.classification import kappa
+from deeptram.evaluation.metrics.discrimination import folded, pair_positions, probabilistic_index
+from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative
 from deeptram.predictive.base import Predictive
 
 CHUNK = 2**17  # elements of counts treated at once where a pass over them is needed

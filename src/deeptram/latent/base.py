@@ -33,8 +33,8 @@ class Latent(ABC):
 
     - Inherit from ``Latent`` and set ``name``, ``aliases``, ``effect_name``,
       ``exp_effect_name``, and ``is_symmetric`` where F(-z) = 1 - F(z).
-    - Implement ``_log_cdf``, ``_log_sf``, ``_log_pdf``, ``_icdf``, ``_from_log``,
-      ``_log_interval`` (finite ends) and the first two derivatives of log f on tensors.
+    - Implement ``log_cdf_t``, ``log_sf_t``, ``log_pdf_t``, ``icdf_t``, ``from_log_t``,
+      ``log_interval_t`` (finite ends) and the first two derivatives of log f on tensors.
     - Where they have a formula: ``squared_cdf_integral`` and ``squared_sf_integral``.
     - Add it to the registry in ``deeptram/latent/__init__.py``; the property
       tests then cover it without further work.
@@ -70,39 +70,39 @@ class Latent(ABC):
     @elementwise
     def cdf(self, z: Any) -> Any:
         r"""Distribution function :math:`F_Z(z)`."""
-        return torch.exp(self._log_cdf(z))
+        return torch.exp(self.log_cdf_t(z))
 
     @elementwise
     def sf(self, z: Any) -> Any:
         r"""Survivor function :math:`1 - F_Z(z)`, accurate in the upper tail."""
-        return torch.exp(self._log_sf(z))
+        return torch.exp(self.log_sf_t(z))
 
     @elementwise
     def pdf(self, z: Any) -> Any:
         r"""Density :math:`f_Z(z)`."""
-        return torch.exp(self._log_pdf(z))
+        return torch.exp(self.log_pdf_t(z))
 
     @elementwise
     def log_cdf(self, z: Any) -> Any:
         r"""Return :math:`\log F_Z(z)`."""
-        return self._log_cdf(z)
+        return self.log_cdf_t(z)
 
     @elementwise
     def log_sf(self, z: Any) -> Any:
         r"""Return :math:`\log(1 - F_Z(z))`."""
-        return self._log_sf(z)
+        return self.log_sf_t(z)
 
     @elementwise
     def log_pdf(self, z: Any) -> Any:
         r"""Return :math:`\log f_Z(z)`, a concave function of z."""
-        return self._log_pdf(z)
+        return self.log_pdf_t(z)
 
     @elementwise
     def icdf(self, p: Any) -> Any:
         r"""Quantile function :math:`F_Z^{-1}(p)`; 0 and 1 give minus and plus infinity."""
         if bool(((p < 0) | (p > 1)).any()):
             raise InvalidInputError("p must lie between 0 and 1, got a number outside; pass probabilities")
-        return self._icdf(p)
+        return self.icdf_t(p)
 
     @elementwise
     def from_log(self, log_cdf: Any, log_sf: Any) -> Any:
@@ -111,17 +111,17 @@ class Latent(ABC):
         Uses whichever of the two is accurate, so a foreign CDF of
         :math:`1 - 10^{-30}` given by its survivor function is not lost.
         """
-        return self._from_log(log_cdf, log_sf)
+        return self.from_log_t(log_cdf, log_sf)
 
     @elementwise
     def dlog_pdf(self, z: Any) -> Any:
         r"""First derivative :math:`f_Z'(z) / f_Z(z)` of the log-density."""
-        return self._dlog_pdf(z)
+        return self.dlog_pdf_t(z)
 
     @elementwise
     def d2log_pdf(self, z: Any) -> Any:
         r"""Second derivative of the log-density (never positive)."""
-        return self._d2log_pdf(z)
+        return self.d2log_pdf_t(z)
 
     @elementwise
     def log_interval(self, lo: Any, hi: Any, log_gap: Any = None) -> Any:
@@ -150,9 +150,9 @@ class Latent(ABC):
         safe_hi = torch.where(open_end, torch.ones_like(hi), hi)
         gap = safe_hi - safe_lo
         known = torch.log(gap) if log_gap is None else torch.where(open_end, torch.zeros_like(lo), log_gap)
-        value = self._log_interval(safe_lo, safe_hi, known)
-        left = self._log_cdf(torch.where(below & ~above, hi, torch.zeros_like(hi)))
-        right = self._log_sf(torch.where(above & ~below, lo, torch.zeros_like(lo)))
+        value = self.log_interval_t(safe_lo, safe_hi, known)
+        left = self.log_cdf_t(torch.where(below & ~above, hi, torch.zeros_like(hi)))
+        right = self.log_sf_t(torch.where(above & ~below, lo, torch.zeros_like(lo)))
         value = torch.where(below, left, torch.where(above, right, value))
         return torch.where(below & above, torch.zeros_like(value), value)
 
@@ -160,19 +160,19 @@ class Latent(ABC):
 
     def log_pdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log f(z) with its first and second derivative."""
-        return self._log_pdf(z), self._dlog_pdf(z), self._d2log_pdf(z)
+        return self.log_pdf_t(z), self.dlog_pdf_t(z), self.d2log_pdf_t(z)
 
     def log_cdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log F(z) with its first and second derivative."""
-        value = self._log_cdf(z)
-        first = torch.exp(self._log_pdf(z) - value)
-        return value, first, first * (self._dlog_pdf(z) - first)
+        value = self.log_cdf_t(z)
+        first = torch.exp(self.log_pdf_t(z) - value)
+        return value, first, first * (self.dlog_pdf_t(z) - first)
 
     def log_sf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log(1 - F(z)) with its first and second derivative."""
-        value = self._log_sf(z)
-        hazard = torch.exp(self._log_pdf(z) - value)
-        return value, -hazard, -hazard * (self._dlog_pdf(z) + hazard)
+        value = self.log_sf_t(z)
+        hazard = torch.exp(self.log_pdf_t(z) - value)
+        return value, -hazard, -hazard * (self.dlog_pdf_t(z) + hazard)
 
     def log_cdf_total(self, z: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the weighted sum of log F(z), with its slope and (non-negative) curvature at each row."""
@@ -197,56 +197,64 @@ class Latent(ABC):
         tuple of Tensor
             ``(value, d_lo, d_hi, w_lo, w_hi, q)``.
         """
-        value = self._log_interval(lo, hi, torch.log(hi - lo))
-        r_lo = torch.exp(self._log_pdf(lo) - value)
-        r_hi = torch.exp(self._log_pdf(hi) - value)
-        w_hi = r_hi * (r_hi - r_lo - self._dlog_pdf(hi))
-        w_lo = r_lo * (r_lo - r_hi + self._dlog_pdf(lo))
+        value = self.log_interval_t(lo, hi, torch.log(hi - lo))
+        r_lo = torch.exp(self.log_pdf_t(lo) - value)
+        r_hi = torch.exp(self.log_pdf_t(hi) - value)
+        w_hi = r_hi * (r_hi - r_lo - self.dlog_pdf_t(hi))
+        w_lo = r_lo * (r_lo - r_hi + self.dlog_pdf_t(lo))
         return value, -r_lo, r_hi, w_lo, w_hi, r_lo * r_hi
 
     # -- what the CRPS needs -----------------------------------------------------------------
 
     def probabilities(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return F(z), 1 - F(z) and f(z), each to full relative precision but for values below 1e-43."""
-        return torch.exp(self._log_cdf(z)), torch.exp(self._log_sf(z)), torch.exp(self._log_pdf(z))
+        return torch.exp(self.log_cdf_t(z)), torch.exp(self.log_sf_t(z)), torch.exp(self.log_pdf_t(z))
 
     def squared_cdf_integral(self, z: Tensor) -> Tensor:
         r"""Return :math:`\int_{-\infty}^z F_Z(v)^2 dv`; by quadrature where no formula is known."""
-        lowest, highest = self._from_log(*_BOTH_TAILS)
-        return _integral_of_square(self._log_cdf, float(lowest), float(highest), z)
+        lowest, highest = self.from_log_t(*_BOTH_TAILS)
+        return _integral_of_square(self.log_cdf_t, float(lowest), float(highest), z)
 
     def squared_sf_integral(self, z: Tensor) -> Tensor:
         r"""Return :math:`\int_z^\infty (1 - F_Z(v))^2 dv`; by quadrature where no formula is known."""
         if self.is_symmetric:
             return self.squared_cdf_integral(-z)
-        lowest, highest = self._from_log(*_BOTH_TAILS)
-        return _integral_of_square(lambda v: self._log_sf(-v), -float(highest), -float(lowest), -z)
+        lowest, highest = self.from_log_t(*_BOTH_TAILS)
+        return _integral_of_square(lambda v: self.log_sf_t(-v), -float(highest), -float(lowest), -z)
 
     # -- to implement, on tensors ----------------------------------------------------------
 
     @abstractmethod
-    def _log_cdf(self, z: Tensor) -> Tensor: ...
+    def log_cdf_t(self, z: Tensor) -> Tensor:
+        """Return log F_Z(z)."""
 
     @abstractmethod
-    def _log_sf(self, z: Tensor) -> Tensor: ...
+    def log_sf_t(self, z: Tensor) -> Tensor:
+        """Return log(1 - F_Z(z))."""
 
     @abstractmethod
-    def _log_pdf(self, z: Tensor) -> Tensor: ...
+    def log_pdf_t(self, z: Tensor) -> Tensor:
+        """Return log f_Z(z)."""
 
     @abstractmethod
-    def _icdf(self, p: Tensor) -> Tensor: ...
+    def icdf_t(self, p: Tensor) -> Tensor:
+        """Return the quantile of p."""
 
     @abstractmethod
-    def _from_log(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor: ...
+    def from_log_t(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+        """Return z from log F and log(1 - F), each read where it is accurate."""
 
     @abstractmethod
-    def _dlog_pdf(self, z: Tensor) -> Tensor: ...
+    def dlog_pdf_t(self, z: Tensor) -> Tensor:
+        """Return the derivative of log f_Z."""
 
     @abstractmethod
-    def _d2log_pdf(self, z: Tensor) -> Tensor: ...
+    def d2log_pdf_t(self, z: Tensor) -> Tensor:
+        """Return the second derivative of log f_Z."""
 
     @abstractmethod
-    def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor: ...
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+        """Return log(F_Z(hi) - F_Z(lo)) of finite ends with the log of their gap."""
 
 
 def _integral_of_square(

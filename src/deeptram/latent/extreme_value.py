@@ -34,19 +34,19 @@ class MinimumExtremeValue(Latent):
     effect_name = "negative log hazard-ratio"
     exp_effect_name = "inverse hazard ratio"
 
-    def _log_cdf(self, z: Tensor) -> Tensor:
+    def log_cdf_t(self, z: Tensor) -> Tensor:
         return log1mexp_of_log(z)
 
-    def _log_sf(self, z: Tensor) -> Tensor:
+    def log_sf_t(self, z: Tensor) -> Tensor:
         return -torch.exp(z)
 
-    def _log_pdf(self, z: Tensor) -> Tensor:
+    def log_pdf_t(self, z: Tensor) -> Tensor:
         return torch.where(torch.isinf(z), torch.full_like(z, -torch.inf), z - torch.exp(z))
 
-    def _icdf(self, p: Tensor) -> Tensor:
+    def icdf_t(self, p: Tensor) -> Tensor:
         return torch.log(-torch.log1p(-p))
 
-    def _from_log(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+    def from_log_t(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
         small = log_cdf < _LOG_HALF
         tiny = log_cdf < -30.0
         below = torch.where(small & ~tiny, log_cdf, torch.full_like(log_cdf, -1.0))
@@ -55,13 +55,13 @@ class MinimumExtremeValue(Latent):
         high = torch.log(-torch.where(small, torch.full_like(log_sf, -1.0), log_sf))
         return torch.where(tiny, lowest, torch.where(small, low, high))
 
-    def _dlog_pdf(self, z: Tensor) -> Tensor:
+    def dlog_pdf_t(self, z: Tensor) -> Tensor:
         return 1 - torch.exp(z)
 
-    def _d2log_pdf(self, z: Tensor) -> Tensor:
+    def d2log_pdf_t(self, z: Tensor) -> Tensor:
         return -torch.exp(z)
 
-    def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
         log_width = lo + torch.exp(log_gap) + log1mexp_of_log(log_gap)
         return -torch.exp(lo) + log1mexp_of_log(log_width)
 
@@ -112,29 +112,29 @@ class MaximumExtremeValue(Latent):
 
     _mirror = MinimumExtremeValue()
 
-    def _log_cdf(self, z: Tensor) -> Tensor:
-        return self._mirror._log_sf(-z)
+    def log_cdf_t(self, z: Tensor) -> Tensor:
+        return self._mirror.log_sf_t(-z)
 
-    def _log_sf(self, z: Tensor) -> Tensor:
-        return self._mirror._log_cdf(-z)
+    def log_sf_t(self, z: Tensor) -> Tensor:
+        return self._mirror.log_cdf_t(-z)
 
-    def _log_pdf(self, z: Tensor) -> Tensor:
-        return self._mirror._log_pdf(-z)
+    def log_pdf_t(self, z: Tensor) -> Tensor:
+        return self._mirror.log_pdf_t(-z)
 
-    def _icdf(self, p: Tensor) -> Tensor:
+    def icdf_t(self, p: Tensor) -> Tensor:
         return -torch.log(-torch.log(p))
 
-    def _from_log(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
-        return -self._mirror._from_log(log_sf, log_cdf)
+    def from_log_t(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+        return -self._mirror.from_log_t(log_sf, log_cdf)
 
-    def _dlog_pdf(self, z: Tensor) -> Tensor:
-        return -self._mirror._dlog_pdf(-z)
+    def dlog_pdf_t(self, z: Tensor) -> Tensor:
+        return -self._mirror.dlog_pdf_t(-z)
 
-    def _d2log_pdf(self, z: Tensor) -> Tensor:
-        return self._mirror._d2log_pdf(-z)
+    def d2log_pdf_t(self, z: Tensor) -> Tensor:
+        return self._mirror.d2log_pdf_t(-z)
 
-    def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
-        return self._mirror._log_interval(-hi, -lo, log_gap)
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+        return self._mirror.log_interval_t(-hi, -lo, log_gap)
 
     def log_cdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log F(z) = -e^-z with its first and second derivative."""

@@ -30,28 +30,28 @@ class Logistic(Latent):
     exp_effect_name = "odds ratio"
     is_symmetric = True
 
-    def _log_cdf(self, z: Tensor) -> Tensor:
+    def log_cdf_t(self, z: Tensor) -> Tensor:
         return logsigmoid(z)
 
-    def _log_sf(self, z: Tensor) -> Tensor:
+    def log_sf_t(self, z: Tensor) -> Tensor:
         return logsigmoid(-z)
 
-    def _log_pdf(self, z: Tensor) -> Tensor:
+    def log_pdf_t(self, z: Tensor) -> Tensor:
         return logsigmoid(z) + logsigmoid(-z)
 
-    def _icdf(self, p: Tensor) -> Tensor:
+    def icdf_t(self, p: Tensor) -> Tensor:
         return torch.log(p) - torch.log1p(-p)
 
-    def _from_log(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+    def from_log_t(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
         return log_cdf - log_sf
 
-    def _dlog_pdf(self, z: Tensor) -> Tensor:
+    def dlog_pdf_t(self, z: Tensor) -> Tensor:
         return -torch.tanh(z / 2)
 
-    def _d2log_pdf(self, z: Tensor) -> Tensor:
+    def d2log_pdf_t(self, z: Tensor) -> Tensor:
         return -2 * torch.sigmoid(z) * torch.sigmoid(-z)
 
-    def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
         return logsigmoid(hi) + logsigmoid(-lo) + log1mexp_of_log(log_gap)
 
     def log_pdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:

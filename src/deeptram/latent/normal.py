@@ -35,31 +35,31 @@ class Normal(Latent):
     exp_effect_name = "exp(shift)"
     is_symmetric = True
 
-    def _log_cdf(self, z: Tensor) -> Tensor:
+    def log_cdf_t(self, z: Tensor) -> Tensor:
         return _log_ndtr(z)
 
-    def _log_sf(self, z: Tensor) -> Tensor:
+    def log_sf_t(self, z: Tensor) -> Tensor:
         return _log_ndtr(-z)
 
-    def _log_pdf(self, z: Tensor) -> Tensor:
+    def log_pdf_t(self, z: Tensor) -> Tensor:
         return -0.5 * z * z - _HALF_LOG_2PI
 
-    def _icdf(self, p: Tensor) -> Tensor:
+    def icdf_t(self, p: Tensor) -> Tensor:
         quantile: Tensor = torch.special.ndtri(p)
         return quantile
 
-    def _from_log(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+    def from_log_t(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
         left = log_cdf <= log_sf
         z = _log_ndtr_inverse(torch.where(left, log_cdf, log_sf))
         return torch.where(left, z, -z)
 
-    def _dlog_pdf(self, z: Tensor) -> Tensor:
+    def dlog_pdf_t(self, z: Tensor) -> Tensor:
         return -z
 
-    def _d2log_pdf(self, z: Tensor) -> Tensor:
+    def d2log_pdf_t(self, z: Tensor) -> Tensor:
         return -torch.ones_like(z)
 
-    def _log_interval(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
         flip = lo + hi > 0
         left, right = torch.where(flip, -hi, lo), torch.where(flip, -lo, hi)
         middle, gap = (left + right) / 2, torch.exp(log_gap)
@@ -69,7 +69,7 @@ class Normal(Latent):
         safe_middle = torch.where(narrow, middle, torch.zeros_like(middle))
         m2, g2 = safe_middle**2, safe_gap**2
         series = torch.log1p((m2 - 1) * g2 / 24 + (m2 * m2 - 6 * m2 + 3) * g2 * g2 / 1920)
-        thin = self._log_pdf(safe_middle) + log_gap + series
+        thin = self.log_pdf_t(safe_middle) + log_gap + series
 
         safe_left = torch.where(narrow, torch.full_like(left, -2.0), left)
         safe_right = torch.where(narrow, torch.full_like(right, -1.0), right)

@@ -32,8 +32,8 @@ from deeptram.model.parts import (
     has_convolutions,
     term_label,
 )
+from deeptram.model.terms import CI, Spec
 from deeptram.predictive.parameters import RowParameters
-from deeptram.terms import CI, Spec
 
 Array = NDArray[np.float64]
 Batch = dict[str, Any]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from deeptram._threads import alone
 from deeptram.inputs import LinearEncoder, Table, read_table
 from deeptram.model.strata import Strata
-from deeptram.terms import SI, Spec
+from deeptram.model.terms import SI, Spec
 
 Array = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ from deeptram.inputs.network_inputs import NetworkInputs
 from deeptram.model.design import Design
 from deeptram.model.dropout import with_member_dropout
 from deeptram.model.outcome import Outcome
-from deeptram.terms import CI, CS, Spec
+from deeptram.model.terms import CI, CS, Spec
 
 _CHECKED_ROWS = 2
 

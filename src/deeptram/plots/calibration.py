@@ -11,7 +11,7 @@ import pandas as pd
 
 from deeptram._validation import check_choice
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.metrics import calibration_curve
+from deeptram.evaluation.metrics import calibration_curve
 from deeptram.plots.display import Display
 from deeptram.plots.style import REFERENCE_COLOR, colors, legend_beside, markers
 
@@ -36,10 +36,10 @@ def calibration(
     Parameters
     ----------
     y : array-like, shape (n,); or DataFrame, or dict of name -> DataFrame
-        The outcomes; or, without ``predictions``, curves made by ``deeptram.metrics.calibration_curve``.
+        The outcomes; or, without ``predictions``, curves made by ``dt.metrics.calibration_curve``.
     predictions : Predictive, or dict of name -> Predictive
     cuts, quantiles, level
-        As for ``deeptram.metrics.calibration_curve``.
+        As for ``deeptram.evaluation.metrics.calibration_curve``.
     x : {"predicted", "midpoint"}
         Where a bin stands: at its mean prediction, or at its middle as in the paper.
 

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.stats import binom
 
 from deeptram._validation import check_probability_level, n_rows
-from deeptram.metrics.uniformity import pit_histogram
+from deeptram.evaluation.metrics.uniformity import pit_histogram
 from deeptram.plots.display import Display
 from deeptram.plots.style import REFERENCE_COLOR, colors, legend_beside
 

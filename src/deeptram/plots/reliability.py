@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from deeptram.errors import InvalidInputError
-from deeptram.metrics import calibration_curve
+from deeptram.evaluation.metrics import calibration_curve
 from deeptram.plots.display import Display
 from deeptram.plots.style import REFERENCE_COLOR, legend_beside, sequence_colors
 

@@ -13,8 +13,8 @@ from deeptram._validation import as_float, as_list, check_weights
 from deeptram.errors import InvalidInputError
 from deeptram.plots.display import Display
 from deeptram.plots.style import REFERENCE_COLOR, colors, legend_beside
+from deeptram.pooling.weights import TunedWeights
 from deeptram.predictive.base import Predictive
-from deeptram.weights import TunedWeights
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

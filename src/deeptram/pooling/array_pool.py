@@ -93,7 +93,7 @@ class ArrayPool(DiscretePool):
 
     def _rebuild(self, members: Sequence[DiscretePredictive]) -> DiscretePool:
         values = torch.stack([m._values for m in members if isinstance(m, CdfMember)])
-        stack = CdfStack(values, numpy=self._numpy)
+        stack = CdfStack(values, numpy=self.gives_numpy)
         return ArrayPool(stack, self._weights, self.latent, self.pool_info, self._build)
 
     def _by_kernel(self, kernel: Kernel) -> Tensor:

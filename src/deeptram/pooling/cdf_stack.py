@@ -57,7 +57,7 @@ class CdfMember(DiscretePredictive):
         inner = self._values[:, :-1]
         if latent is None or isinstance(latent, Logistic):
             return torch.logit(inner)
-        return latent._icdf(inner)
+        return latent.icdf_t(inner)
 
     def __len__(self) -> int:
         return int(self._values.shape[0])
@@ -65,7 +65,7 @@ class CdfMember(DiscretePredictive):
     def __getitem__(self, rows: Any) -> CdfMember:
         """Return some rows (a slice gives a view)."""
         index = rows if isinstance(rows, slice) else torch.as_tensor(np.arange(len(self))[rows])
-        return CdfMember(self._values[index], self.levels, numpy=self._numpy)
+        return CdfMember(self._values[index], self.levels, numpy=self.gives_numpy)
 
     def _any(self) -> Tensor:
         return self._values

@@ -62,11 +62,11 @@ class TransformationCountPool(CountPool):
 
     def log_cdf_t(self, k: Tensor) -> Tensor:
         """Return log F_Z(h)."""
-        return self.latent._log_cdf(self.trafo_t(k))
+        return self.latent.log_cdf_t(self.trafo_t(k))
 
     def log_sf_t(self, k: Tensor) -> Tensor:
         """Return log(1 - F_Z(h))."""
-        return self.latent._log_sf(self.trafo_t(k))
+        return self.latent.log_sf_t(self.trafo_t(k))
 
     def log_pmf_t(self, k: Tensor) -> Tensor:
         """Return log(F_Z(h(k)) - F_Z(h(k - 1)))."""
@@ -86,7 +86,7 @@ class TransformationCountPool(CountPool):
             middle = (h + h_before) / 2
             finite = torch.isfinite(middle)
             safe = torch.where(finite, middle, torch.zeros_like(middle))
-            thin = member.log_pmf_t(k) - self.latent._log_pdf(safe)
+            thin = member.log_pmf_t(k) - self.latent.log_pdf_t(safe)
             each.append(torch.where(finite, thin, torch.full_like(thin, -torch.inf)))
         narrow = gap < 1e-6 * (1 + low.abs())
         return torch.where(narrow & ~open_end, log_weighted_mean(each, self._weights), torch.log(gap))

@@ -38,7 +38,7 @@ class DiscretePool(DiscretePredictive):
         latent: Latent | None,
         info: PoolInfo,
     ) -> None:
-        numpy = all(member._numpy for member in members)
+        numpy = all(member.gives_numpy for member in members)
         super().__init__(levels=members[0].levels, latent=latent, numpy=numpy)
         self.ordered = all(member.ordered for member in members)
         self._members = list(members)

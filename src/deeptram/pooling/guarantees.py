@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from deeptram import scores
 from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.evaluation import scores
 from deeptram.pooling.info import PoolInfo
 from deeptram.pooling.members import as_members, normalised_weights
 from deeptram.pooling.pool import pool
@@ -122,7 +122,7 @@ def guarantees(members: Any, pooled: Predictive, y: Any, weights: npt.ArrayLike 
     there one under left truncation, or for censored outcomes under the log-linear-density pool.
 
     The regret of a row is :math:`\max_y \{s(\bar F, y) - \sum_m w_m s(F_m, y)\}`; its bound in the table
-    is that of the minimax-optimal pool (``deeptram.scores.minimax_pool``).
+    is that of the minimax-optimal pool (``deeptram.evaluation.scores.minimax_pool``).
 
     Parameters
     ----------

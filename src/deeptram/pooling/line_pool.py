@@ -86,7 +86,7 @@ def _pool_curves(
     times = torch.cat([member.times for member in members]).unique()
     survivor = torch.exp(_pool_functions(members, w, method, info).log_sf_t(times.unsqueeze(0)))
     survivor = survivor.clamp(0.0, 1.0).cummin(dim=1).values
-    pooled = SurvivalPredictive(times, survivor, all(member._numpy for member in members))
+    pooled = SurvivalPredictive(times, survivor, all(member.gives_numpy for member in members))
     pooled.pool_info = info
     return pooled
 

@@ -46,7 +46,7 @@ class LinearRule:
 
     _members: list[Any]
     _weights: Tensor
-    _numpy: bool
+    gives_numpy: bool
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
         """Return the log of the mean CDF."""
@@ -79,7 +79,7 @@ class LinearRule:
         draws = torch.zeros(shape, dtype=dtype)
         for m, member in enumerate(self._members):
             draws = torch.where(which == m, member.quantile_t(level), draws)
-        return as_numpy(draws) if self._numpy else draws
+        return as_numpy(draws) if self.gives_numpy else draws
 
 
 class LinearPool(LinearRule, LinePool):

@@ -35,7 +35,7 @@ def log_minus_log(log_cdf: Tensor, log_sf: Tensor) -> Tensor:
     >>> log_minus_log(torch.tensor(-0.0), torch.tensor(-1000.0))
     tensor(-1000.)
     """
-    return -_MAXIMUM._from_log(log_cdf, log_sf)
+    return -_MAXIMUM.from_log_t(log_cdf, log_sf)
 
 
 class LogLinearDiscretePool(DiscretePool):
@@ -92,7 +92,7 @@ def log_ratio(lower: Tensor, upper: Tensor, log_mass: Tensor) -> Tensor:
     upper = torch.where(impossible, torch.zeros_like(upper), upper)
     lower = torch.where(impossible, torch.full_like(lower, -torch.inf), lower)
     share = torch.where(impossible, torch.zeros_like(lower), log_mass - upper)
-    return _MINIMUM._from_log(share, lower - upper)
+    return _MINIMUM.from_log_t(share, lower - upper)
 
 
 class LogLinearRule:

@@ -37,7 +37,7 @@ class MemberPool:
     ) -> None:
         self._members = list(members)
         self._weights = weights
-        self._numpy = all(member._numpy for member in members)
+        self.gives_numpy = all(member.gives_numpy for member in members)
         self.latent = latent
         self.dtype = members[0].dtype
         self.pool_info = info

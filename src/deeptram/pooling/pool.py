@@ -126,7 +126,7 @@ def _scale(members: Sequence[Predictive], info: PoolInfo) -> Latent | None:
 def _pool_discrete(
     members: Sequence[DiscretePredictive], w: Weights, method: str | QuasiArithmetic, info: PoolInfo
 ) -> DiscretePool:
-    dtype = members[0].log_cdf_t().dtype if not members[0]._numpy else torch.float64
+    dtype = members[0].log_cdf_t().dtype if not members[0].gives_numpy else torch.float64
     weights = torch.as_tensor(w, dtype=dtype)
     scale = _scale(members, info)
     if isinstance(method, QuasiArithmetic):

@@ -63,7 +63,7 @@ class TransformationDiscretePool(DiscretePool):
         """Return h on the scale of ``latent`` (default: the pool's own), shape (n, K-1)."""
         if latent is None or latent == self.latent:
             return self._native()
-        return latent._from_log(self.log_cdf_t(), self.log_sf_t())
+        return latent.from_log_t(self.log_cdf_t(), self.log_sf_t())
 
     def log_gaps_t(self, latent: Latent | None = None) -> Tensor:
         """Return log(h_k - h_{k-1}), shape (n, K-2)."""
@@ -72,10 +72,10 @@ class TransformationDiscretePool(DiscretePool):
         return super().log_gaps_t(latent)
 
     def _pool_log_cdf(self) -> Tensor:
-        return self.latent._log_cdf(self._native())
+        return self.latent.log_cdf_t(self._native())
 
     def _pool_log_sf(self) -> Tensor:
-        return self.latent._log_sf(self._native())
+        return self.latent.log_sf_t(self._native())
 
     def _pool_log_pmf(self) -> Tensor:
         h = self._native()
@@ -114,7 +114,7 @@ class TransformationPool(MemberPool, TrafoPredictive):
         """Return log f_Z(h) + log h', minus infinity where the pool is certain."""
         h = self.h_t(y)
         certain = torch.isinf(h)
-        value = self.latent._log_pdf(torch.where(certain, torch.zeros_like(h), h)) + self.log_dh_t(y)
+        value = self.latent.log_pdf_t(torch.where(certain, torch.zeros_like(h), h)) + self.log_dh_t(y)
         return torch.where(certain, torch.full_like(value, -torch.inf), value)
 
     def log_gap_t(self, lower: Tensor, upper: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def averaged(
         lifetimes=members[0].lifetimes,
         observed=common_range(members),
     )
-    pooled._numpy = all(member._numpy for member in members)
+    pooled.gives_numpy = all(member.gives_numpy for member in members)
     pooled.pool_info = info
     return pooled
 

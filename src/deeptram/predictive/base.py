@@ -57,7 +57,7 @@ class Predictive(ABC):
     pool_info: Any = None
     observed: tuple[float, float] | None = None
     lifetimes: bool = False
-    _numpy: bool
+    gives_numpy: bool
 
     # -- constructors for anybody's models ---------------------------------------------------
 
@@ -223,4 +223,4 @@ class Predictive(ABC):
 
     def _out(self, value: Tensor) -> Any:
         """Answer in kind: NumPy when the object was built from NumPy."""
-        return as_numpy(value) if self._numpy else value
+        return as_numpy(value) if self.gives_numpy else value

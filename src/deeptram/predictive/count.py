@@ -35,7 +35,7 @@ class CountPredictive(Predictive):
     ``pmf`` and ``log_prob`` want counts. Quantiles, modes and samples are
     whole numbers held as floats, so that infinity can be said.
 
-    Implementing one: set ``latent``, ``dtype`` and ``_numpy``; implement
+    Implementing one: set ``latent``, ``dtype`` and ``gives_numpy``; implement
     ``__len__``, ``__getitem__``, ``log_cdf_t``, ``log_sf_t`` and ``log_pmf_t``
     on tensors of counts of shape (n, G) or (1, G). Where h is known itself set
     ``has_trafo`` and override ``trafo_t``.
@@ -76,7 +76,7 @@ class CountPredictive(Predictive):
     def trafo_t(self, k: Tensor, latent: Latent | None = None) -> Tensor:
         r"""Return :math:`F_Z^{-1}(F(k))` on the scale of ``latent``, shape (n, G)."""
         latent = self._own_latent if latent is None else latent
-        return latent._from_log(self.log_cdf_t(k), self.log_sf_t(k))
+        return latent.from_log_t(self.log_cdf_t(k), self.log_sf_t(k))
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log P(lower < Y <= upper), shape (n, G); lower below 0 and upper infinite are open ends."""

@@ -59,7 +59,7 @@ class DiscretePredictive(Predictive):
     ) -> None:
         self.levels = levels
         self.latent = latent
-        self._numpy = numpy
+        self.gives_numpy = numpy
         self._h, self._log_gaps = h, log_gaps
         self._log_cdf, self._log_sf, self._log_pmf = log_cdf, log_sf, log_pmf
         self._cdf = cdf
@@ -141,7 +141,7 @@ class DiscretePredictive(Predictive):
         if self._log_cdf is None and self._cdf is not None:
             self._log_cdf = torch.log(self._cdf)
         elif self._log_cdf is None:
-            self._log_cdf = self._own_latent._log_cdf(self._native())
+            self._log_cdf = self._own_latent.log_cdf_t(self._native())
         return self._log_cdf
 
     def log_sf_t(self) -> Tensor:
@@ -149,7 +149,7 @@ class DiscretePredictive(Predictive):
         if self._log_sf is None and self._cdf is not None:
             self._log_sf = torch.log1p(-self._cdf)
         elif self._log_sf is None:
-            self._log_sf = self._own_latent._log_sf(self._native())
+            self._log_sf = self._own_latent.log_sf_t(self._native())
         return self._log_sf
 
     def log_pmf_t(self) -> Tensor:
@@ -168,7 +168,7 @@ class DiscretePredictive(Predictive):
         latent = self._own_latent if latent is None else latent
         if self._h is not None and latent == self._own_latent:
             return self._h
-        return latent._from_log(self.log_cdf_t(), self.log_sf_t())
+        return latent.from_log_t(self.log_cdf_t(), self.log_sf_t())
 
     def log_gaps_t(self, latent: Latent | None = None) -> Tensor:
         """Return log(h_k - h_{k-1}), shape (n, K-2), without cancellation where probabilities are tiny."""
@@ -186,7 +186,7 @@ class DiscretePredictive(Predictive):
             torch.isinf(lower) | torch.isinf(upper), torch.zeros_like(lower), (lower + upper) / 2
         )
         narrow = (difference < _NARROW * (1 + middle.abs())) & ~same_end
-        thin = self.log_pmf_t()[..., 1:-1] - latent._log_pdf(middle)
+        thin = self.log_pmf_t()[..., 1:-1] - latent.log_pdf_t(middle)
         return torch.where(narrow, thin, log_gaps)
 
     def encode(self, y: Any) -> Tensor:
@@ -228,7 +228,7 @@ class DiscretePredictive(Predictive):
                 ("cdf", self._cdf),
             )
         }
-        some = DiscretePredictive(levels=self.levels, latent=self.latent, numpy=self._numpy, **parts)
+        some = DiscretePredictive(levels=self.levels, latent=self.latent, numpy=self.gives_numpy, **parts)
         some.ordered = self.ordered
         return some
 

@@ -34,7 +34,7 @@ class LinePredictive(Predictive):
 
     Implementing one:
 
-    - Set ``latent`` (or None) and ``_numpy``; implement ``__len__`` and ``__getitem__``.
+    - Set ``latent`` (or None) and ``gives_numpy``; implement ``__len__`` and ``__getitem__``.
     - Implement ``log_cdf_t``, ``log_sf_t`` and ``log_pdf_t`` on tensors y of
       shape (n, G) or, for a common grid, (1, G); each returns (n, G). They
       must accept every real y and both infinities.
@@ -95,7 +95,7 @@ class LinePredictive(Predictive):
     def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         r"""Return :math:`h(y) = F_Z^{-1}(F(y))` on the scale of ``latent`` (default: the native one)."""
         latent = self._own_latent if latent is None else latent
-        return latent._from_log(*self.log_tails_t(y))
+        return latent.from_log_t(*self.log_tails_t(y))
 
     def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         r"""Return :math:`\log h'(y) = \log f(y) - \log f_Z(h(y))` on the scale of ``latent``."""
@@ -103,7 +103,7 @@ class LinePredictive(Predictive):
         if isinstance(latent, Logistic):  # f_Z = F (1 - F) without a detour through h
             log_cdf, log_sf = self.log_tails_t(y)
             return self.log_pdf_t(y) - log_cdf - log_sf
-        return self.log_pdf_t(y) - latent._log_pdf(self.trafo_t(y, latent))
+        return self.log_pdf_t(y) - latent.log_pdf_t(self.trafo_t(y, latent))
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log(F(upper) - F(lower)) from whichever tail is accurate, shape (n, G)."""
@@ -132,7 +132,7 @@ class LinePredictive(Predictive):
         result carries gradients by the implicit function theorem.
         """
         q = torch.atleast_2d(q)
-        target = self._own_latent._icdf(q).expand(len(self), -1)
+        target = self._own_latent.icdf_t(q).expand(len(self), -1)
         inner = torch.isfinite(target)
         goal = torch.where(inner, target, torch.zeros_like(target))
         with torch.no_grad():
@@ -148,7 +148,7 @@ class LinePredictive(Predictive):
     def rough_quantile_t(self, q: Tensor) -> Tensor:
         """Return quantiles to a few digits, shape (n, G), for q inside (0, 1), for use as break points."""
         with torch.no_grad():
-            goal = self._own_latent._icdf(torch.atleast_2d(q)).expand(len(self), -1)
+            goal = self._own_latent.icdf_t(torch.atleast_2d(q)).expand(len(self), -1)
             return self._solve(goal, torch.full_like(goal, 0.01))
 
     def mean_t(self) -> Tensor:
@@ -389,7 +389,7 @@ class LinePredictive(Predictive):
 
     def _with_gradient(self, y: Tensor, target: Tensor) -> Tensor:
         """Attach dy = -dh / h'(y), the implicit derivative of the root of h(y) = target."""
-        if self._numpy or not torch.is_grad_enabled():
+        if self.gives_numpy or not torch.is_grad_enabled():
             return y
         lower, upper = self.support_t()
         inner = torch.isfinite(y) & (y > lower) & (y < upper)

@@ -44,7 +44,7 @@ class QuantilesPredictive(LinePredictive):
 
     def __init__(self, q: Tensor, values: Tensor, numpy: bool) -> None:
         self.latent = None
-        self._numpy = numpy
+        self.gives_numpy = numpy
         self.dtype = values.dtype
         self.q, self.values = q, values
 
@@ -54,7 +54,7 @@ class QuantilesPredictive(LinePredictive):
 
     def __getitem__(self, rows: Any) -> QuantilesPredictive:
         """Return the distributions of some rows."""
-        return QuantilesPredictive(self.q, self.values[row_index(rows, len(self))], self._numpy)
+        return QuantilesPredictive(self.q, self.values[row_index(rows, len(self))], self.gives_numpy)
 
     def knots_t(self) -> Tensor | None:
         return self.values

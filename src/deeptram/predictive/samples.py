@@ -52,7 +52,7 @@ class SamplesPredictive(LinePredictive):
 
     def __init__(self, draws: Tensor, numpy: bool) -> None:
         self.latent = None
-        self._numpy = numpy
+        self.gives_numpy = numpy
         self.dtype = draws.dtype
         self.draws = draws.sort(dim=1).values
 
@@ -62,7 +62,7 @@ class SamplesPredictive(LinePredictive):
 
     def __getitem__(self, rows: Any) -> SamplesPredictive:
         """Return the distributions of some rows."""
-        return SamplesPredictive(self.draws[row_index(rows, len(self))], self._numpy)
+        return SamplesPredictive(self.draws[row_index(rows, len(self))], self.gives_numpy)
 
     @property
     def bandwidth(self) -> Tensor:
@@ -132,12 +132,12 @@ class SamplesPredictive(LinePredictive):
     def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         """Return the transformation of the kernel estimate, which is finite at every y."""
         latent = self._own_latent if latent is None else latent
-        return latent._from_log(*self._smooth_tails(y))
+        return latent.from_log_t(*self._smooth_tails(y))
 
     def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         """Return the log of the slope of ``trafo_t``."""
         latent = self._own_latent if latent is None else latent
-        return self.log_pdf_t(y) - latent._log_pdf(self.trafo_t(y, latent))
+        return self.log_pdf_t(y) - latent.log_pdf_t(self.trafo_t(y, latent))
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return the log-probability of an interval under the kernel estimate."""

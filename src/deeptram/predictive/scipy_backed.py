@@ -74,11 +74,11 @@ class _Rows:
     """What both kinds share: methods of n SciPy distributions and the rows in use."""
 
     latent: Latent | None
-    _numpy: bool
+    gives_numpy: bool
 
     def __init__(self, methods: _Methods, rows: RowMap) -> None:
         self.latent = None
-        self._numpy = True
+        self.gives_numpy = True
         self._methods = methods
         self._map = rows
 

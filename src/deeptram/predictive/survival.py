@@ -43,7 +43,7 @@ class SurvivalPredictive(LinePredictive):
 
     def __init__(self, times: Tensor, survival: Tensor, numpy: bool) -> None:
         self.latent = None
-        self._numpy = numpy
+        self.gives_numpy = numpy
         self.dtype = survival.dtype
         self.times, self.survival = times, survival
         self.lifetimes, self.observed = True, (float(times[0]), float(times[-1]))
@@ -54,7 +54,7 @@ class SurvivalPredictive(LinePredictive):
 
     def __getitem__(self, rows: Any) -> SurvivalPredictive:
         """Return the distributions of some rows."""
-        return SurvivalPredictive(self.times, self.survival[row_index(rows, len(self))], self._numpy)
+        return SurvivalPredictive(self.times, self.survival[row_index(rows, len(self))], self.gives_numpy)
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         zero = torch.zeros((1, 1), dtype=self.dtype)

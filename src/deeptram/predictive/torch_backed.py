@@ -73,7 +73,7 @@ class TorchLine(LinePredictive):
 
     def __init__(self, distribution: Any, rows: RowMap) -> None:
         self.latent = None
-        self._numpy = False
+        self.gives_numpy = False
         self.distribution = distribution
         self._map = rows
         probe = _some_value(distribution)
@@ -118,7 +118,7 @@ class TorchLine(LinePredictive):
 
     def quantile_t(self, q: Tensor) -> Tensor:
         q = torch.atleast_2d(q).to(self.dtype).expand(len(self), -1)
-        target = self._own_latent._icdf(q)
+        target = self._own_latent.icdf_t(q)
         try:
             with torch.no_grad():
                 y = self._map.evaluate(lambda v: self.distribution.icdf(v.T).T, q)
@@ -149,7 +149,7 @@ class TorchCount(CountPredictive):
 
     def __init__(self, distribution: Any, rows: RowMap) -> None:
         self.latent = None
-        self._numpy = False
+        self.gives_numpy = False
         self.distribution = distribution
         self._map = rows
         self.dtype = distribution.log_prob(torch.zeros(())).dtype

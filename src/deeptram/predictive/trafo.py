@@ -18,7 +18,7 @@ class TrafoPredictive(LinePredictive):
     Everything is computed from h on the log scale, so nothing is lost where F
     rounds to 0 or 1: h = 700 is as good as h = 1.
 
-    Implementing one: set ``latent``, ``dtype`` and ``_numpy``; implement
+    Implementing one: set ``latent``, ``dtype`` and ``gives_numpy``; implement
     ``__len__``, ``__getitem__``, ``h_t`` and ``log_dh_t``.
 
     Examples
@@ -47,23 +47,23 @@ class TrafoPredictive(LinePredictive):
         return torch.log(self.h_t(upper) - self.h_t(lower))
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
-        return self.latent._log_cdf(self.h_t(y))
+        return self.latent.log_cdf_t(self.h_t(y))
 
     def log_sf_t(self, y: Tensor) -> Tensor:
-        return self.latent._log_sf(self.h_t(y))
+        return self.latent.log_sf_t(self.h_t(y))
 
     def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
         h = self.h_t(y)
-        return self.latent._log_cdf(h), self.latent._log_sf(h)
+        return self.latent.log_cdf_t(h), self.latent.log_sf_t(h)
 
     def log_pdf_t(self, y: Tensor) -> Tensor:
-        return self.latent._log_pdf(self.h_t(y)) + self.log_dh_t(y)
+        return self.latent.log_pdf_t(self.h_t(y)) + self.log_dh_t(y)
 
     def log_hazard_t(self, y: Tensor) -> Tensor:
         h = self.h_t(y)
         # log f_Z - log S_Z cancels for large h, where the latent hazard has a form of its own.
         _, slope, _ = self.latent.log_sf_derivatives(h)
-        low = self.latent._log_pdf(h) - self.latent._log_sf(h)
+        low = self.latent.log_pdf_t(h) - self.latent.log_sf_t(h)
         value = torch.where(h > 0, torch.log(-slope), low) + self.log_dh_t(y)
         return torch.where(torch.isposinf(h), torch.full_like(value, torch.inf), value)
 

@@ -82,7 +82,7 @@ class TransformationPredictive(TrafoPredictive):
         observed: tuple[float, float] | None = None,
     ) -> None:
         given = [value for value in (theta, shift, log_scale) if value is not None]
-        self._numpy = not any(isinstance(value, Tensor) for value in given)
+        self.gives_numpy = not any(isinstance(value, Tensor) for value in given)
         self.basis = basis
         self.lifetimes, self.observed = lifetimes, observed
         self.latent = latents.get(latent)
@@ -183,21 +183,21 @@ class TransformationPredictive(TrafoPredictive):
             return super().crps_t(y)
         z, unit = self.h_t(y)[:, 0], torch.exp(-self.log_dh_t(y)[:, 0])
         if self.latent.name == "logistic":
-            return unit * (z.abs() - 2 * self.latent._log_cdf(z.abs()) - 1)
-        inner = z * torch.erf(z / math.sqrt(2.0)) + 2 * torch.exp(self.latent._log_pdf(z)) - 1 / _SQRT_PI
+            return unit * (z.abs() - 2 * self.latent.log_cdf_t(z.abs()) - 1)
+        inner = z * torch.erf(z / math.sqrt(2.0)) + 2 * torch.exp(self.latent.log_pdf_t(z)) - 1 / _SQRT_PI
         return unit * inner
 
     # -- quantiles ------------------------------------------------------------------------------
 
     def quantile_t(self, q: Tensor) -> Tensor:
-        z = self.latent._icdf(torch.atleast_2d(q))
+        z = self.latent.icdf_t(torch.atleast_2d(q))
         with torch.no_grad():
             y = self._invert(z, refine=True)
         return self._with_gradient(y, z)
 
     def rough_quantile_t(self, q: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._invert(self.latent._icdf(torch.atleast_2d(q)), refine=False)
+            return self._invert(self.latent.icdf_t(torch.atleast_2d(q)), refine=False)
 
     def _invert(self, z: Tensor, refine: bool) -> Tensor:
         """Return y with h(y) = z, shape (n, G), by way of x = y or log y, in which the tails are straight."""

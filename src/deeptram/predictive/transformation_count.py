@@ -47,7 +47,7 @@ class TransformationCount(CountPredictive):
         self.offset = offset
         self.latent = line.latent
         self.dtype = line.dtype
-        self._numpy = line._numpy
+        self.gives_numpy = line.gives_numpy
 
     def __len__(self) -> int:
         """Return the number of rows n."""

@@ -1,7 +1,0 @@
-"""Recalibration of predictive distributions on the scale of their transformation."""
-
-from __future__ import annotations
-
-from deeptram.calibration.recalibration import Recalibration, Temperature
-
-__all__ = ["Recalibration", "Temperature"]

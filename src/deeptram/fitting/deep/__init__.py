@@ -1,0 +1,1 @@
+"""Gradient training of models with networks."""

@@ -1,0 +1,199 @@
+"""Gradient training of one member."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from deeptram._threads import one_thread
+from deeptram.errors import NonFiniteLossError
+from deeptram.fitting.deep.identify import identify_shifts
+from deeptram.fitting.deep.kept_memory import kept_memory
+from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, Record, State, train
+from deeptram.fitting.deep.seeds import Stream
+from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup
+from deeptram.fitting.deep.training import Training
+from deeptram.inputs.batches import spans
+from deeptram.model.deep import DeepModel, is_network_parameter
+from deeptram.model.dropout import DrawnMasks, may_draw, set_stream
+from deeptram.model.parts import has_convolutions
+
+__all__ = ["DeepFit", "DeepTask", "fit_deep"]
+
+_SMALL_STEP = 3e7  # multiplications
+
+
+def fit_deep(task: DeepTask, seed: int) -> DeepFit:
+    """Train one member.
+
+    The same seed gives the same member as ``fit_stacked`` and as another
+    process; torch's global generators are left as they were.
+
+    Parameters
+    ----------
+    task : DeepTask
+        Model, data and settings.
+    seed : int
+        The member's seed (see ``deeptram.fitting.deep.seeds``).
+
+    Returns
+    -------
+    DeepFit
+
+    Raises
+    ------
+    NonFiniteLossError
+        If the loss is infinite or NaN; its ``best`` is the fit at the best
+        epoch before (None in the first epoch).
+    KeyboardInterrupt
+        If interrupted in the first epoch. Later interruptions end the training
+        and keep the best state, ``interrupted``.
+    """
+    started = time.perf_counter()
+    setup = Setup(task)
+    member = setup.member(seed)
+    engine = SingleEngine(setup, member)
+    small = is_small_step([member.model], task.training)
+    with one_thread(small), kept_memory(not small):
+        try:
+            (record,) = train(engine, [member], task.training, "training")
+        except Diverged as stop:
+            raise non_finite_error(stop, setup, [member], started) from None
+    return finish(setup, member, record, time.perf_counter() - started)
+
+
+class SingleEngine(Engine):
+    """Steps of one member."""
+
+    def __init__(self, setup: Setup, member: Member) -> None:
+        self._setup, self._member = setup, member
+        self.model = member.model
+        self.model.use_channels_last()
+        set_stream(self.model, DrawnMasks(member.seeds.dropout))
+        self._optimizer = make_optimizer(self.model.named_parameters(), setup.training)
+        self._clip = setup.training.clip_norm
+        self._stream, self._draws = Stream(member.seeds.augment), may_draw(self.model)
+        self.model.train()
+
+    def step(self, rows: Tensor) -> list[float]:
+        setup, own = self._setup, rows[0]
+        losses = self._row_losses(own, training=True)
+        weights = setup.data.weights_of(own)
+        loss = losses.mean() if weights is None else (losses * weights).mean()
+        value = loss.item()
+        if not math.isfinite(value):
+            raise NonFiniteStep(0, own[~torch.isfinite(losses.detach()).cpu()], value)
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if self._clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self._clip)
+        self._optimizer.step()
+        return [value]
+
+    def _row_losses(self, rows: Tensor, *, training: bool) -> Tensor:
+        setup = self._setup
+        data = setup.data if training or setup.validation is None else setup.validation
+        batch = data.batch(rows)
+        if training and setup.training.augment is not None:
+            with self._stream.drawing():
+                batch = setup.augmented(batch)
+        with self._stream.drawing() if self._draws else nullcontext():
+            raw = self.model(batch)
+        return setup.loss.rows(self.model.working(raw), data.target.take(rows))
+
+    def validation_losses(self) -> list[float] | None:
+        setup, rows = self._setup, self._member.validation_rows
+        data = setup.data if setup.validation is None else setup.validation
+        if rows is None and setup.validation is None:
+            return None
+        rows = torch.arange(len(data)) if rows is None else rows
+        total = torch.zeros((), dtype=torch.float64)
+        mass = 0.0
+        self.model.eval()
+        with torch.no_grad():
+            for start, stop in spans(len(rows), data.sources):
+                some = rows[start:stop]
+                losses, weights = self._row_losses(some, training=False), data.weights_of(some)
+                total += (losses if weights is None else losses * weights).double().sum().cpu()
+                mass += len(some) if weights is None else float(weights.double().sum())
+        self.model.train()
+        return [float(total) / mass]
+
+    def set_learning_rates(self, rates: Sequence[float]) -> None:
+        for group in self._optimizer.param_groups:
+            group["lr"] = rates[0]
+
+    def state(self, position: int) -> State:
+        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    def keep(self, positions: Sequence[int]) -> None:
+        """Nothing to leave out: there is one member."""
+
+
+def is_small_step(models: Sequence[DeepModel], training: Training) -> bool:
+    """Return whether a step of some members is so small that threads would only wait for each other."""
+    if any(has_convolutions(model) for model in models):
+        return False
+    weights = sum(parameter.numel() for model in models for parameter in model.parameters())
+    return weights * training.batch_size < _SMALL_STEP
+
+
+def make_optimizer(parameters: Iterable[tuple[str, Tensor]], training: Training) -> torch.optim.Optimizer:
+    """Return Adam or AdamW; weight decay acts on the networks' weights only.
+
+    Parameters
+    ----------
+    parameters : iterable of (name, Tensor)
+        Named as in ``DeepModel``.
+    training : Training
+
+    Examples
+    --------
+    >>> names = ("beta", "shifts.0.net.weight")
+    >>> named = [(name, nn.Parameter(torch.zeros(2))) for name in names]
+    >>> [g["weight_decay"] for g in make_optimizer(named, Training(weight_decay=0.1)).param_groups]
+    [0.1, 0.0]
+    """
+    named = list(parameters)
+    networks = [p for name, p in named if is_network_parameter(name)]
+    structured = [p for name, p in named if not is_network_parameter(name)]
+    groups = [
+        {"params": params, "weight_decay": decay}
+        for params, decay in ((networks, training.weight_decay), (structured, 0.0))
+        if params
+    ]
+    kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
+    fused = named[0][1].device.type in ("cpu", "cuda")
+    return kind(groups, lr=training.learning_rate, fused=fused)
+
+
+def finish(setup: Setup, member: Member, record: Record, seconds: float) -> DeepFit:
+    """Return a member at its best epoch, with its shifts identified, ready to predict."""
+    model, watched = member.model, setup.validation is not None or member.validation_rows is not None
+    restore = watched and setup.training.restore_best
+    state = record.best_state if restore or record.last_state is None else record.last_state
+    if state is not None:
+        model.load_state_dict(state)
+    set_stream(model, None)
+    model.autocast = None
+    model.eval()
+    identify_shifts(model, setup, member.train_rows)
+    epoch = record.best_epoch if restore or record.last_state is None else record.n_epochs
+    return DeepFit(
+        model, record.history(), epoch, seconds, record.n_epochs, member.seed, interrupted=record.interrupted
+    )
+
+
+def non_finite_error(
+    stop: Diverged, setup: Setup, members: Sequence[Member], started: float
+) -> NonFiniteLossError:
+    """Return the error of a member whose loss is not finite, with its best state so far."""
+    error, record = NonFiniteLossError(str(stop)), stop.records[stop.member]
+    if record.best_state is not None:
+        error.best = finish(setup, members[stop.member], record, time.perf_counter() - started)
+    return error

@@ -1,0 +1,219 @@
+"""The training loop, shared by members trained alone and members trained together.
+
+The loop knows epochs, losses, schedules, patience and best states, of each
+member by itself. How a step is taken is the affair of an ``Engine``.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeptram._threads import alone
+from deeptram._validation import first_rows
+from deeptram.fitting.deep.progress import EpochBar
+from deeptram.fitting.deep.seeds import generator
+from deeptram.fitting.deep.task import Member
+from deeptram.fitting.deep.training import Training
+from deeptram.inputs.batches import shuffled_batches
+
+State = dict[str, Tensor]
+
+PLATEAU_EPOCHS = 5
+PLATEAU_FACTOR = 0.5
+
+
+class NonFiniteStep(Exception):
+    """A step met a loss that is not finite: which member (position), which rows, which value."""
+
+    def __init__(self, position: int, rows: Tensor, value: float) -> None:
+        super().__init__()
+        self.position, self.rows, self.value = position, rows, value
+
+
+class Diverged(Exception):
+    """Training of a member cannot go on; carries the message and the records so far."""
+
+    def __init__(self, message: str, member: int, records: list[Record]) -> None:
+        super().__init__(message)
+        self.member, self.records = member, records
+
+
+class Engine(ABC):
+    """Takes steps for M members at once (M may be 1). Positions count the members still active."""
+
+    @abstractmethod
+    def step(self, rows: Tensor) -> list[float]:
+        """Take a step on batches (M, b) and return the M losses before it; raises ``NonFiniteStep``."""
+
+    @abstractmethod
+    def validation_losses(self) -> list[float] | None:
+        """Return the M validation losses, or None where there is no validation data."""
+
+    @abstractmethod
+    def set_learning_rates(self, rates: Sequence[float]) -> None:
+        """Set the learning rate of each active member."""
+
+    @abstractmethod
+    def state(self, position: int) -> State:
+        """Return a copy of a member's parameters and buffers."""
+
+    @abstractmethod
+    def keep(self, positions: Sequence[int]) -> None:
+        """Go on with these members only."""
+
+
+@dataclass
+class Record:
+    """What is known about one member's training."""
+
+    rows: list[dict[str, float]] = field(default_factory=list)
+    best_value: float = math.inf
+    best_epoch: int = 0
+    best_state: State | None = None
+    last_state: State | None = None
+    rate_factor: float = 1.0
+    since_lowered: int = 0
+    interrupted: bool = False
+
+    @property
+    def n_epochs(self) -> int:
+        """Number of epochs that were finished."""
+        return len(self.rows)
+
+    @alone()
+    def history(self) -> pd.DataFrame:
+        """Return the epochs as a table."""
+        columns = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]
+        return pd.DataFrame(self.rows, columns=columns).astype({"epoch": int})
+
+
+def train(engine: Engine, members: Sequence[Member], training: Training, label: str) -> list[Record]:
+    """Train members to the end, to their patience, or to an interruption.
+
+    Parameters
+    ----------
+    engine : Engine
+    members : sequence of M Member
+    training : Training
+    label : str
+        For the progress bar.
+
+    Returns
+    -------
+    list of M Record
+
+    Raises
+    ------
+    Diverged
+        If a loss is not finite.
+    KeyboardInterrupt
+        If interrupted before the first epoch was finished.
+    """
+    records = [Record() for _ in members]
+    active = list(range(len(members)))
+    shuffles = [generator(member.seeds.shuffle) for member in members]
+    rows = torch.stack([member.train_rows for member in members])
+    try:
+        with EpochBar(training, label) as bar:
+            for epoch in range(1, training.epochs + 1):
+                started = time.perf_counter()
+                rates = [_rate(training, epoch, records[m]) for m in active]
+                engine.set_learning_rates(rates)
+                batches = shuffled_batches(rows[active], training.batch_size, [shuffles[m] for m in active])
+                losses = _epoch(engine, batches, epoch, active, members, records)
+                validation = engine.validation_losses()
+                seconds = time.perf_counter() - started
+                for position, m in enumerate(active):
+                    row = {
+                        "epoch": epoch,
+                        "train_loss": float(losses[position]),
+                        "validation_loss": math.nan if validation is None else validation[position],
+                        "learning_rate": rates[position],
+                        "seconds": seconds,
+                    }
+                    _note(records[m], row, "train_loss" if validation is None else "validation_loss")
+                    if records[m].best_epoch == epoch:
+                        records[m].best_state = engine.state(position)
+                bar.update(
+                    epoch,
+                    float(np.mean(losses)),
+                    math.nan if validation is None else float(np.mean(validation)),
+                )
+                going = [p for p, m in enumerate(active) if not _is_over(training, records[m], epoch)]
+                for position, m in enumerate(active):
+                    if position not in going or epoch == training.epochs:
+                        records[m].last_state = engine.state(position)
+                if not going:
+                    break
+                if len(going) < len(active):
+                    engine.keep(going)
+                    active = [active[p] for p in going]
+    except KeyboardInterrupt:
+        if any(record.n_epochs == 0 for record in records):
+            raise
+        for position, m in enumerate(active):
+            records[m].interrupted = True
+            records[m].last_state = engine.state(position)
+    return records
+
+
+def _epoch(
+    engine: Engine,
+    batches: list[Tensor],
+    epoch: int,
+    active: list[int],
+    members: Sequence[Member],
+    records: list[Record],
+) -> NDArray[np.float64]:
+    """Go through the data once and return the mean loss of each member."""
+    total = np.zeros(len(active))
+    for batch in batches:
+        try:
+            total += np.asarray(engine.step(batch)) * batch.shape[1]
+        except NonFiniteStep as stop:
+            m = active[stop.position]
+            which = "" if len(members) == 1 else f" of member {m}"
+            mask = np.zeros(int(stop.rows.max()) + 1, dtype=bool)
+            mask[stop.rows.cpu().numpy()] = True
+            raise Diverged(
+                f"the training loss{which} must stay finite, got {stop.value} in epoch {epoch} at "
+                f"{first_rows(mask)} of X; check these rows, lower learning_rate or set clip_norm",
+                m,
+                records,
+            ) from None
+    return total / sum(batch.shape[1] for batch in batches)
+
+
+def _note(record: Record, row: dict[str, float], watched: str) -> None:
+    """Enter an epoch into a record, and note whether it is the best so far."""
+    record.rows.append(row)
+    record.since_lowered += 1
+    if row[watched] < record.best_value or record.best_epoch == 0:
+        record.best_value, record.best_epoch = row[watched], int(row["epoch"])
+        record.since_lowered = 0
+
+
+def _is_over(training: Training, record: Record, epoch: int) -> bool:
+    if training.patience is None or epoch < training.min_epochs:
+        return False
+    return epoch - record.best_epoch >= training.patience
+
+
+def _rate(training: Training, epoch: int, record: Record) -> float:
+    """Return the learning rate of a member in an epoch."""
+    if training.schedule == "cosine":
+        return training.learning_rate * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / training.epochs))
+    if training.schedule == "plateau" and record.since_lowered >= PLATEAU_EPOCHS:
+        record.rate_factor *= PLATEAU_FACTOR
+        record.since_lowered = 0
+    return training.learning_rate * record.rate_factor

@@ -1,0 +1,272 @@
+"""What is to be trained, what came out, and the data in the form training needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeptram._validation import check_same_length
+from deeptram.errors import InvalidInputError
+from deeptram.fitting.deep.losses import make_loss
+from deeptram.fitting.deep.row_loss import RowLoss, Target, take_rows
+from deeptram.fitting.deep.scaling import Scaling
+from deeptram.fitting.deep.seeds import MemberSeeds, generator, seeded
+from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
+from deeptram.fitting.deep.warm_start import apply_start, exact_start
+from deeptram.inputs.batches import Source, check_augmented
+from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
+from deeptram.latent import Latent
+from deeptram.model.deep import Batch, DeepModel
+from deeptram.model.deep_rows import check_count
+from deeptram.model.design import Design, Matrices
+from deeptram.model.outcome import Encoded, Outcome
+from deeptram.model.parts import check_supported
+from deeptram.model.terms import CI, CS, Spec
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class DeepTask:
+    """A model with networks and the data to train it on.
+
+    Attributes
+    ----------
+    spec, design, outcome, latent : Spec, Design, Outcome, Latent
+        The terms, the encoding of the structured ones, the outcome, F_Z.
+    loss : {"nll", "rps", "brier", "crps"}
+        The score that is minimised.
+    matrices, encoded : Matrices, Encoded
+        Structured columns and outcomes of the training rows.
+    X : DataFrame, 2-d array or dict
+        The same rows, for the networks.
+    sample_weight : ndarray or None, shape (n,)
+        Case weights; rows of weight zero are not used.
+    validation : (Matrices, Encoded, X) or None
+        Rows on which the best epoch is chosen.
+    validation_rows : ndarray of int or None
+        The same for rows of X itself: they are left out of training. Members of
+        an ensemble then share them.
+    training : Training
+    """
+
+    spec: Spec
+    design: Design
+    outcome: Outcome
+    latent: Latent
+    loss: str
+    matrices: Matrices
+    encoded: Encoded
+    X: Any
+    sample_weight: Array | None = None
+    validation: tuple[Matrices, Encoded, Any] | None = None
+    training: Training = field(default_factory=Training)
+    validation_rows: NDArray[np.int64] | None = None
+
+    @property
+    def used_rows(self) -> NDArray[np.int64]:
+        """The rows of positive weight."""
+        weights = self.sample_weight
+        return np.arange(len(self.encoded)) if weights is None else np.flatnonzero(weights)
+
+    @cached_property
+    def scaling(self) -> Scaling:
+        """The working scale, learned from the rows of positive weight; the same for all members."""
+        used, weights = self.used_rows, self.sample_weight
+        return Scaling.fit(
+            self.spec,
+            self.outcome,
+            self.matrices.take(used),
+            self.encoded.take(used),
+            None if weights is None else weights[used],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class DeepFit:
+    """A trained member.
+
+    Attributes
+    ----------
+    model : DeepModel
+        In evaluation mode, at its best epoch.
+    history : DataFrame
+        Columns epoch, train_loss, validation_loss (NaN without validation
+        data), learning_rate, seconds (of that epoch).
+    best_epoch : int
+        The epoch whose weights the model has, counted from 1.
+    seconds : float
+        Time of the whole training.
+    n_epochs : int
+        Epochs run.
+    seed : int
+        The member's seed.
+    interrupted : bool
+        Whether Ctrl-C ended the training early.
+    """
+
+    model: DeepModel
+    history: pd.DataFrame
+    best_epoch: int
+    seconds: float
+    n_epochs: int
+    seed: int = 0
+    interrupted: bool = False
+
+
+class TrainingRows:
+    """Rows of data, indexed by row numbers: one vector, or one for each of M members."""
+
+    def __init__(
+        self,
+        columns: dict[str, Tensor],
+        nets: list[list[Source]],
+        target: Target,
+        weight: Tensor | None,
+        n: int,
+    ) -> None:
+        self.columns, self.nets, self.target, self.weight, self.n = columns, nets, target, weight, n
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def sources(self) -> list[Source]:
+        """All sources of network inputs."""
+        return [source for several in self.nets for source in several]
+
+    def batch(self, rows: Tensor) -> Batch:
+        """Return the inputs of some rows, each with the leading axes of ``rows``."""
+        batch: Batch = {name: take_rows(values, rows) for name, values in self.columns.items()}
+        flat = rows.reshape(-1)
+        batch["nets"] = [
+            tuple(
+                s.gather(flat).reshape(*rows.shape, *s.shape) if rows.ndim > 1 else s.gather(flat)
+                for s in several
+            )
+            for several in self.nets
+        ]
+        return batch
+
+    def weights_of(self, rows: Tensor) -> Tensor | None:
+        """Return the case weights of some rows."""
+        return None if self.weight is None else take_rows(self.weight, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One member before training: its model and its rows."""
+
+    seed: int
+    seeds: MemberSeeds
+    model: DeepModel
+    train_rows: Tensor
+    validation_rows: Tensor | None
+
+
+class Setup:
+    """A task made ready: encodings learned, data as tensors, loss chosen. Members come from it."""
+
+    def __init__(self, task: DeepTask) -> None:
+        check_supported(task.spec, task.outcome, task.design)
+        self.task, self.training = task, task.training
+        self.device = resolve_device(self.training.device)
+        self.dtype = self.training.torch_dtype
+        self.autocast = autocast_dtype(self.training, self.device)
+        if (
+            self.training.patience is not None
+            and task.validation is None
+            and task.validation_rows is None
+            and self.training.validation is None
+        ):
+            raise InvalidInputError(
+                f"patience={self.training.patience} needs validation data to watch, got none; pass "
+                "Training(validation=0.1) or fit(X, y, validation=(X_val, y_val))"
+            )
+        check_same_length(X=task.matrices.x, y=task.encoded, sample_weight=task.sample_weight)
+        weights = task.sample_weight
+        used = task.used_rows
+        self.used_rows = torch.from_numpy(used)
+        if len(used) == 0:
+            raise InvalidInputError("training needs at least one row, got 0 sample(s); pass data to fit on")
+        deep: list[CI | CS] = [task.spec.intercept] if isinstance(task.spec.intercept, CI) else []
+        self.inputs = [NetworkInputs.fit(task.X, term.columns) for term in (*deep, *task.spec.shifts)]
+        self.scaling = task.scaling
+        self.loss: RowLoss = make_loss(task.loss, task.outcome, task.latent, self.scaling.line)
+        self.data = self._rows(task.matrices, task.encoded, task.X, weights)
+        self.validation = None if task.validation is None else self._rows(*task.validation, None)
+
+    def _rows(self, matrices: Matrices, encoded: Encoded, X: Any, weights: Array | None) -> TrainingRows:
+        columns = {
+            name: torch.as_tensor(values).to(self.device, torch.int64 if name == "strata" else self.dtype)
+            for name, values in self.scaling.columns(self.task.spec, matrices).items()
+        }
+        nets = [one.sources(X, self.dtype, self.device) for one in self.inputs]
+        for several in nets:
+            check_count(several, len(encoded))
+        weight = None
+        if weights is not None:
+            weight = torch.as_tensor(weights / weights[weights > 0].mean()).to(self.device, self.dtype)
+        target = self.loss.target(encoded, self.dtype, self.device)
+        return TrainingRows(columns, nets, target, weight, len(encoded))
+
+    def member(self, seed: int) -> Member:
+        """Return a fresh member: networks drawn from its seed, rows split, warm start applied."""
+        seeds, task = MemberSeeds.of(seed), self.task
+        with seeded(seeds.init):
+            model = DeepModel(task.spec, task.outcome, task.latent, task.design, self.inputs, self.dtype)
+        self.scaling.apply(model)
+        train, validation = self._split(seeds)
+        if self.training.warm_start:
+            rows = train.numpy()
+            start = exact_start(
+                task.outcome,
+                task.latent,
+                task.matrices.take(rows),
+                task.encoded.take(rows),
+                None if task.sample_weight is None else task.sample_weight[rows],
+                task.design.n_strata,
+                self.scaling.x_kept,
+            )
+            if start is not None:
+                apply_start(model, start)
+        model.autocast = self.autocast
+        return Member(seed, seeds, model.to(self.device), train, validation)
+
+    def _split(self, seeds: MemberSeeds) -> tuple[Tensor, Tensor | None]:
+        rows, share = self.used_rows, self.training.validation
+        if self.task.validation_rows is not None:
+            held = torch.isin(rows, torch.as_tensor(self.task.validation_rows))
+            return rows[~held], rows[held]
+        if self.validation is not None or share is None:
+            return rows, None
+        n_validation = max(1, round(share * len(rows)))
+        if n_validation >= len(rows):
+            raise InvalidInputError(
+                f"validation={share} must leave rows to train on, got {len(rows)} row(s) in all; "
+                "use a smaller share or more data"
+            )
+        order = torch.randperm(len(rows), generator=generator(seeds.validation))
+        validation, train = order[:n_validation], order[n_validation:]
+        return rows[train.sort().values], rows[validation.sort().values]
+
+    def augmented(self, batch: Batch) -> Batch:
+        """Return a batch with its images augmented, where that was asked for."""
+        augment = self.training.augment
+        if augment is None:
+            return batch
+        nets = [
+            tuple(
+                check_augmented(tensor, augment(tensor)) if isinstance(part, ImageInput) else tensor
+                for part, tensor in zip(one.parts, tensors, strict=True)
+            )
+            for one, tensors in zip(self.inputs, batch["nets"], strict=True)
+        ]
+        return {**batch, "nets": nets}

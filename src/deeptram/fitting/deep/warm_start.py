@@ -1,0 +1,192 @@
+"""Where training starts: the exact fit of the model without its networks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeptram.bases import Basis
+from deeptram.errors import FittingError, InvalidInputError
+from deeptram.fitting.exact.fit import fit_exact
+from deeptram.fitting.exact.nominal import fit_nominal
+from deeptram.fitting.exact.problem import StructuredData
+from deeptram.latent import Latent
+from deeptram.model.deep import DeepModel
+from deeptram.model.design import Matrices
+from deeptram.model.outcome import Encoded, Outcome
+from deeptram.model.parts import ComplexIntercept, as_float64
+
+Array = NDArray[np.float64]
+
+# Increments of zero (active constraints) have no finite free number; this is small on the scale of h.
+SMALLEST_INCREMENT = 1e-3
+
+
+@dataclass(frozen=True)
+class Start:
+    """Parameters of the structured part in the user's units.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (strata, d)
+    beta : ndarray, shape (p,) (nominal: (p, K - 1))
+        Zero where a column is aliased.
+    gamma : ndarray, shape (q,)
+    """
+
+    theta: Array
+    beta: Array
+    gamma: Array
+
+
+def exact_start(
+    outcome: Outcome,
+    latent: Latent,
+    matrices: Matrices,
+    encoded: Encoded,
+    weights: Array | None,
+    n_strata: int,
+    kept: NDArray[np.bool_],
+) -> Start | None:
+    """Return the maximum-likelihood estimate of SI, LS and Scale; None where there is none.
+
+    Separated or otherwise infinite coefficients start at zero, with the
+    intercept of the model without columns.
+
+    Parameters
+    ----------
+    outcome, latent : Outcome, Latent
+    matrices, encoded, weights
+        The training rows.
+    n_strata : int
+        Number of baselines.
+    kept : ndarray of bool, shape (p,)
+        Columns that the model uses.
+    """
+    for columns in (matrices.x * kept, np.zeros((len(matrices.x), 0))):
+        reduced = Matrices(columns, matrices.scale, None, matrices.strata)
+        start = _try(outcome, latent, reduced, encoded, weights, n_strata)
+        if start is not None:
+            p = matrices.x.shape[1] - columns.shape[1]
+            beta = np.concatenate([start.beta, np.zeros((p, *start.beta.shape[1:]))])
+            return Start(start.theta, beta, start.gamma)
+    return None
+
+
+def _try(
+    outcome: Outcome,
+    latent: Latent,
+    matrices: Matrices,
+    encoded: Encoded,
+    weights: Array | None,
+    n_strata: int,
+) -> Start | None:
+    n_classes = 0 if outcome.levels is None else len(outcome.levels)
+    try:
+        if outcome.kind == "nominal" and encoded.codes is not None:
+            names = [str(j) for j in range(matrices.x.shape[1])]
+            nominal = fit_nominal(encoded.codes, n_classes, matrices.x, weights, names, quiet=True)
+            theta, beta, gamma, infinite = nominal.theta, nominal.beta, np.zeros(0), nominal.infinite
+        else:
+            data = StructuredData(
+                latent=latent,
+                basis=outcome.basis,
+                x=matrices.x,
+                observations=encoded.observations,
+                codes=encoded.codes,
+                n_classes=n_classes,
+                weights=weights,
+                strata=matrices.strata,
+                n_strata=n_strata,
+                scale=matrices.scale,
+            )
+            fit = fit_exact(data, quiet=True)
+            if fit.unbounded:
+                return None
+            theta, beta, gamma, infinite = fit.theta, fit.beta, fit.gamma, fit.infinite
+    except (FittingError, InvalidInputError, np.linalg.LinAlgError):
+        return None
+    beta = np.nan_to_num(beta)
+    if infinite.any() or not np.isfinite(beta).all() or not np.isfinite(gamma).all() or np.isnan(theta).any():
+        return None
+    return Start(_finite(theta, latent, len(encoded), outcome.kind == "nominal"), beta, gamma)
+
+
+def _finite(theta: Array, latent: Latent, n: int, nominal: bool) -> Array:
+    """Replace the infinite parameters of empty classes by those of half an observation."""
+    rare = 0.5 / (n + 1)
+    low = np.log(rare) if nominal else float(latent.icdf(rare))
+    high = -low if nominal else float(latent.icdf(1 - rare))
+    if nominal:
+        return np.where(np.isneginf(theta), low, theta)
+    result = np.where(np.isneginf(theta), np.minimum(low, _ends(theta, np.nanmin) - 1.0), theta)
+    return np.where(np.isposinf(theta), np.maximum(high, _ends(theta, np.nanmax) + 1.0), result)
+
+
+def _ends(theta: Array, reduce: object) -> Array:
+    finite = np.where(np.isfinite(theta), theta, np.nan)
+    some = np.where(np.isfinite(theta).any(axis=1, keepdims=True), finite, 0.0)
+    return np.asarray(reduce(some, axis=1, keepdims=True))  # type: ignore[operator]
+
+
+def apply_start(model: DeepModel, start: Start) -> None:
+    """Set the structured parameters of a model to given values, in place.
+
+    For a complex intercept the baseline becomes the constant that is added to
+    the network's raw output.
+
+    Parameters
+    ----------
+    model : DeepModel
+        With its working scale set.
+    start : Start
+    """
+    kept = model.x_kept.cpu().numpy()
+    mean, sd = as_float64(model.x_mean), as_float64(model.x_sd)
+    theta, beta = start.theta, start.beta * (kept if start.beta.ndim == 1 else kept[:, None])
+    if model.is_nominal:
+        gamma = theta + mean @ beta
+    else:
+        location, scale = as_float64(model.line)
+        if model.is_line:
+            # h = (theta_0 + m theta_1) + (s theta_1) (y - m) / s
+            theta = np.stack([theta[:, 0] + location * theta[:, 1], scale * theta[:, 1]], axis=1)
+            theta[:, 0] -= mean @ beta
+        else:
+            theta = theta - mean @ beta
+        gamma = free_numbers(model.outcome.basis, theta)
+    with torch.no_grad():
+        if isinstance(model.intercept, ComplexIntercept):
+            _set(model.intercept.constant, gamma[0])
+        else:
+            _set(model.intercept.gamma, gamma)
+        if model.beta is not None:
+            _set(model.beta, beta * (sd if beta.ndim == 1 else sd[:, None]))
+        if model.gamma is not None:
+            _set(model.gamma, start.gamma * as_float64(model.z_sd))
+
+
+def free_numbers(basis: Basis, theta: Array) -> Array:
+    """Return the free numbers of given coefficients; increments below 0.001 are raised to it.
+
+    Examples
+    --------
+    >>> from deeptram.bases import Cutpoints
+    >>> free_numbers(Cutpoints(4), np.array([[-1.0, -1.0, 1.0]])).round(2)
+    array([[-1.  , -6.91,  1.85]])
+    """
+    differences = basis.monotone_differences
+    if len(differences) == 0:
+        return theta
+    increments = theta @ differences.T
+    raised = np.maximum(increments, SMALLEST_INCREMENT)
+    lifted = np.concatenate([theta[:, :1], raised], axis=1)
+    is_slope = differences[0, 0] == 0  # the increment of a straight line is its slope itself
+    return np.asarray(basis.gamma_from_theta(lifted if is_slope else np.cumsum(lifted, axis=1)))
+
+
+def _set(parameter: torch.Tensor, values: Array) -> None:
+    parameter.copy_(torch.as_tensor(values).to(parameter.dtype))

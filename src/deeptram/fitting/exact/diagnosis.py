@@ -1,0 +1,339 @@
+"""What is wrong with data for which the likelihood has no maximum: found by linear programming, and said."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import null_space
+
+from deeptram.errors import (
+    CollinearityWarning,
+    ConvergenceWarning,
+    InvalidInputError,
+    SeparationWarning,
+    UnboundedLikelihoodWarning,
+)
+from deeptram.fitting.exact.problem import Problem
+from deeptram.fitting.exact.separation import CERTAIN, RecessionCone
+from deeptram.optimise.newton import NewtonResult
+
+Array = NDArray[np.float64]
+
+LITTLE_INFORMATION = 1e-4
+_GROWTH = 1e-7
+_SHARE = 0.01
+_OBLIQUE = 1e-7
+_MANY_COLUMNS = 500
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Names for messages; positions stand in for those that are missing.
+
+    Attributes
+    ----------
+    linear, varying, scale : sequence of str
+        Columns of the three terms.
+    strata : sequence of str
+        Levels of the stratifying column.
+    """
+
+    linear: Sequence[str] = ()
+    varying: Sequence[str] = ()
+    scale: Sequence[str] = ()
+    strata: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Where the maximum of a likelihood lies at infinity.
+
+    Attributes
+    ----------
+    infinite : ndarray, shape (p,)
+        +1 or -1 where a coefficient of the linear shift runs to that infinity, else 0.
+    baselines : tuple of int
+        Strata whose whole baseline runs to infinity.
+    unbounded : bool
+        Whether the likelihood itself grows without bound (some outcomes are fitted without error).
+    perfect : bool
+        Whether all outcomes are fitted without error.
+    weak, weak_scale : tuple of int
+        Columns of the linear shift and of the scale term about which a
+        non-convex likelihood says next to nothing where the fit ended.
+    displacement : ndarray or None
+        The step from where the fit ended to where separated outcomes are all
+        but certain; predictions are made from there.
+    """
+
+    infinite: Array
+    baselines: tuple[int, ...] = ()
+    unbounded: bool = False
+    perfect: bool = False
+    weak: tuple[int, ...] = ()
+    weak_scale: tuple[int, ...] = ()
+    displacement: Array | None = None
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the maximum is attained at finite parameters."""
+        return not (self.unbounded or self.baselines or self.weak or self.weak_scale or self.infinite.any())
+
+
+def check_size(n: int, p: int) -> None:
+    """Refuse many columns for too few rows at once; of fewer columns the fit tells what can be told.
+
+    Parameters
+    ----------
+    n, p : int
+        Number of rows and of columns.
+    """
+    if p >= n and p > _MANY_COLUMNS:
+        raise InvalidInputError(
+            f"a model without networks needs fewer columns than rows, got {p} columns (one per level of a "
+            f"factor) and {n} rows: it fits every outcome without error, so there is no estimate; use fewer "
+            "columns or levels, or a CS term with weight decay."
+        )
+
+
+def has_lost_information(start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION) -> bool:
+    r"""Return whether some direction had information at the start and has next to none at the end.
+
+    Towards a maximum at infinity the curvature dies out, however large the
+    sample or the weights; so curvatures are compared with those at the start.
+
+    Parameters
+    ----------
+    start_hessian, hessian : ndarray, shape (d, d)
+        Curvature at the start and at the end of the fit.
+    least : float
+        Smallest ratio :math:`d'H_1 d / d'(H_0 + H_1) d` taken as information.
+
+    Examples
+    --------
+    >>> has_lost_information(np.eye(2), np.diag([1.0, 1e-9]))
+    True
+    >>> has_lost_information(1e6 * np.eye(2), 1e5 * np.eye(2))
+    False
+    """
+    return bool(weak_shares(start_hessian, hessian, least).any())
+
+
+def weak_shares(
+    start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION, held: Array | None = None
+) -> Array:
+    """Return each parameter's largest share in a direction that lost its information; zeros if none did.
+
+    Parameters
+    ----------
+    start_hessian, hessian, least
+        As in ``has_lost_information``.
+    held : ndarray, optional, shape (a, d)
+        Constraints that hold with equality: the fit cannot move across them, so
+        curvature there is not looked at.
+    """
+    both = start_hessian + hessian
+    unit = np.sqrt(np.maximum(np.abs(np.diag(both)), 1e-300))
+    basis = (np.eye(len(both)) if held is None else null_space(held / unit)) / unit[:, None]
+    values, vectors = np.linalg.eigh(basis.T @ both @ basis)
+    known = values > 1e-10
+    whitened = basis @ (vectors[:, known] / np.sqrt(values[known]))
+    ratios, directions = np.linalg.eigh(whitened.T @ hessian @ whitened)
+    found = np.abs(unit[:, None] * (whitened @ directions[:, ratios < least]))
+    if not found.size:
+        return np.zeros(len(both))
+    return np.asarray((found / found.max(axis=0)).max(axis=1))
+
+
+def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
+    """Find out whether the maximum lies at infinity, where the fit gives reason to ask.
+
+    Parameters
+    ----------
+    problem : Problem
+        The scaled problem.
+    result : NewtonResult
+        Where the minimisation stopped.
+    start_hessian : ndarray
+        Curvature at the model without covariates.
+    """
+    none = Diagnosis(np.zeros(len(problem.aliased)))
+    if result.converged and not has_lost_information(start_hessian, result.hessian):
+        return none
+    kept, signs = np.flatnonzero(~problem.aliased), np.zeros(len(problem.aliased))
+    coefficients = problem.coefficient_rows
+    margin = problem.objective.margin(torch.from_numpy(result.parameters))
+    if margin > 0 and len(kept):
+        # the point itself separates the classes: no need to look for a direction
+        signs[kept] = np.sign(coefficients @ result.parameters)
+        step = result.parameters * max(CERTAIN / margin - 1, 0.0)
+        return Diagnosis(signs, displacement=step)
+    growing, exact, slopes, constraints = problem.recession_rows(result.parameters)
+    cone = RecessionCone(growing, exact, constraints, slopes)
+    direction = cone.growth_direction()
+    if direction is None:
+        return none if result.certificate.convex else _weak(problem, result, start_hessian)
+    unbounded = not result.converged and bool((slopes @ direction).max(initial=0.0) > _GROWTH)
+    if unbounded:
+        perfect = not len(growing) and bool(np.abs(exact @ result.parameters).max() < 0.01)
+        return Diagnosis(none.infinite, unbounded=True, perfect=perfect)
+    signs[kept], displacement = cone.infinite_part(coefficients, coefficients @ result.parameters)
+    moving = problem.undetermined_strata()
+    return Diagnosis(signs, moving, displacement=displacement if signs.any() or moving else None)
+
+
+def _weak(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
+    """Mark the coefficients a non-convex likelihood has become flat in (there, no linear program tells)."""
+    active = list(result.certificate.active)
+    held = problem.constraints[active] if problem.constraints is not None and active else None
+    strong = weak_shares(start_hessian, result.hessian, held=held) > _SHARE
+    kept, stretch = np.flatnonzero(~problem.aliased), np.flatnonzero(~problem.aliased_scale)
+    n_theta = len(result.parameters) - len(kept) - len(stretch)
+    return Diagnosis(
+        np.zeros(len(problem.aliased)),
+        weak=tuple(int(j) for j in kept[strong[n_theta : n_theta + len(kept)]]),
+        weak_scale=tuple(int(j) for j in stretch[strong[n_theta + len(kept) :]]),
+    )
+
+
+def is_perfect_fit(problem: Problem, parameters: Array) -> bool:
+    """Return whether some direction raises densities for ever and lowers nothing.
+
+    Parameters
+    ----------
+    problem : Problem
+        The scaled problem.
+    parameters : ndarray
+        Where to look from (only its scale coefficients matter).
+    """
+    growing, exact, slopes, constraints = problem.recession_rows(parameters)
+    if not len(slopes):
+        return False
+    direction = RecessionCone(growing, exact, constraints, slopes).growth_direction()
+    return direction is not None and bool((slopes @ direction).max() > _GROWTH)
+
+
+def explain(
+    problem: Problem,
+    result: NewtonResult,
+    diagnosis: Diagnosis,
+    labels: Labels,
+) -> None:
+    """Warn about columns left out, maxima at infinity, and fits that stopped early."""
+    level = 5  # the caller of the estimator's fit
+    for term, names, aliased in (
+        ("", labels.linear, problem.aliased),
+        (" of Varying", labels.varying, problem.aliased_varying),
+        (" of Scale", labels.scale, problem.aliased_scale),
+    ):
+        if aliased.any():
+            columns = ", ".join(_name(names, int(j)) for j in np.flatnonzero(aliased))
+            warnings.warn(left_out(columns + term), CollinearityWarning, stacklevel=level)
+    oblique = np.flatnonzero(problem.own < _OBLIQUE)
+    if len(oblique):
+        columns = ", ".join(_name(labels.linear, int(j)) for j in oblique)
+        warnings.warn(
+            nearly_collinear(columns, float(problem.own.min())), CollinearityWarning, stacklevel=level
+        )
+    if diagnosis.unbounded:
+        warnings.warn(_unbounded(problem, diagnosis), UnboundedLikelihoodWarning, stacklevel=level)
+    if diagnosis.infinite.any():
+        names = [_name(labels.linear, j) for j in range(len(diagnosis.infinite))]
+        warnings.warn(separated(names, diagnosis.infinite), SeparationWarning, stacklevel=level)
+    if diagnosis.baselines:
+        named = ", ".join(_name(labels.strata, s, "number ") for s in diagnosis.baselines)
+        warnings.warn(
+            f"the baseline of stratum {named} runs to infinity, because its outcomes are all censored on the "
+            "same side or compatible with one value; predictions there are limits (probabilities 0 and 1): "
+            "merge strata or add data.",
+            SeparationWarning,
+            stacklevel=level,
+        )
+    if diagnosis.weak or diagnosis.weak_scale:
+        weak = [_name(labels.linear, j) for j in diagnosis.weak]
+        weak += [f"scale({_name(labels.scale, j)})" for j in diagnosis.weak_scale]
+        warnings.warn(
+            f"the likelihood is flat in the coefficients {', '.join(weak)}: they run to infinity or are not "
+            "determined by the data; do not interpret them: drop or merge these columns, or add data.",
+            SeparationWarning,
+            stacklevel=level,
+        )
+    if not result.converged and diagnosis.is_regular:
+        warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=level)
+
+
+def _unbounded(problem: Problem, diagnosis: Diagnosis) -> str:
+    n, p = problem.data.x.shape
+    all_of_them = "medians are right, but spread, coefficients and standard errors mean nothing"
+    some = "distributions shrink to a point there, the rest of the model is valid"
+    return (
+        f"the likelihood has no maximum: the model fits some outcomes without error ({n} rows, {p} columns), "
+        f"so the density there grows without bound; {all_of_them if diagnosis.perfect else some}: "
+        "use fewer columns or more data."
+    )
+
+
+def stopped_early(result: NewtonResult) -> str:
+    """Say how far from its optimum a fit stopped."""
+    return (
+        f"the fit stopped after {result.n_iter} steps with an estimated distance of "
+        f"{result.certificate.gap:.1e} to the optimum in log-likelihood; check the scale of the data."
+    )
+
+
+def left_out(columns: str) -> str:
+    """Say that columns were left out because they are collinear.
+
+    Examples
+    --------
+    >>> left_out("x2")[:40]
+    'columns x2 are constant or a linear comb'
+    """
+    return (
+        f"columns {columns} are constant or a linear combination of columns before them; they are left "
+        "out (coefficient NaN): remove them to silence this warning."
+    )
+
+
+def nearly_collinear(columns: str, share: float) -> str:
+    """Say how badly conditioned columns are.
+
+    Examples
+    --------
+    >>> nearly_collinear("a, b", 2e-9)[:75]
+    'columns a, b are nearly collinear: as little as 2e-09 of one is no combinat'
+    """
+    return (
+        f"columns {columns} are nearly collinear: as little as {share:.0e} of one is no combination of the "
+        "others. The fit uses them all and its log-likelihood is the maximum, but their coefficients are "
+        f"large, cancel, and are known to about {max(15 + np.log10(share), 0):.0f} digits: leave one out to "
+        "interpret them."
+    )
+
+
+def separated(labels: Sequence[str], signs: Array) -> str:
+    """Say which coefficients separation sends to infinity.
+
+    Examples
+    --------
+    >>> message = separated(["age", "dose"], np.array([0.0, -1.0]))
+    >>> message.split('; ')[0][-49:]
+    'the likelihood increases for ever in: dose (-inf)'
+    """
+    columns = ", ".join(
+        f"{label} ({'+' if sign > 0 else '-'}inf)" for label, sign in zip(labels, signs, strict=True) if sign
+    )
+    return (
+        f"the outcome is separated by the covariates, so the likelihood increases for ever in: {columns}; "
+        "these coefficients are infinite, the others and the predictions are valid: drop or merge the "
+        "columns, or add data."
+    )
+
+
+def _name(names: Sequence[str], position: int, otherwise: str = "column ") -> str:
+    return names[position] if position < len(names) else f"{otherwise}{position}"

@@ -1,0 +1,204 @@
+"""Exact maximum likelihood for every model without a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeptram._threads import one_thread
+from deeptram.bases import without_rounding
+from deeptram.fitting.exact.diagnosis import Labels, check_size, diagnose, explain, is_perfect_fit
+from deeptram.fitting.exact.discriminant import discriminant_start
+from deeptram.fitting.exact.problem import Problem, StructuredData
+from deeptram.fitting.exact.subsample import subsample_start
+from deeptram.likelihood.binary import BinaryLikelihood
+from deeptram.optimise.newton import Certificate, NewtonResult, minimize
+
+Array = NDArray[np.float64]
+
+_SINGULAR = 1e-13
+_USUAL_CURVATURE = 0.05
+_POINT_MASS = 1e6  # how far a perfect fit is taken towards its limit, distributions without spread
+_WORTH_THREADS = 400_000
+_LONG_STEP = 5e7
+
+
+@dataclass(frozen=True)
+class ExactFit:
+    """The maximum-likelihood estimate with everything inference needs.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (blocks, d)
+        Baseline parameters, one row per stratum and per varying column.
+    beta : ndarray, shape (p,)
+        Linear shift; NaN where a column is aliased.
+    gamma : ndarray, shape (q,)
+        Scale coefficients.
+    vcov : ndarray
+        Inverse observed information of (theta, beta, gamma).
+    loglik : float
+        Log-likelihood at the optimum, summed over rows.
+    n_iter, converged, certificate
+        How the optimum was reached and what vouches for it.
+    infinite : ndarray of float, shape (p,)
+        +1 or -1 where separation sends a coefficient to that infinity, else 0.
+    unbounded : bool
+        Whether the likelihood has no maximum; the numbers are those where the search ended.
+    n_parameters : int
+        Number of free parameters (the degrees of freedom).
+    problem : Problem
+        The scaled problem, for profiles and score tests.
+    solution : ndarray
+        Where the fit ended, in scaled parameters (``theta`` and ``beta`` go on
+        from there towards a maximum at infinity).
+    """
+
+    theta: Array
+    beta: Array
+    gamma: Array
+    vcov: Array
+    loglik: float
+    n_iter: int
+    converged: bool
+    certificate: Certificate
+    infinite: Array
+    unbounded: bool
+    n_parameters: int
+    problem: Problem
+    solution: Array
+
+
+def fit_exact(
+    data: StructuredData,
+    names: Sequence[str] = (),
+    *,
+    start: Array | None = None,
+    labels: Labels | None = None,
+    quiet: bool = False,
+) -> ExactFit:
+    r"""Return the maximum-likelihood estimate of a structured transformation model.
+
+    Minimises :math:`-\sum_i w_i \ell_i(\vartheta, \beta, \gamma)` over increasing
+    baselines. Convex (hence global) without scale term and truncation.
+
+    Parameters
+    ----------
+    data : StructuredData
+        Outcome, design and weights.
+    names : sequence of str
+        Column names for messages.
+    start : ndarray, optional
+        Scaled parameters to start from (a neighbouring solution).
+    labels : Labels, optional
+        Names of all columns and strata for messages (instead of ``names``).
+    quiet : bool
+        Whether to leave out the warnings.
+    """
+    check_size(*data.x.shape)
+    with one_thread(len(data.x) < _WORTH_THREADS):
+        problem = Problem(data)
+        begin = _better_start(problem) if start is None else start
+        result = minimize(
+            problem.objective,
+            begin,
+            problem.constraints,
+            convex=problem.objective.is_convex,
+            unit=problem.unit,
+            is_hopeless=partial(is_perfect_fit, problem),
+            is_separating=_separates(problem),
+        )
+        curvature = result.start_hessian
+        if begin is not problem.start:
+            # of scaled parameters in the model without covariates, roughly
+            curvature = _USUAL_CURVATURE * problem.unit * np.eye(len(begin))
+        diagnosis = diagnose(problem, result, curvature)
+    if not quiet:
+        explain(problem, result, diagnosis, Labels(linear=list(names)) if labels is None else labels)
+    limit = result.parameters * (_POINT_MASS if diagnosis.perfect else 1.0)
+    loglik = -result.value
+    if diagnosis.displacement is not None:
+        limit = limit + diagnosis.displacement
+        loglik = max(loglik, -problem.objective.value(torch.from_numpy(limit)))
+    full = problem.back @ limit
+    blocks, d, p = data.n_blocks, data.basis.n_coef, data.x.shape[1]
+    theta = full[: blocks * d].reshape(blocks, d)
+    if data.varying is None:
+        theta = without_rounding(theta, data.basis.monotone_differences, 1 + np.abs(theta).max(axis=1))
+    if problem.cells is not None:
+        columns = problem.cells.columns
+        theta = np.where(columns >= 0, theta, np.where(columns == -2, np.inf, -np.inf))
+    beta = full[blocks * d : blocks * d + p].copy()
+    beta[problem.aliased] = np.nan
+    gamma = full[blocks * d + p :].copy()
+    gamma[problem.aliased_scale] = np.nan
+    vcov = _covariance(problem, result)
+    return ExactFit(
+        theta=theta,
+        beta=beta,
+        gamma=gamma,
+        vcov=np.full_like(vcov, np.nan) if diagnosis.perfect else vcov,
+        loglik=loglik,
+        n_iter=result.n_iter,
+        converged=result.converged and diagnosis.is_regular,
+        certificate=result.certificate,
+        infinite=diagnosis.infinite,
+        unbounded=diagnosis.unbounded,
+        n_parameters=len(result.parameters),
+        problem=problem,
+        solution=result.parameters,
+    )
+
+
+def _separates(problem: Problem) -> Callable[[Array], bool] | None:
+    """Return the question whether a point separates the classes, where a step takes long."""
+    n, d = len(problem.data.x), len(problem.start)
+    if n * d**2 < _LONG_STEP:
+        return None  # the limit of further steps is worth more
+    return lambda point: problem.objective.margin(torch.from_numpy(point)) > 0
+
+
+def _better_start(problem: Problem) -> Array:
+    """Return a point nearer to the optimum than the model without covariates, where one is cheap."""
+    if isinstance(problem.objective, BinaryLikelihood):
+        return discriminant_start(problem.objective, problem.correlations, problem.start)
+    return subsample_start(problem.objective, problem.start)
+
+
+def _covariance(problem: Problem, result: NewtonResult) -> Array:
+    """Return the inverse observed information in the user's parameters.
+
+    Active monotonicity constraints are ignored, as R's tram does; where the
+    information is singular because of them, the covariance is that on the
+    face of the active constraints. Parameters on which even there the data say
+    nothing have NaN.
+    """
+    hessian = result.hessian
+    frame = np.diag(1 / np.sqrt(np.maximum(np.diag(hessian), 1e-300)))
+    values, vectors = np.linalg.eigh(frame @ hessian @ frame)
+    if values.min(initial=1.0) <= _SINGULAR and result.certificate.active and problem.constraints is not None:
+        face = problem.constraints[list(result.certificate.active)]
+        _, sizes, right = np.linalg.svd(face)
+        frame = right[int((sizes > 1e-9 * sizes[0]).sum()) :].T
+        size = np.sqrt(np.maximum(np.diag(frame.T @ hessian @ frame), 1e-300))
+        frame = frame / size
+        values, vectors = np.linalg.eigh(frame.T @ hessian @ frame)
+    known = values > _SINGULAR
+    spread = problem.back @ frame @ vectors
+    with np.errstate(over="ignore", invalid="ignore"):
+        full = (spread[:, known] / values[known]) @ spread[:, known].T
+    unknown = np.abs(spread[:, ~known]).max(axis=1, initial=0.0)
+    undefined = ~problem.back.any(axis=1) | (unknown > 1e-6 * np.linalg.norm(spread, axis=1))
+    full[undefined, :] = np.nan
+    full[:, undefined] = np.nan
+    return np.asarray(full)
+
+
+def loglik_rows(fit: ExactFit) -> Array:
+    """Return the log-likelihood contributions of the training rows, shape (n,)."""
+    return fit.problem.objective.rows(torch.from_numpy(fit.solution)).numpy()

@@ -1,0 +1,190 @@
+"""Fit a nominal outcome exactly."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from deeptram.errors import CollinearityWarning, ConvergenceWarning, InvalidInputError, SeparationWarning
+from deeptram.fitting.exact.collinearity import aliased_columns, rounding_of
+from deeptram.fitting.exact.diagnosis import (
+    check_size,
+    has_lost_information,
+    left_out,
+    separated,
+    stopped_early,
+)
+from deeptram.fitting.exact.separation import CERTAIN, RecessionCone
+from deeptram.fitting.exact.standardize import standardize
+from deeptram.likelihood.multinomial import MultinomialLikelihood
+from deeptram.optimise.newton import Certificate, NewtonResult, minimize
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class NominalFit:
+    """The multinomial logit at its maximum.
+
+    Attributes
+    ----------
+    theta : ndarray, shape (1, K - 1)
+        Log ratios of level k to the first level at x = 0; minus infinity for an empty level.
+    beta : ndarray, shape (p, K - 1)
+        Their slopes; NaN where a column is aliased.
+    vcov : ndarray
+        Inverse observed information of ``(theta_2, ..., theta_K, beta_2, ..., beta_K)``.
+    loglik, n_iter, converged, certificate, infinite, n_parameters
+        As in ``ExactFit``.
+    """
+
+    theta: Array
+    beta: Array
+    vcov: Array
+    loglik: float
+    n_iter: int
+    converged: bool
+    certificate: Certificate
+    infinite: Array
+    n_parameters: int
+
+
+def fit_nominal(
+    codes: NDArray[np.int64],
+    n_classes: int,
+    x: Array,
+    weights: Array | None,
+    names: Sequence[str] = (),
+    *,
+    levels: Sequence[object] = (),
+    quiet: bool = False,
+) -> NominalFit:
+    r"""Maximise :math:`\sum_i w_i \log P(Y = y_i)` with :math:`\log(P_k / P_1) = \alpha_k + x'\beta_k`.
+
+    Parameters
+    ----------
+    codes, n_classes : ndarray of int (n,), int
+        Outcome; levels without observations get probability zero.
+    x : ndarray, shape (n, p)
+        Columns.
+    weights : ndarray or None
+        Case weights.
+    names : sequence of str
+        Column names for messages.
+    levels : sequence
+        Names of the levels for messages.
+    quiet : bool
+        Whether to leave out the warnings.
+    """
+    names = list(names) or [f"column {j}" for j in range(x.shape[1])]
+    levels = list(levels) or list(range(n_classes))
+    if not (codes == 0).any():
+        raise InvalidInputError(
+            f"the first level ({levels[0]!r}) is the reference of a nominal outcome and must be observed; "
+            "leave it out of `levels` or reorder them."
+        )
+    check_size(*x.shape)
+    present = np.flatnonzero(np.bincount(codes, minlength=n_classes))
+    position = np.zeros(n_classes, dtype=np.int64)
+    position[present] = np.arange(len(present))
+    mean, sd, scaled = standardize(x, weights, centre=True)
+    aliased = aliased_columns(scaled, rounding_of(mean, sd))
+    kept = np.flatnonzero(~aliased)
+    if aliased.any() and not quiet:
+        columns = ", ".join(np.array(names)[aliased])
+        warnings.warn(left_out(columns), CollinearityWarning, stacklevel=5)
+    objective = MultinomialLikelihood(
+        position[codes],
+        len(present),
+        torch.from_numpy(np.ascontiguousarray(scaled[:, kept])),
+        None if weights is None else torch.from_numpy(weights),
+    )
+    unit = float(len(x) if weights is None else weights.sum())
+    result = minimize(
+        objective,
+        np.zeros(objective.n_parameters),
+        unit=unit,
+        is_separating=lambda point: objective.margin(torch.from_numpy(point)) > 0,
+    )
+    # back to plain columns: alpha = alpha_s - (mean / sd)'beta_s, beta = beta_s / sd
+    size, free = len(kept) + 1, len(present) - 1
+    block = np.eye(size)
+    block[0, 1:] = -mean[kept] / sd[kept]
+    block[1:, 1:] = np.diag(1 / sd[kept])
+    infinite, displacement = _separated(objective, result, free, size)
+    plain = block @ (result.parameters + displacement).reshape(free, size).T
+    theta_all = np.full(n_classes, -np.inf)
+    theta_all[present] = np.concatenate([[0.0], plain[0]])
+    beta_all = np.full((x.shape[1], n_classes), np.nan)
+    beta_all[:, np.setdiff1d(np.arange(n_classes), present)] = 0.0
+    beta_all[np.ix_(kept, present)] = np.hstack([np.zeros((len(kept), 1)), plain[1:]])
+    signs = np.zeros((x.shape[1], n_classes))
+    signs[np.ix_(kept, present[1:])] = infinite
+    if signs.any() and not quiet:
+        labels = [f"{level}:{name}" for level in levels for name in names]
+        warnings.warn(separated(labels, signs.T.ravel()), SeparationWarning, stacklevel=5)
+    elif not result.converged and not quiet:
+        warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=5)
+    return NominalFit(
+        theta=theta_all[None, 1:],
+        beta=beta_all[:, 1:],
+        vcov=_covariance(result.hessian, block, free, present, kept, n_classes, x.shape[1]),
+        loglik=-min(result.value, objective.value(torch.from_numpy(result.parameters + displacement))),
+        n_iter=result.n_iter,
+        converged=result.converged and not signs.any(),
+        certificate=result.certificate,
+        infinite=signs[:, 1:],
+        n_parameters=objective.n_parameters,
+    )
+
+
+def _covariance(
+    hessian: Array,
+    block: Array,
+    free: int,
+    present: NDArray[np.int64],
+    kept: NDArray[np.int64],
+    n_classes: int,
+    p: int,
+) -> Array:
+    """Return the covariance ordered (alphas, betas class by class), NaN where there is no parameter."""
+    back = np.kron(np.eye(free), block)
+    plain = back @ np.linalg.pinv(hessian, hermitian=True) @ back.T
+    size = block.shape[0]
+    total = (n_classes - 1) * (p + 1)
+    full = np.full((total, total), np.nan)
+    places = []
+    for j in range(free):
+        level = int(present[1 + j]) - 1
+        places.append(level)
+        places += [(n_classes - 1) + level * p + int(column) for column in kept]
+    if len(places) == free * size:
+        full[np.ix_(places, places)] = plain
+    return full
+
+
+def _separated(
+    objective: MultinomialLikelihood, result: NewtonResult, free: int, size: int
+) -> tuple[Array, Array]:
+    """Return the signs of infinite slopes, shape (p, classes - 1), and the step towards them."""
+    none = np.zeros((size - 1, free)), np.zeros(free * size)
+    lost = size > 1 and has_lost_information(result.start_hessian, result.hessian)
+    if size == 1 or (result.converged and not lost):
+        return none
+    slopes = np.arange(free * size).reshape(free, size)[:, 1:].ravel()
+    margin = objective.margin(torch.from_numpy(result.parameters))
+    if margin > 0:
+        signs = np.sign(result.parameters[slopes]).reshape(free, size - 1).T
+        return signs, result.parameters * max(CERTAIN / margin - 1, 0.0)
+    growing = objective.recession_rows().numpy()
+    nothing = np.zeros((0, growing.shape[1]))
+    cone = RecessionCone(growing, nothing, nothing)
+    if cone.growth_direction() is None:
+        return none
+    signs, displacement = cone.infinite_part(np.eye(free * size)[slopes], result.parameters[slopes])
+    return signs.reshape(free, size - 1).T, displacement

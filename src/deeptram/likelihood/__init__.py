@@ -1,0 +1,1 @@
+"""Log-likelihood contributions of exact, censored, truncated and discrete outcomes, with derivatives."""

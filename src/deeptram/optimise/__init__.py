@@ -1,0 +1,1 @@
+"""Optimisers with certificates: Newton under linear inequalities, quadratic programmes, the simplex."""

@@ -1,0 +1,44 @@
+"""The paper's experiments: splits, protocol, runner, aggregation."""
+
+from __future__ import annotations
+
+from deeptram.paper.aggregate import aggregate
+from deeptram.paper.config import MODELS, Protocol, Study, Unit
+from deeptram.paper.paper import DATASETS, PRESETS, PROTOCOLS, make_study
+from deeptram.paper.r_random import RRandom
+from deeptram.paper.runner import RunResult, run_study
+from deeptram.paper.splits import (
+    Split,
+    grouped_splits,
+    paper_splits,
+    r_sample,
+    seeded_splits,
+    splits_frame,
+    splits_from_frame,
+)
+from deeptram.paper.storage import RunFolder
+from deeptram.paper.tables import Tables
+
+__all__ = [
+    "DATASETS",
+    "MODELS",
+    "PRESETS",
+    "PROTOCOLS",
+    "Protocol",
+    "RRandom",
+    "RunFolder",
+    "RunResult",
+    "Split",
+    "Study",
+    "Tables",
+    "Unit",
+    "aggregate",
+    "grouped_splits",
+    "make_study",
+    "paper_splits",
+    "r_sample",
+    "run_study",
+    "seeded_splits",
+    "splits_frame",
+    "splits_from_frame",
+]

@@ -1,0 +1,276 @@
+"""From a run's members to tidy tables: metrics, differences, coefficients, weights, calibration, guarantees.
+
+Works on unfinished runs too: what is there is pooled, and the table ``members``
+says what is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+
+from deeptram._validation import check_integer, check_probability_level
+from deeptram._workers import worker_processes
+from deeptram.errors import FileFormatError, InvalidInputError
+from deeptram.evaluation import metrics as metric_functions
+from deeptram.evaluation.tidy import percentile_interval
+from deeptram.paper.coefficient_tables import coefficient_table
+from deeptram.paper.config import Study, Unit, digest_of, unit_hash
+from deeptram.paper.ensembles import Entry, Group, entry_columns, group_units
+from deeptram.paper.members import (
+    INFO_NUMBERS,
+    load_coefficients,
+    load_history,
+    load_info,
+    load_parts,
+    load_predictions,
+)
+from deeptram.paper.replicates import Key, Sample, mean_over_splits, split_samples
+from deeptram.paper.storage import RunFolder
+from deeptram.paper.tables import Tables, mean_calibration
+
+METRIC_COLUMNS = [
+    "dataset",
+    "model",
+    "loss",
+    "split",
+    "weights",
+    "method",
+    "metric",
+    "estimate",
+    "lower",
+    "upper",
+]
+BASELINE = "SI-LS"
+VERSION = 1
+
+
+def aggregate(
+    path: Any, *, n_boot: int = 1000, level: float = 0.95, n_jobs: int = 1, refresh: bool = False
+) -> Tables:
+    """Return the tables of a run, finished or not, and keep them in its folder.
+
+    Parameters
+    ----------
+    path : path-like
+        Folder of the run.
+    n_boot : int
+        Bootstrap samples; 0 gives no intervals.
+    level : float
+        Coverage of the intervals.
+    n_jobs : int
+        Splits (or, if there are fewer of them, models of a split) evaluated at
+        the same time; the result does not depend on it, but for rounding.
+    refresh : bool
+        Compute anew even if the tables in the folder are those of these members.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from deeptram.paper import make_study, run_study
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = run_study(make_study("digits", "quick", models=["SI-LS"], losses=["nll"], splits=[1]), folder)
+    ...     table = aggregate(folder, n_boot=20).metrics
+    >>> table.loc[table["metric"] == "nll", ["split", "method", "estimate"]].round(2)
+       split  method  estimate
+    0      1  single       2.0
+    8   <NA>  single       2.0
+    """
+    n_boot, level = check_integer(n_boot, "n_boot", 0), check_probability_level(level)
+    run = RunFolder(path).require()
+    study, data = run.study(), run.data_digests()
+    done = run.finished(study, data, strict=True)
+    if not done:
+        raise InvalidInputError(
+            f"{run.path} must hold at least one finished member, got none; run `deeptram reproduce` again"
+        )
+    key = _key(study, data, done, n_boot, level)
+    if not refresh and Tables.are_current(run, key):
+        return Tables.load(run)
+    _Aggregation(run, study, done, n_boot, level).tables(check_integer(n_jobs, "n_jobs", 1)).save(run, key)
+    return Tables.load(run)
+
+
+@dataclass(eq=False)
+class _BatchResult:
+    split: int
+    samples: dict[Key, Sample]
+    groups: list[Group] = field(default_factory=list)
+    calibration: list[pd.DataFrame] = field(default_factory=list)
+    weights: list[dict[str, Any]] = field(default_factory=list)
+    guarantees: list[pd.DataFrame] = field(default_factory=list)
+
+
+class _Aggregation:
+    """One pass over the splits of a run."""
+
+    def __init__(self, run: RunFolder, study: Study, done: list[Unit], n_boot: int, level: float) -> None:
+        self.run, self.study, self.done = run, study, done
+        self.n_boot, self.level = n_boot, level
+        self.levels = tuple(range(len(run.described()["levels"])))
+        self.codes, self.splits = load_parts(run)
+
+    def evaluate(self, batch: list[list[Unit]], n_workers: int) -> _BatchResult:
+        """Evaluate some of the models of one split."""
+        split = batch[0][0].split
+        part = self.splits[split - 1]
+        y_val, y_test = self.codes[part.validation], self.codes[part.test]
+        groups = [self._load(units, len(y_val), len(y_test)).tune(y_val) for units in batch]
+        samples = split_samples(
+            groups,
+            y_test,
+            cutoff=self.study.protocol.cutoff,
+            n_boot=self.n_boot,
+            seed=np.random.SeedSequence(self.study.seed, spawn_key=(split, 1)),
+            n_workers=n_workers,
+        )
+        result = _BatchResult(split, samples)
+        for group in groups:
+            labels = self._labels(group, split)
+            result.calibration.extend(self._calibration(group, y_test, split))
+            result.weights.extend({**labels, **row} for row in group.weight_rows())
+            result.guarantees.extend(frame.assign(**labels) for frame in group.guarantee_rows(y_test))
+            result.groups.append(dataclasses.replace(group, val=(), test=()))
+        return result
+
+    def tables(self, n_jobs: int) -> Tables:
+        """Evaluate all models in all splits, and put the results together."""
+        batches = self._batches(n_jobs)
+        workers = max(1, n_jobs // len(batches))
+        tasks = (joblib.delayed(self.evaluate)(batch, workers) for batch in batches)
+        results: list[_BatchResult] = worker_processes(min(n_jobs, len(batches)))(tasks)
+        by_split: dict[int, dict[Key, Sample]] = {}
+        for result in results:
+            by_split.setdefault(result.split, {}).update(result.samples)
+        groups = [group for result in results for group in result.groups]
+        calibration = [curve for result in results for curve in result.calibration]
+        weights = [row for result in results for row in result.weights]
+        held = [frame for result in results for frame in result.guarantees]
+        metrics = self._metric_rows(by_split)
+        named = pd.DataFrame(metrics)
+        is_other = (named["pool"] != "") & (named["pool"] != "transformation")
+        return Tables(
+            metrics=named[~is_other].drop(columns="pool").reset_index(drop=True),
+            averages=named[named["pool"] != ""].drop(columns="member").reset_index(drop=True),
+            relative=pd.DataFrame(self._relative_rows(by_split), columns=[*METRIC_COLUMNS, "member"]),
+            coefficients=coefficient_table(
+                [(group, [load_coefficients(self.run, unit) for unit in group.units]) for group in groups],
+                self.study.dataset,
+                level=self.level,
+                seed=self.study.seed,
+            ),
+            weights=pd.DataFrame(weights, columns=_WEIGHT_COLUMNS),
+            calibration=mean_calibration(pd.concat(calibration, ignore_index=True)),
+            guarantees=pd.concat(held, ignore_index=True) if held else pd.DataFrame(columns=["statement"]),
+            members=self._members(),
+            history=self._history(),
+        )
+
+    def _batches(self, n_jobs: int) -> list[list[list[Unit]]]:
+        """Return the members of each model by split; each model alone if splits are fewer than jobs.
+
+        Models of a split share its bootstrap samples; each alone, they draw the same ones again.
+        """
+        order = {model: position for position, model in enumerate(self.study.models)}
+        by_split = []
+        for split in sorted({unit.split for unit in self.done}):
+            found = group_units([unit for unit in self.done if unit.split == split])
+            by_split.append([found[key] for key in sorted(found, key=lambda k: (k[1], order[k[0]]))])
+        if len(by_split) >= n_jobs:
+            return by_split
+        return [[units] for models in by_split for units in models]
+
+    def _load(self, units: list[Unit], n_val: int, n_test: int) -> Group:
+        loaded = [load_predictions(self.run, unit, self.levels) for unit in units]
+        for unit, one in zip(units, loaded, strict=True):
+            if (len(one["val"]), len(one["test"])) != (n_val, n_test):
+                raise FileFormatError(
+                    f"{self.run.member(unit)} must hold predictions of {n_val} and {n_test} rows, got "
+                    "others; delete it and run again"
+                )
+        return Group(tuple(units), tuple(one["val"] for one in loaded), tuple(one["test"] for one in loaded))
+
+    def _labels(self, group: Group, split: int) -> dict[str, Any]:
+        return {"dataset": self.study.dataset, "model": group.model, "loss": group.loss, "split": split}
+
+    def _metric_rows(self, by_split: Mapping[int, Mapping[Key, Sample]]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        for split, samples in by_split.items():
+            rows.extend(self._row(entry, metric, s, split) for (entry, metric), s in samples.items())
+        for (entry, metric), sample in mean_over_splits(by_split).items():
+            rows.append(self._row(entry, metric, sample, None))
+        return rows
+
+    def _relative_rows(self, by_split: Mapping[int, Mapping[Key, Sample]]) -> list[dict[str, Any]]:
+        differences: dict[int, dict[Key, Sample]] = {}
+        for split, samples in by_split.items():
+            for (entry, metric), sample in samples.items():
+                base = samples.get((Entry(BASELINE, entry.loss, "equal", "single"), metric))
+                if base is not None and entry.model != BASELINE and entry.pool in ("", "transformation"):
+                    differences.setdefault(split, {})[entry, metric] = sample - base
+        rows = self._metric_rows(differences)
+        return [{name: value for name, value in row.items() if name != "pool"} for row in rows]
+
+    def _row(self, entry: Entry, metric: str, sample: Sample, split: int | None) -> dict[str, Any]:
+        lower, upper = percentile_interval(sample.replicates, self.level)
+        return {
+            **entry_columns(entry, self.study.dataset, split),
+            "metric": metric,
+            "estimate": sample.value,
+            "lower": lower,
+            "upper": upper,
+            "member": entry.member or None,
+            "pool": entry.pool,
+        }
+
+    def _calibration(self, group: Group, y: Any, split: int) -> Iterator[pd.DataFrame]:
+        for entry, pred in group.predictions():
+            if entry.method == "member":
+                continue
+            curve = metric_functions.calibration_curve(
+                y, pred, cuts=self.study.protocol.cuts, level=self.level
+            )
+            yield curve.assign(**entry_columns(entry, self.study.dataset, split))
+
+    def _members(self) -> pd.DataFrame:
+        """Return one row per member of the grid: whether it is there, seconds, epochs."""
+        rows, done = [], set(self.done)
+        for unit in self.study.units():
+            info = load_info(self.run, unit) if unit in done else dict.fromkeys(INFO_NUMBERS)
+            labels = {"dataset": self.study.dataset, **dataclasses.asdict(unit)}
+            rows.append({**labels, "done": unit in done, **info})
+        return pd.DataFrame(rows)
+
+    def _history(self) -> pd.DataFrame:
+        frames = []
+        for unit in self.done:
+            if not unit.is_exact:
+                frames.append(load_history(self.run, unit).assign(**dataclasses.asdict(unit)))
+        columns = ["epoch", "train_loss", "validation_loss", "model", "loss", "split", "member"]
+        return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+_WEIGHT_COLUMNS = [
+    "dataset",
+    "model",
+    "loss",
+    "split",
+    "method",
+    "member",
+    "weight",
+    "validation_score",
+    "gap",
+    "converged",
+]
+
+
+def _key(study: Study, data: Mapping[str, str | None], done: list[Unit], n_boot: int, level: float) -> str:
+    hashes = [unit_hash(study.fingerprint, data, unit) for unit in done]
+    protocol = study.protocol.to_dict()
+    return digest_of([VERSION, hashes, list(map(str, study.units())), protocol, n_boot, level])

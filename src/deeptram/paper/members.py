@@ -1,0 +1,301 @@
+"""One member: fitted, written to its folder, read back as predictive distributions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from deeptram import networks
+from deeptram._version import __version__
+from deeptram.datasets.base import Dataset
+from deeptram.errors import FileFormatError
+from deeptram.estimators import Tram
+from deeptram.model.terms import CI, CS, LS, SI
+from deeptram.paper import storage
+from deeptram.paper.config import N_SPLITS, Protocol, Study, Unit, unit_seed
+from deeptram.paper.sandwich import rps_standard_errors
+from deeptram.paper.splits import Split, splits_from_frame
+from deeptram.paper.storage import RunFolder
+from deeptram.predictive.discrete import DiscretePredictive
+
+FILES = (storage.PREDICTIONS, storage.COEFFICIENTS, storage.HISTORY, storage.INFO)
+PARTS = ("val", "test")
+PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "joblib")
+INFO_NUMBERS = ("seconds", "n_epochs", "best_epoch", "seed")
+HISTORY_COLUMNS = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMember:
+    """What is kept of a member.
+
+    Attributes
+    ----------
+    predictions : dict
+        For the parts ``val`` and ``test``: ``{part}_h`` (n, K-1), the
+        transformation, and ``{part}_log_gaps`` (n, K-2), the logs of its
+        differences, so that no log-probability saturates. float32 for
+        networks (which computed in it), float64 for exact fits.
+    coefficients : DataFrame
+        Columns variable, estimate, se (NaN where there is none).
+    history : DataFrame
+        One row per epoch; empty for exact fits.
+    info : dict
+        Seed, seconds, best epoch, versions, baseline parameters.
+    """
+
+    predictions: dict[str, NDArray[Any]]
+    coefficients: pd.DataFrame
+    history: pd.DataFrame
+    info: dict[str, Any]
+
+
+def model_terms(model: str, protocol: Protocol) -> list[SI | CI | LS | CS]:
+    """Return the terms of a model of Table 1.
+
+    Examples
+    --------
+    >>> from deeptram.paper.paper import PROTOCOLS
+    >>> model_terms("SI-LS", PROTOCOLS["melanoma"])
+    [SI(strata=None), LS(columns='age')]
+    """
+    network = networks.from_dict(protocol.network)
+    parts = model.split("-")
+    terms: list[SI | CI | LS | CS] = [CI(network, "image") if parts[0] == "CI" else SI()]
+    if "CS" in parts:
+        terms.append(CS(network, "image"))
+    if "LS" in parts:
+        terms.append(LS(*protocol.linear))
+    return terms
+
+
+def fit_member(study: Study, data: Dataset, split: Split, unit: Unit) -> FittedMember:
+    """Fit one member and predict the validation and test parts.
+
+    The result depends on the study's settings, the data, the split and the
+    member's number only: torch uses one thread, and the seed is
+    ``unit_seed(study.seed, unit)``.
+
+    Parameters
+    ----------
+    study : Study
+    data : Dataset
+    split : Split
+    unit : Unit
+    """
+    started = time.perf_counter()
+    seed = unit_seed(study.seed, unit)
+    model = Tram(
+        model_terms(unit.model, study.protocol),
+        outcome=study.protocol.outcome,
+        loss=unit.loss,
+        levels=data.levels,
+        training=None if unit.is_exact else study.training,
+        random_state=None if unit.is_exact else seed,
+    )
+    columns = _columns(unit, study.protocol)
+    train, val, test = (data.take(rows) for rows in (split.train, split.validation, split.test))
+    X_val, X_test = _inputs(val, columns), _inputs(test, columns)
+    model.fit(_inputs(train, columns), train.y, validation=None if unit.is_exact else (X_val, val.y))
+    history = _history(model, study, unit)
+    predictions: dict[str, NDArray[Any]] = {}
+    for part, X in zip(PARTS, (X_val, X_test), strict=True):
+        predictions.update(_prediction(model.predict_distribution(X), part, unit))
+    return FittedMember(
+        predictions=predictions,
+        coefficients=_coefficients(model, train, columns, unit),
+        history=history,
+        info={
+            "seed": seed,
+            "seconds": time.perf_counter() - started,
+            "converged": bool(getattr(model, "converged_", True)),
+            "n_epochs": len(history),
+            "best_epoch": _best_epoch(history),
+            "n_train": len(train),
+            "versions": versions(),
+        },
+    )
+
+
+def save_member(run: RunFolder, unit: Unit, fitted: FittedMember, expected: str) -> None:
+    """Write a member's files, each under a temporary name first, and its DONE marker last."""
+    folder = run.member(unit)
+    run.start(unit)
+    storage.write_arrays(folder / storage.PREDICTIONS, fitted.predictions)
+    storage.write_table(folder / storage.COEFFICIENTS, fitted.coefficients)
+    storage.write_table(folder / storage.HISTORY, fitted.history)
+    storage.write_json(folder / storage.INFO, fitted.info)
+    run.finish(unit, expected, FILES)
+
+
+def load_parts(run: RunFolder) -> tuple[NDArray[np.int64], list[Split]]:
+    """Return the class of every row of a run, and its splits, after checking that they belong together."""
+    described = run.described()
+    path, expected = run.file(storage.OUTCOMES)
+    codes = storage.read_arrays(path, expected, ["codes"])["codes"]
+    n, n_levels = described["n_rows"], len(described["levels"])
+    right = codes.shape == (n,) and codes.dtype.kind == "i"
+    if not right or codes.min() < 0 or codes.max() >= n_levels:
+        raise FileFormatError(
+            f"{path} must hold a class from 0 to {n_levels - 1} for each of {n} rows, got something else; "
+            "delete it and run again"
+        )
+    path, expected = run.file(storage.SPLITS)
+    splits = splits_from_frame(storage.read_table(path, expected))
+    if len(splits) != N_SPLITS or any(len(split) != n for split in splits):
+        raise FileFormatError(
+            f"{path} must hold {N_SPLITS} splits of {n} rows, got others; delete it and run again"
+        )
+    return codes.astype(np.int64), splits
+
+
+def load_predictions(run: RunFolder, unit: Unit, levels: tuple[Any, ...]) -> dict[str, DiscretePredictive]:
+    """Return the distributions of a finished member for the parts ``val`` and ``test``, in float64."""
+    path, expected = run.member_file(unit, storage.PREDICTIONS)
+    names = [f"{part}_{name}" for part in PARTS for name in ("h", "log_gaps")]
+    arrays = storage.read_arrays(path, expected, names)
+    found = {}
+    for part in PARTS:
+        h, log_gaps = arrays[f"{part}_h"], arrays[f"{part}_log_gaps"]
+        shapes = h.ndim == 2 and h.shape[1] == len(levels) - 1 and log_gaps.shape == (len(h), len(levels) - 2)
+        if not shapes or any(one.dtype.kind != "f" or np.isnan(one).any() for one in (h, log_gaps)):
+            raise FileFormatError(
+                f"{path.parent} must hold h for {len(levels)} levels, got shapes {h.shape} and "
+                f"{log_gaps.shape} or NaN; delete it and run again"
+            )
+        found[part] = _predictive(h.astype(np.float64), log_gaps.astype(np.float64), levels)
+    return found
+
+
+def load_coefficients(run: RunFolder, unit: Unit) -> pd.DataFrame:
+    """Return a finished member's table of variable, estimate and se."""
+    return _load_table(run, unit, storage.COEFFICIENTS, ["variable"], ["estimate", "se"])
+
+
+def load_history(run: RunFolder, unit: Unit) -> pd.DataFrame:
+    """Return a finished member's losses, one row per epoch."""
+    return _load_table(run, unit, storage.HISTORY, [], HISTORY_COLUMNS)
+
+
+def load_info(run: RunFolder, unit: Unit) -> dict[str, Any]:
+    """Return a finished member's seconds, epochs and seed."""
+    path, expected = run.member_file(unit, storage.INFO)
+    info = storage.read_json(path, expected)
+    values: dict[str, Any] = {name: info.get(name) for name in INFO_NUMBERS} if isinstance(info, dict) else {}
+    if not values or not all(type(value) in (int, float) and 0 <= value < 2**64 for value in values.values()):
+        raise FileFormatError(
+            f"{path} must hold the numbers {', '.join(INFO_NUMBERS)}, got others; delete it and run again"
+        )
+    return values
+
+
+def _load_table(run: RunFolder, unit: Unit, name: str, texts: list[str], numbers: list[str]) -> pd.DataFrame:
+    path, expected = run.member_file(unit, name)
+    table = storage.read_table(path, expected, dtype=dict.fromkeys(texts, str))
+    right = all(column in table for column in (*texts, *numbers))
+    if not right or not all(table[column].dtype.kind in "iuf" or table.empty for column in numbers):
+        raise FileFormatError(
+            f"{path} must have the columns {', '.join((*texts, *numbers))}, with numbers, got others; "
+            "delete it and run again"
+        )
+    return table
+
+
+def _predictive(
+    h: NDArray[np.float64], log_gaps: NDArray[np.float64], levels: tuple[Any, ...]
+) -> DiscretePredictive:
+    """Return distributions from the first h and the gaps: rounded separately, h and gaps would disagree."""
+    rest = h[:, :1] + np.cumsum(np.exp(log_gaps), axis=1)
+    consistent = np.concatenate([h[:, :1], rest], axis=1)
+    return DiscretePredictive.from_h(consistent, log_gaps, levels=levels, latent="logistic")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, deeptram and what it computes with.
+
+    Examples
+    --------
+    >>> sorted(versions())[:2]
+    ['deeptram', 'joblib']
+    """
+    found = {"python": platform.python_version(), "deeptram": __version__}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return what is worth knowing about the computer: its kind, not its name.
+
+    Examples
+    --------
+    >>> "cpus" in machine()
+    True
+    """
+    return {
+        "system": platform.system(),
+        "processor": platform.machine(),
+        "cpus": os.cpu_count() or 1,
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "none",
+    }
+
+
+def _columns(unit: Unit, protocol: Protocol) -> list[str]:
+    columns = [] if unit.is_exact else ["image"]
+    return columns + (list(protocol.linear) if "LS" in unit.model.split("-") else [])
+
+
+def _inputs(part: Dataset, columns: list[str]) -> dict[str, Any]:
+    if not columns:  # the model without covariates still needs to know how many rows there are
+        return {"row": np.zeros(len(part))}
+    return {name: part.X[name] for name in columns}
+
+
+def _history(model: Any, study: Study, unit: Unit) -> pd.DataFrame:
+    if unit.is_exact:
+        return pd.DataFrame(columns=HISTORY_COLUMNS)
+    history: pd.DataFrame = model.history_
+    if len(history) < study.training.epochs and study.training.patience is None:
+        raise KeyboardInterrupt  # the estimator keeps what it has; a member must be whole
+    return history
+
+
+def _best_epoch(history: pd.DataFrame) -> int:
+    if history.empty:
+        return 0
+    return int(history["epoch"].iloc[int(np.argmin(history["validation_loss"]))])
+
+
+def _prediction(pred: Any, part: str, unit: Unit) -> dict[str, NDArray[Any]]:
+    dtype = np.float64 if unit.is_exact else np.float32
+    return {
+        f"{part}_h": pred.trafo_t().numpy().astype(dtype),
+        f"{part}_log_gaps": pred.log_gaps_t().numpy().astype(dtype),
+    }
+
+
+def _coefficients(model: Any, train: Dataset, columns: list[str], unit: Unit) -> pd.DataFrame:
+    estimates: pd.Series = model.coef_
+    errors = np.full(len(estimates), np.nan)
+    if len(estimates) and unit.loss == "rps":
+        h = model.predict_distribution(_inputs(train, columns)).trafo()
+        linear = [name for name in columns if name != "image"]
+        x = np.column_stack([np.asarray(train.X[name], dtype=np.float64) for name in linear])
+        errors = rps_standard_errors(h, train.codes, x)
+    elif len(estimates) and unit.is_exact:
+        errors = model.summary()["se"].to_numpy()
+    elif len(estimates):  # the shift beside a network, given what the network says
+        errors = np.sqrt(np.diag(model.shift_vcov_.to_numpy()))
+    return pd.DataFrame({"variable": estimates.index, "estimate": estimates.to_numpy(), "se": errors})

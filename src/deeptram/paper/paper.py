@@ -1,0 +1,232 @@
+"""The paper's experiments as data: Table 1, and three ways to train (Appendix B).
+
+``paper``
+    As published: optimiser, learning rate, batches, epochs, image size, warm
+    start; 6 splits, 5 members, both losses.
+``modern``
+    The same splits and networks, trained the way one would today: learning
+    rate 1e-3 with a cosine schedule, smaller batches, few epochs.
+``quick``
+    Minutes on two cores: fewer splits, members, epochs and pixels.
+
+HAM10000 (a stand-in for the melanoma images) and digits (embedded) are not in
+the paper; they follow its protocol for melanoma and UTKFace.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deeptram._validation import check_choice
+from deeptram.errors import InvalidInputError
+from deeptram.fitting.deep.training import Training
+from deeptram.paper.config import LOSSES, N_SPLITS, Protocol, Study
+
+FOUR = ("SI", "SI-LS", "CI", "CI-LS")
+SIX = ("SI", "SI-LS", "SI-CS", "SI-CS-LS", "CI", "CI-LS")
+SIMULATED = tuple(f"x_{j}" for j in range(1, 11))
+AGE_UNIT = {"age": "one standard deviation of age"}
+SIMULATED_UNITS = {name: f"one unit of {name}" for name in SIMULATED}
+
+PROTOCOLS: dict[str, Protocol] = {
+    "mnist": Protocol(
+        dataset="mnist",
+        outcome="ordinal",
+        models=("CI",),
+        linear=(),
+        network={"name": "paper_mnist", "config": {}},
+        splitting="paper",
+        p_val=0.1,
+        p_test=0.1,
+        cutoff=2,
+        event="a higher digit",
+    ),
+    "melanoma": Protocol(
+        dataset="melanoma",
+        outcome="binary",
+        models=FOUR,
+        linear=("age",),
+        network={"name": "paper_melanoma", "config": {}},
+        splitting="paper",
+        p_val=0.2,
+        p_test=0.2,
+        cuts="tail",
+        event="melanoma",
+        units=AGE_UNIT,
+    ),
+    "utkface": Protocol(
+        dataset="utkface",
+        outcome="ordinal",
+        models=SIX,
+        linear=("gender", *SIMULATED),
+        network={"name": "paper_utkface", "config": {}},
+        splitting="random",
+        p_val=0.2,
+        p_test=0.2,
+        cutoff=2,
+        event="a higher age group",
+        units={"gender": "being female instead of male", **SIMULATED_UNITS},
+    ),
+    "ham10000": Protocol(
+        dataset="ham10000",
+        outcome="binary",
+        models=FOUR,
+        linear=("age",),
+        network={"name": "paper_melanoma", "config": {}},
+        splitting="grouped",
+        group="lesion_id",
+        p_val=0.2,
+        p_test=0.2,
+        cuts="tail",
+        event="melanoma",
+        units=AGE_UNIT,
+    ),
+    "digits": Protocol(
+        dataset="digits",
+        outcome="ordinal",
+        models=SIX,
+        linear=SIMULATED,
+        network={"name": "CNN", "config": {"channels": [16, 32], "dense": [64]}},
+        splitting="stratified",
+        p_val=0.2,
+        p_test=0.2,
+        cutoff=2,
+        event="a higher digit",
+        units=SIMULATED_UNITS,
+    ),
+}
+DATASETS = tuple(PROTOCOLS)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How one data set is trained, and how much of the grid is run."""
+
+    training: Training
+    pixels: int | None = None
+    splits: int = N_SPLITS
+    n_members: int = 5
+    losses: tuple[str, ...] = LOSSES
+
+
+N_BOOT = {"paper": 1000, "modern": 1000, "quick": 200}
+_TODAY: dict[str, Any] = {"learning_rate": 1e-3, "schedule": "cosine"}
+_MODERN = {
+    "mnist": Preset(Training(epochs=8, batch_size=64, warm_start=False, **_TODAY)),
+    "melanoma": Preset(Training(epochs=12, batch_size=64, **_TODAY), pixels=128),
+    "utkface": Preset(Training(epochs=20, batch_size=64, **_TODAY), pixels=128),
+    "ham10000": Preset(Training(epochs=20, batch_size=64, **_TODAY), pixels=128),
+    "digits": Preset(Training(epochs=30, batch_size=64, **_TODAY)),
+}
+PRESETS: dict[str, dict[str, Preset]] = {
+    "paper": {
+        "mnist": Preset(Training(epochs=30, batch_size=512, learning_rate=1e-5, warm_start=False)),
+        "melanoma": Preset(Training(epochs=90, batch_size=64, learning_rate=1e-4), pixels=128),
+        "utkface": Preset(Training(epochs=150, batch_size=32, learning_rate=1e-4), pixels=128),
+        "ham10000": Preset(Training(epochs=90, batch_size=64, learning_rate=1e-4), pixels=128),
+        "digits": Preset(Training(epochs=100, batch_size=64, learning_rate=1e-4)),
+    },
+    "modern": _MODERN,
+    "quick": {
+        "mnist": Preset(
+            Training(epochs=2, batch_size=128, warm_start=False, **_TODAY),
+            splits=1,
+            n_members=3,
+            losses=("nll",),
+        ),
+        "melanoma": Preset(
+            Training(epochs=3, batch_size=64, **_TODAY), pixels=32, splits=1, n_members=3, losses=("nll",)
+        ),
+        "utkface": Preset(
+            Training(epochs=4, batch_size=64, **_TODAY), pixels=32, splits=1, n_members=3, losses=("nll",)
+        ),
+        "ham10000": Preset(
+            Training(epochs=6, batch_size=64, **_TODAY), pixels=32, splits=1, n_members=3, losses=("nll",)
+        ),
+        "digits": Preset(
+            Training(epochs=12, batch_size=64, **_TODAY), splits=2, n_members=3, losses=("nll",)
+        ),
+    },
+}
+SETTINGS = ("epochs", "batch_size", "learning_rate")
+
+
+def make_study(
+    dataset: str,
+    preset: str = "paper",
+    *,
+    models: Sequence[str] | None = None,
+    losses: Sequence[str] | None = None,
+    splits: Sequence[int] | None = None,
+    n_members: int | None = None,
+    pixels: int | None = None,
+    seed: int = 0,
+    training: Mapping[str, Any] | None = None,
+) -> Study:
+    """Return the study of a data set under a preset, with the changes asked for.
+
+    Parameters
+    ----------
+    dataset : {"mnist", "melanoma", "utkface", "ham10000", "digits"}
+    preset : {"paper", "modern", "quick"}
+    models, losses, splits, n_members
+        What to run; by default what the preset has. For a binary outcome the
+        loss "brier" is another name for "rps".
+    pixels : int, optional
+        Side of the images.
+    seed : int
+    training : mapping, optional
+        Settings of ``Training`` that replace the preset's.
+
+    Examples
+    --------
+    >>> study = make_study("mnist", "paper", splits=[1])
+    >>> study.training.learning_rate, study.n_members, len(list(study.units()))
+    (1e-05, 5, 10)
+    >>> make_study("utkface", "modern", pixels=32).changed
+    {'pixels': 32}
+    """
+    protocol = PROTOCOLS[check_choice(dataset, DATASETS, "data set")]
+    base = PRESETS[check_choice(preset, PRESETS, "preset")][dataset]
+    wanted = dict(training or {})
+    changed = {k: v for k, v in wanted.items() if getattr(base.training, k, None) != v}
+    if pixels is not None and pixels != base.pixels:
+        if base.pixels is None:
+            raise InvalidInputError(
+                f"the images of {dataset} have one size, got pixels={pixels}; leave it out"
+            )
+        changed["pixels"] = pixels
+    return Study(
+        protocol=protocol,
+        preset=preset,
+        training=dataclasses.replace(base.training, progress=False, **wanted),
+        models=_in_order(models, protocol.models, "models"),
+        losses=_losses(losses, base, protocol),
+        splits=tuple(range(1, base.splits + 1)) if splits is None else tuple(sorted(set(splits))),
+        n_members=base.n_members if n_members is None else n_members,
+        pixels=base.pixels if pixels is None else pixels,
+        seed=seed,
+        changed=changed,
+    )
+
+
+def _losses(losses: Sequence[str] | None, base: Preset, protocol: Protocol) -> tuple[str, ...]:
+    if losses is None:
+        return base.losses
+    binary = protocol.outcome == "binary"
+    named = ["rps" if binary and loss == "brier" else loss for loss in losses]
+    for loss in named:
+        check_choice(loss, (*LOSSES, "brier") if binary else LOSSES, "losses")
+    return _in_order(named, LOSSES, "losses")
+
+
+def _in_order(wanted: Sequence[str] | None, known: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Return the wanted names in the order of the paper, each once."""
+    if wanted is None:
+        return known
+    for one in wanted:
+        check_choice(one, known, name)
+    return tuple(one for one in known if one in wanted)

@@ -1,0 +1,220 @@
+r"""Test images with their predicted distributions and what the members disagree about.
+
+For each image the transformation ensemble's probabilities, those of its members,
+and the band :math:`F_Z(\bar h \pm 2\,\mathrm{sd}(h_m))` of its CDF (Fig. 4C of the paper).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deeptram.errors import FileFormatError
+from deeptram.paper import storage
+from deeptram.paper.config import Unit
+from deeptram.paper.members import load_parts, load_predictions
+from deeptram.paper.report.png import png_address
+from deeptram.paper.report.views import RunView
+from deeptram.paper.storage import RunFolder
+from deeptram.pooling import pool
+from deeptram.predictive.discrete import DiscretePredictive
+
+Floats = NDArray[np.float64]
+PER_KIND = 6
+WIDTH = 2.0  # standard deviations of the band
+
+
+@dataclass(frozen=True)
+class Card:
+    """One image with its prediction.
+
+    Attributes
+    ----------
+    image : str
+        Address of the picture.
+    truth, guess : str
+    kind : {"sure", "unsure", "wrong"}
+    bars : tuple of Bar
+    """
+
+    image: str
+    truth: str
+    guess: str
+    kind: str
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One class of one image: probability, members' probabilities, CDF and its epistemic band."""
+
+    level: str
+    probability: float
+    members: tuple[float, ...]
+    cdf: float
+    lower: float
+    upper: float
+    is_truth: bool
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Cards, and which ensemble they are predictions of."""
+
+    model: str
+    loss: str
+    split: int
+    cards: tuple[Card, ...]
+
+
+def make_gallery(run: RunFolder, view: RunView) -> Gallery | None:
+    """Return test images with the predictions of the best ensemble; None without images or ensembles.
+
+    Parameters
+    ----------
+    run : RunFolder
+    view : RunView
+    """
+    if storage.GALLERY not in view.config["files"]:
+        return None
+    stored, split, rows = _stored(run)
+    chosen = _best_ensemble(view, split)
+    if chosen is None:
+        return None
+    model, loss = chosen
+    done = run.finished(view.study, run.data_digests())
+    units = [u for u in done if (u.model, u.loss, u.split) == (model, loss, split)]
+    names = [str(level) for level in view.config["levels"]]
+    members = [_rows(run, unit, len(names), rows) for unit in units]
+    codes, splits = load_parts(run)
+    y = codes[splits[split - 1].test[rows]]
+    cards = _cards(stored, y, members, names)
+    return Gallery(model, loss, split, tuple(cards))
+
+
+def epistemic_band(h: Floats, width: float = WIDTH) -> tuple[Floats, Floats]:
+    r"""Return the limits :math:`F_Z(\bar h \pm w\,\mathrm{sd}(h_m))` of the CDF, logistic latent.
+
+    Parameters
+    ----------
+    h : array, shape (M, n, K-1)
+        The members' transformations; equal weights.
+    width : float
+
+    Examples
+    --------
+    >>> epistemic_band(np.zeros((3, 1, 1)))
+    (array([[0.5]]), array([[0.5]]))
+    """
+    mean = h.mean(axis=0)
+    sd = h.std(axis=0, ddof=1) if len(h) > 1 else np.zeros_like(mean)
+    lower = 1 / (1 + np.exp(-(mean - width * sd)))
+    upper = 1 / (1 + np.exp(-(mean + width * sd)))
+    return lower, upper
+
+
+def choose_rows(probability: Floats, y: NDArray[np.int64], per_kind: int = PER_KIND) -> dict[str, list[int]]:
+    """Return rows to show: surely right, unsure, and wrong, each image once.
+
+    Parameters
+    ----------
+    probability : array, shape (n, K)
+    y : array of int, shape (n,)
+    per_kind : int
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.55, 0.45], [0.8, 0.2]])
+    >>> choose_rows(p, np.array([0, 0, 1]), 1)
+    {'sure': [0], 'unsure': [1], 'wrong': [2]}
+    """
+    top, guess = probability.max(axis=1), probability.argmax(axis=1)
+    right = np.flatnonzero(guess == y)
+    wrong = np.flatnonzero(guess != y)
+    wrong = wrong[np.argsort(probability[wrong, y[wrong]], kind="stable")][:per_kind]
+    sure = _one_per_class(right[np.argsort(-top[right], kind="stable")], y, per_kind)
+    rest = np.setdiff1d(np.arange(len(y)), [*wrong, *sure])
+    unsure = rest[np.argsort(top[rest], kind="stable")][:per_kind]
+    return {"sure": sure, "unsure": unsure.tolist(), "wrong": wrong.tolist()}
+
+
+def _one_per_class(rows: NDArray[np.int64], y: NDArray[np.int64], count: int) -> list[int]:
+    """Return the first rows, of different classes as far as possible."""
+    first: list[int] = []
+    seen: set[int] = set()
+    for row in rows.tolist():
+        if int(y[row]) not in seen:
+            seen.add(int(y[row]))
+            first.append(row)
+    others = [row for row in rows.tolist() if row not in first]
+    return (first + others)[:count]
+
+
+def _stored(run: RunFolder) -> tuple[NDArray[Any], int, NDArray[np.int64]]:
+    """Return the images, the split they are from and their positions in its test part."""
+    path, expected = run.file(storage.GALLERY)
+    names = ("images", "split", "position")
+    arrays = storage.read_arrays(path, expected, names)
+    images, split, rows = (arrays[name] for name in names)
+    _, splits = load_parts(run)
+    right = (
+        images.dtype == np.uint8 and images.ndim in (3, 4) and images.shape[3:] in ((), (3,)) and images.size
+    )
+    right = right and rows.shape == (len(images),) and rows.dtype.kind in "iu" and rows.min() >= 0
+    right = right and split.shape == () and split.dtype.kind in "iu" and 1 <= split <= len(splits)
+    right = right and rows.max() < len(splits[int(split) - 1].test)
+    if not right:
+        raise FileFormatError(
+            f"{path} must hold test images and their rows, got something else; delete it and run again"
+        )
+    return images, int(split), rows.astype(np.int64)
+
+
+def _cards(
+    images: NDArray[Any], y: NDArray[np.int64], members: list[DiscretePredictive], names: list[str]
+) -> list[Card]:
+    pooled = pool(members, method="transformation")
+    probability, cdf = np.asarray(pooled.pmf()), np.asarray(pooled.cdf())
+    of_members = np.stack([member.pmf() for member in members])
+    lower, upper = epistemic_band(np.stack([member.trafo() for member in members]))
+    ones = np.ones((len(y), 1))
+    lower, upper = np.concatenate([lower, ones], axis=1), np.concatenate([upper, ones], axis=1)
+    cards = []
+    for kind, rows in choose_rows(probability, y).items():
+        for i in rows:
+            bars = tuple(
+                Bar(
+                    name,
+                    float(probability[i, k]),
+                    tuple(float(p) for p in of_members[:, i, k]),
+                    float(cdf[i, k]),
+                    float(lower[i, k]),
+                    float(upper[i, k]),
+                    bool(y[i] == k),
+                )
+                for k, name in enumerate(names)
+            )
+            guess = names[int(probability[i].argmax())]
+            cards.append(Card(png_address(images[i]), names[y[i]], guess, kind, bars))
+    return cards
+
+
+def _best_ensemble(view: RunView, split: int) -> tuple[str, str] | None:
+    table = view.tables.metrics
+    chosen = table[
+        (table["method"] == "transformation")
+        & (table["weights"] == "equal")
+        & (table["metric"] == "nll")
+        & (table["split"] == split)
+    ]
+    if chosen.empty:
+        return None
+    best = chosen.sort_values(["loss", "estimate"], kind="stable").iloc[0]
+    return str(best["model"]), str(best["loss"])
+
+
+def _rows(run: RunFolder, unit: Unit, n_levels: int, rows: NDArray[np.int64]) -> DiscretePredictive:
+    return load_predictions(run, unit, tuple(range(n_levels)))["test"][rows]

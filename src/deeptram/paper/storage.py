@@ -1,0 +1,344 @@
+"""A run is a folder: every file is written under a temporary name and renamed, DONE comes last.
+
+::
+
+    RUN/
+      config.json       the study, the digests of the data and of the three files below
+      splits.csv.gz     rows of all splits (idx from 1, type, spl)
+      outcomes.npz      the class of every row
+      gallery.npz       some test images, small
+      members/LOSS/MODEL/split-S/member-M/
+          predictions.npz  coefficients.csv  history.csv  info.json  DONE
+      metrics.csv, tables/, figures/, report.html
+
+A member counts when its DONE marker is there and has the hash of the study, the
+data and its place in the grid, and its files the checksums in the marker. Nothing
+is read into a table without its checksum; sizes are bounded before anything is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import pandas as pd
+
+from deeptram.datasets.sources import read_bytes
+from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError
+from deeptram.paper import ownership
+from deeptram.paper.config import Study, Unit, check_description, unit_hash
+
+CONFIG, SPLITS, OUTCOMES, GALLERY, METRICS = (
+    "config.json",
+    "splits.csv.gz",
+    "outcomes.npz",
+    "gallery.npz",
+    "metrics.csv",
+)
+MEMBERS, TABLES, FIGURES, PROGRESS = "members", "tables", "figures", ".progress"
+DONE, FAILED = "DONE", "FAILED"
+PREDICTIONS, COEFFICIENTS, HISTORY, INFO = "predictions.npz", "coefficients.csv", "history.csv", "info.json"
+OF_RUN = (SPLITS, OUTCOMES, GALLERY)
+MAX_BYTES = 2**27
+_MAX_ARRAYS = 64
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that it is there completely or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno is not None:  # a full disk names no file
+            error.filename = str(path)
+        raise
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON; infinities and NaN are refused, for other programs could not read them."""
+    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+
+
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a table as CSV with every digit (gzipped, without a date, for ``.gz``)."""
+    text = table.to_csv(index=False, lineterminator="\n")
+    content = text.encode()
+    if path.suffix == ".gz":
+        import gzip
+
+        content = gzip.compress(content, mtime=0)
+    write_bytes(path, content)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays as compressed ``.npz``."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    write_bytes(path, buffer.getvalue())
+
+
+def read_json(path: Path, expected: str | None = None) -> Any:
+    """Read JSON, or say which file is damaged."""
+    content = _content(path, expected)
+    try:
+        return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        _damaged(path, type(error).__name__, error)
+
+
+def read_table(path: Path, expected: str | None = None, **options: Any) -> pd.DataFrame:
+    """Read a table written by :func:`write_table`, with every digit."""
+    content = _content(path, expected)
+    try:
+        if path.suffix == ".gz":
+            content = read_bytes(path, MAX_BYTES)
+        return pd.read_csv(io.BytesIO(content), float_precision="round_trip", **options)
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, FileFormatError):
+            raise
+        _damaged(path, type(error).__name__, error)
+
+
+def read_arrays(path: Path, expected: str | None = None, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Read an ``.npz`` file (with at least the names) without pickle, in bounded memory."""
+    content = io.BytesIO(_content(path, expected))
+    try:
+        with zipfile.ZipFile(content) as archive:
+            sizes = [entry.file_size for entry in archive.infolist()]  # no more than this is unpacked
+        if len(sizes) > _MAX_ARRAYS or sum(sizes) > MAX_BYTES:
+            _damaged(path, f"{len(sizes)} arrays of {sum(sizes)} bytes, far too many")
+        with np.load(content, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        missing = [name for name in names if not isinstance(arrays.get(name), np.ndarray)]
+        if missing:
+            _damaged(path, f"a file without {', '.join(missing)}")
+        return arrays
+    except FileFormatError:
+        raise
+    except Exception as error:  # noqa: BLE001  (a damaged zip raises one of many kinds)
+        _damaged(path, type(error).__name__, error)
+
+
+def digest(path: Path) -> str | None:
+    """Return the SHA-256 of a file, or None if it cannot be read."""
+    try:
+        return hashlib.sha256(_content(path, None)).hexdigest()
+    except FileFormatError:
+        return None
+
+
+def _content(path: Path, expected: str | None) -> bytes:
+    """Return the bytes of a file after checking its size, and its SHA-256 where that is known."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES or not path.is_file():
+            _damaged(path, f"something of {size} bytes, which is far too large or no file")
+        content = path.read_bytes()
+    except OSError as error:
+        _damaged(path, type(error).__name__, error)
+    if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+        _damaged(path, "other content than when it was written")
+    return content
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Parameters
+    ----------
+    path : path-like
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from deeptram.paper.paper import make_study
+    >>> study = make_study("digits", "quick")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = RunFolder(folder)
+    ...     run.save_study(study, {"table": "01", "image": None})
+    ...     run.study() == study, run.data_digests()["table"], run.is_done(Unit("CI", "nll", 1, 1))
+    (True, '01', False)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def member(self, unit: Unit) -> Path:
+        """Return the folder of a member."""
+        return self.path / MEMBERS / unit.folder
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a run in the folder."""
+        return (self.path / CONFIG).is_file()
+
+    def require(self) -> RunFolder:
+        """Return the folder if there is a run in it."""
+        if not self.exists:
+            raise InvalidInputError(
+                f"{self.path} must be the folder of a run, got one without {CONFIG}; "
+                "make one with `deeptram reproduce ... --out RUN`"
+            )
+        return self
+
+    def save_study(self, study: Study, data: Mapping[str, str | None], **more: Any) -> None:
+        """Write the configuration."""
+        write_json(self.path / CONFIG, {"study": study.to_dict(), "data": dict(data), **more})
+
+    def config(self) -> dict[str, Any]:
+        """Return everything in the configuration file."""
+        state = read_json(self.require().path / CONFIG)
+        if not (isinstance(state, dict) and "study" in state and isinstance(state.get("data"), dict)):
+            _damaged(self.path / CONFIG, "a file without the study")
+        return state
+
+    def study(self) -> Study:
+        """Return the study of the run."""
+        try:
+            return Study.from_dict(self.config()["study"])
+        except (DeeptramError, TypeError, KeyError, AttributeError, ValueError) as error:
+            if isinstance(error, FileFormatError) and str(self.path) in str(error):
+                raise
+            _damaged(self.path / CONFIG, type(error).__name__, error)
+
+    def described(self) -> dict[str, Any]:
+        """Return the configuration of a run that was begun, after checking what it says about the run."""
+        config = self.config()
+        try:
+            check_description(config)
+        except InvalidInputError as error:
+            _damaged(self.path / CONFIG, "a file that does not describe a run", error)
+        return config
+
+    def data_digests(self) -> dict[str, str | None]:
+        """Return the digests of the data that the run was made from."""
+        data = self.config()["data"]
+        if not all(isinstance(data.get(part), str | None) for part in ("table", "image")):
+            _damaged(self.path / CONFIG, "digests that are no text")
+        return {part: data.get(part) for part in ("table", "image")}
+
+    def file(self, name: str) -> tuple[Path, str]:
+        """Return path and SHA-256 of a file of the whole run (splits, outcomes, gallery)."""
+        path = self.path / name
+        expected = self.described()["files"].get(name)
+        if expected is None:
+            _damaged(path, "a file without a checksum")
+        return path, expected
+
+    def is_intact(self, name: str) -> bool:
+        """Whether a file of the whole run is as it was written."""
+        files = self.config().get("files") if self.exists else None
+        expected = files.get(name) if isinstance(files, dict) else None
+        return expected is not None and digest(self.path / name) == expected
+
+    def marker(self, unit: Unit) -> dict[str, Any] | None:
+        """Return the DONE marker of a member, ``{"hash": ..., "files": {name: SHA-256}}``, or None."""
+        path = self.member(unit) / DONE
+        if not path.is_file():
+            return None
+        try:
+            marker = read_json(path)
+        except FileFormatError:
+            return None
+        files = marker.get("files") if isinstance(marker, dict) else None
+        if not isinstance(files, dict) or any(Path(name).name != name for name in files):
+            return None
+        return marker if all(isinstance(entry, str) for entry in files.values()) else None
+
+    def member_file(self, unit: Unit, name: str) -> tuple[Path, str]:
+        """Return path and SHA-256 of a file of a finished member."""
+        path, marker = self.member(unit) / name, self.marker(unit)
+        if marker is None or name not in marker["files"]:
+            raise FileFormatError(
+                f"{path.parent} must hold a finished member, got none; run `deeptram reproduce` again"
+            )
+        return path, marker["files"][name]
+
+    def is_done(self, unit: Unit, expected: str | None = None) -> bool:
+        """Whether a member is finished: its marker is there, has the hash, and its files their checksums."""
+        return self._is_marked(unit, expected) and self.damaged(unit) is None
+
+    def damaged(self, unit: Unit) -> Path | None:
+        """Return the first file of a member that is not as it was written."""
+        files = (self.marker(unit) or {"files": {}})["files"]
+        paths = {self.member(unit) / name: expected for name, expected in files.items()}
+        return next((path for path, expected in paths.items() if digest(path) != expected), None)
+
+    def _is_marked(self, unit: Unit, expected: str | None) -> bool:
+        marker = self.marker(unit)
+        return marker is not None and (expected is None or marker.get("hash") == expected)
+
+    def finished(self, study: Study, data: Mapping[str, str | None], *, strict: bool = False) -> list[Unit]:
+        """Return the finished members of a study.
+
+        Parameters
+        ----------
+        study : Study
+        data : mapping
+            Digests of the data.
+        strict : bool
+            Raise if a finished member was changed afterwards; otherwise it does not count.
+        """
+        fingerprint, found = study.fingerprint, []
+        for unit in study.units():
+            if self._is_marked(unit, unit_hash(fingerprint, data, unit)):
+                damage = self.damaged(unit)
+                if damage is None:
+                    found.append(unit)
+                elif strict:
+                    _damaged(damage, "other content than when it was written")
+        return found
+
+    def finish(self, unit: Unit, expected: str, names: tuple[str, ...]) -> None:
+        """Write the DONE marker of a member whose files are all in place."""
+        files = {name: digest(self.member(unit) / name) for name in names}
+        write_json(self.member(unit) / DONE, {"hash": expected, "files": files})
+        (self.member(unit) / FAILED).unlink(missing_ok=True)
+
+    def start(self, unit: Unit) -> None:
+        """Make the folder of a member ready: what an interrupted attempt left behind goes."""
+        folder = self.member(unit)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / DONE).unlink(missing_ok=True)
+        for path in folder.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
+
+    def lock(self) -> AbstractContextManager[str]:
+        """Keep other processes out while the run goes on; see :func:`ownership.owned`."""
+        return ownership.owned(self.path)
+
+    def writing(self, token: str) -> AbstractContextManager[None]:
+        """Write, unless another process has taken over the run; see :func:`ownership.writing`."""
+        return ownership.writing(self.path, token)
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _damaged(path: Path, found: str, error: Exception | None = None) -> NoReturn:
+    detail = f"{found} ({error})" if error is not None else found
+    raise FileFormatError(f"{path} must be readable, got {detail}; delete it and run again") from error

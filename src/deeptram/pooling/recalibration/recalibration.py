@@ -1,0 +1,284 @@
+r"""Recalibration of members before pooling, and of the pool.
+
+The outlook of the paper suggests it (Steyerberg 2019, ch. 15.3.5). The transformation h of a distribution
+is replaced by a straight line in it,
+
+.. math:: \tilde F(y) = F_Z(a + b\,h(y)),
+
+with intercept a and slope b fitted by maximum likelihood on data set aside: perfect calibration is a = 0,
+b = 1. Ordinal outcomes have an intercept, and if wanted a slope, for each threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.spatial import ConvexHull, QhullError
+from torch import Tensor
+
+from deeptram import latent as latents
+from deeptram._threads import one_thread
+from deeptram._validation import check_choice, check_same_length
+from deeptram.errors import InvalidInputError, InvalidTypeError, NotFittedError
+from deeptram.latent import Latent
+from deeptram.likelihood.linear_forms import Term, total
+from deeptram.optimise.barrier import BarrierSolution, minimize
+from deeptram.pooling.recalibration.design import class_terms, line_terms
+from deeptram.pooling.recalibration.recalibrated import RecalibratedCount, recalibrate_line
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.count import CountPredictive
+from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.line import LinePredictive
+
+Floats = npt.NDArray[np.float64]
+SLOPES = ("common", "threshold")
+_SPREAD = 1e-2
+
+
+class Recalibration:
+    r"""Intercepts and slopes on the transformation scale, fitted by maximum likelihood.
+
+    Discrete: :math:`h_k \mapsto a_k + b\,h_k` with :math:`a_1 \le \dots \le a_{K-1}` (``slope="common"``),
+    which is increasing in k for every row there can be, or :math:`a_k + b_k h_k` (``slope="threshold"``),
+    which is kept increasing for the rows of the fit; of a new row whose thresholds would cross, the values
+    are put in order. Outcomes on the line and counts: one intercept and one slope.
+
+    The identity is among the candidates, so the NLL on the data of the fit never gets worse.
+
+    Parameters
+    ----------
+    slope : {"common", "threshold"}
+        For outcomes on levels: one slope, or one for each threshold.
+    latent : str or Latent, optional
+        The scale of h; default: that of the distribution, else logistic.
+
+    Attributes
+    ----------
+    intercept_, slope_ : array, shape (K-1,) or (1,)
+    nll_before_, nll_after_ : float
+        Mean negative log-likelihood on the data of the fit.
+    converged_ : bool
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> rng = np.random.default_rng(0)
+    >>> h = rng.normal(size=(5000, 1))
+    >>> y = (rng.logistic(size=5000) > h[:, 0]).astype(int)
+    >>> overconfident = dt.Predictive.from_trafo(3 * h + 1)
+    >>> better = Recalibration().fit(overconfident, y)
+    >>> better.slope_.round(2), better.intercept_.round(2)  # about 1/3 and -1/3
+    (array([0.35]), array([-0.35]))
+    >>> bool(better.nll_after_ < better.nll_before_)
+    True
+    """
+
+    def __init__(self, slope: str = "common", latent: str | Latent | None = None) -> None:
+        self.slope = slope
+        self.latent = latent
+
+    def fit(self, pred: Predictive, y: Any) -> Recalibration:
+        """Fit intercepts and slopes to the outcomes y of the rows of ``pred``; returns itself."""
+        check_choice(self.slope, SLOPES, "slope")
+        scale = _scale(pred, self.latent)
+        check_same_length(pred=pred, y=y)
+        if isinstance(pred, DiscretePredictive):
+            self._fit_levels(pred, y, scale)
+        else:
+            terms = line_terms(_on_line(pred), y, scale, True)
+            start = np.array([0.0, 1.0])
+            solution = self._solve(terms, len(pred), np.array([[0.0, 1.0]]), start, start)
+            self.intercept_, self.slope_ = solution[:1], solution[1:]
+        self.latent_ = scale
+        return self
+
+    def _fit_levels(self, pred: DiscretePredictive, y: Any, scale: Latent) -> None:
+        terms = class_terms(pred, y, scale, self.slope)
+        inner = len(pred.levels) - 1
+        slopes = inner if self.slope == "threshold" else 1
+        identity = np.concatenate([np.zeros(inner), np.ones(slopes)])
+        start = identity + np.concatenate([_SPREAD * np.arange(inner), np.zeros(slopes)])
+        if self.slope == "threshold":
+            constraints = _threshold_constraints(pred.trafo_t(scale).detach().to(torch.float64))
+        else:
+            constraints = _common_constraints(inner)
+        solution = self._solve(terms, len(pred), constraints, start, identity)
+        self.intercept_ = solution[:inner]
+        self.slope_ = np.broadcast_to(solution[inner:], (inner,)).copy()
+
+    def _solve(
+        self, terms: Sequence[Term], n: int, constraints: Floats, start: Floats, identity: Floats
+    ) -> Floats:
+        oracle = _MeanNll(terms, n)
+        with one_thread():
+            solution = minimize(oracle, constraints, start)
+            self.nll_before_ = float(oracle(identity)[0])
+        self.nll_after_ = min(solution.value, self.nll_before_)
+        self.converged_ = solution.converged
+        return _better(solution, identity, self.nll_before_)
+
+    def apply(self, pred: Predictive) -> Predictive:
+        """Return the recalibrated distributions of any rows (new ones, too)."""
+        if not hasattr(self, "slope_"):
+            raise NotFittedError(
+                "this Recalibration is not fitted; call fit(pred, y) on validation data first"
+            )
+        if not isinstance(pred, DiscretePredictive):
+            return _apply_line(_on_line(pred), float(self.intercept_[0]), float(self.slope_[0]), self.latent_)
+        if len(pred.levels) - 1 != len(self.slope_):
+            raise InvalidInputError(
+                f"pred must have the {len(self.slope_) + 1} levels of the fit, got {len(pred.levels)}; "
+                "fit a recalibration for this outcome"
+            )
+        return _apply_levels(pred, self.intercept_, self.slope_, self.latent_)
+
+    def fit_apply(self, pred: Predictive, y: Any) -> Predictive:
+        """Fit, and return the recalibrated distributions of the same rows."""
+        return self.fit(pred, y).apply(pred)
+
+
+class Temperature(Recalibration):
+    r"""One slope and no intercept: :math:`F_Z(h / T)`, fitted by maximum likelihood.
+
+    T > 1 tones an overconfident distribution down. The temperature of classifiers, on the transformation
+    scale.
+
+    Parameters
+    ----------
+    latent : str or Latent, optional
+
+    Attributes
+    ----------
+    temperature_ : float
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> rng = np.random.default_rng(0)
+    >>> h = rng.normal(size=(5000, 1))
+    >>> y = (rng.logistic(size=5000) > h[:, 0]).astype(int)
+    >>> round(Temperature().fit(dt.Predictive.from_trafo(3 * h), y).temperature_, 2)
+    2.87
+    """
+
+    def __init__(self, latent: str | Latent | None = None) -> None:
+        super().__init__("common", latent)
+
+    def fit(self, pred: Predictive, y: Any) -> Temperature:
+        """Fit the temperature; returns itself."""
+        scale = _scale(pred, self.latent)
+        check_same_length(pred=pred, y=y)
+        if isinstance(pred, DiscretePredictive):
+            terms, size = class_terms(pred, y, scale, "only"), len(pred.levels) - 1
+        else:
+            terms, size = line_terms(_on_line(pred), y, scale, False), 1
+        one = np.ones(1)
+        slope = self._solve(terms, len(pred), np.ones((1, 1)), one, one)
+        self.intercept_, self.slope_ = np.zeros(size), np.repeat(slope, size)
+        self.latent_ = scale
+        return self
+
+    @property
+    def temperature_(self) -> float:
+        """The fitted temperature T = 1 / b."""
+        return float(1 / self.slope_[0])
+
+
+class _MeanNll:
+    """The mean NLL of recalibrated rows; infinite where a gap would not be positive."""
+
+    def __init__(self, terms: Sequence[Term], n: int) -> None:
+        self.terms, self.n = terms, n
+
+    def __call__(self, x: Floats) -> tuple[float, Floats, Floats]:
+        value, gradient, hessian = total(self.terms, torch.from_numpy(np.ascontiguousarray(x)))
+        mean = -float(value) / self.n
+        return (mean if np.isfinite(mean) else np.inf), -gradient.numpy() / self.n, -hessian.numpy() / self.n
+
+
+def _better(solution: BarrierSolution, identity: Floats, before: float) -> Floats:
+    return solution.x if solution.value <= before else identity
+
+
+def _scale(pred: Predictive, latent: str | Latent | None) -> Latent:
+    if not isinstance(pred, Predictive):
+        raise InvalidTypeError(
+            f"pred must be a Predictive, got {type(pred).__name__}; "
+            "wrap probabilities with Predictive.from_proba"
+        )
+    return latents.get(latent if latent is not None else pred.latent or "logistic")
+
+
+def _on_line(pred: Predictive) -> LinePredictive | CountPredictive:
+    if isinstance(pred, (LinePredictive, CountPredictive)):
+        return pred
+    raise InvalidTypeError(f"cannot recalibrate a {type(pred).__name__}; build it with Predictive.from_*")
+
+
+def _apply_line(
+    pred: LinePredictive | CountPredictive, intercept: float, slope: float, latent: Latent
+) -> Predictive:
+    if isinstance(pred, CountPredictive):
+        return RecalibratedCount(pred, intercept, slope, latent)
+    return recalibrate_line(pred, intercept, slope, latent)
+
+
+def _apply_levels(pred: DiscretePredictive, intercept: Floats, slope: Floats, latent: Latent) -> Predictive:
+    h = pred.trafo_t(latent)
+    a, b = (torch.as_tensor(v, dtype=h.dtype) for v in (intercept, slope))
+    new = a + b * h
+    log_gaps: Tensor | None = None
+    if bool((b == b[0]).all()):
+        log_gaps = torch.logaddexp(
+            torch.log(torch.diff(a).clamp(min=0)), torch.log(b[0]) + pred.log_gaps_t(latent)
+        )
+    else:
+        new = new.sort(dim=1).values  # rows unlike those of the fit, whose thresholds would cross
+    changed = DiscretePredictive.from_h(new, log_gaps, levels=pred.levels, latent=latent)
+    changed.gives_numpy = pred.gives_numpy
+    return changed
+
+
+def _common_constraints(inner: int) -> Floats:
+    """Return the rows of a_{k+1} - a_k >= 0 and b >= 0."""
+    steps = np.diff(np.eye(inner + 1)[:inner], axis=0)
+    return np.concatenate([steps, np.eye(inner + 1)[inner:]])
+
+
+def _threshold_constraints(h: Tensor) -> Floats:
+    r"""Return the constraints under which thresholds do not cross and slopes are positive.
+
+    That is :math:`a_{k+1} + b_{k+1} h_{i,k+1} - a_k - b_k h_{ik} \ge 0` for all i and :math:`b_k \ge 0`.
+    For given k the left side is linear in the point :math:`(h_{ik}, h_{i,k+1})`, so the vertices of the
+    convex hull of all points stand for all rows.
+    """
+    inner = h.shape[1]
+    rows = [np.concatenate([np.zeros((inner, inner)), np.eye(inner)], axis=1)]
+    for k in range(inner - 1):
+        points = h[:, k : k + 2].numpy()
+        for low, high in _corners(points[np.isfinite(points).all(axis=1)]):
+            row = np.zeros(2 * inner)
+            row[[k, k + 1, inner + k, inner + k + 1]] = -1.0, 1.0, -low, high
+            rows.append(row[None])
+    return np.concatenate(rows)
+
+
+def _corners(points: Floats) -> Floats:
+    """Return the vertices of the convex hull, or all different points where there is no area."""
+    distinct = np.unique(points, axis=0)
+    if len(distinct) < 4:
+        return distinct
+    try:
+        return np.asarray(distinct[ConvexHull(distinct).vertices])
+    except QhullError:
+        ends = [
+            distinct[:, 0].argmin(),
+            distinct[:, 0].argmax(),
+            distinct[:, 1].argmin(),
+            distinct[:, 1].argmax(),
+        ]
+        return np.asarray(distinct[np.unique(ends)])

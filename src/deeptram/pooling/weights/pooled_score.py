@@ -1,0 +1,59 @@
+"""The score of a pool as a plain function of the weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from deeptram._validation import n_rows
+from deeptram.errors import InvalidTypeError
+from deeptram.evaluation.scores import get as get_score
+from deeptram.latent import Latent
+from deeptram.optimise.simplex import Vector
+from deeptram.pooling.pool import pool
+from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
+from deeptram.predictive.base import Predictive
+
+
+class PooledScore:
+    """Pool the members with the weights given and sum the scores of the rows asked for."""
+
+    def __init__(
+        self,
+        members: list[Predictive],
+        y: Any,
+        method: str | QuasiArithmetic,
+        score: str,
+        latent: Latent | None,
+    ) -> None:
+        self.members, self.y, self.method, self.latent = members, y, method, latent
+        self.score = get_score(score)
+
+    def __call__(self, w: Vector, rows: Any = None) -> float:
+        """Return the sum of scores over rows (all by default)."""
+        members, y = self.members, self.y
+        if rows is not None:
+            members, y = [member[rows] for member in members], take_rows(y, rows)
+        pooled = pool(members, method=self.method, weights=w, latent=self.latent)
+        return float(np.asarray(self.score(y, pooled)) * len(pooled))
+
+
+def take_rows(y: Any, rows: Any) -> Any:
+    """Return some of the outcomes, whatever they come in.
+
+    Examples
+    --------
+    >>> take_rows(["a", "b", "c"], np.array([2, 0]))
+    ['c', 'a']
+    """
+    if sparse.issparse(y):
+        raise InvalidTypeError("y must be dense, but sparse data was passed; use y.toarray() to convert it")
+    if hasattr(y, "iloc"):
+        return y.iloc[rows]
+    if hasattr(y, "take") and not hasattr(y, "dtype"):
+        return y.take(rows)
+    if hasattr(y, "shape") or not isinstance(y, (list, tuple)):
+        return y[rows]
+    return [y[i] for i in np.arange(n_rows(y))[rows]]

@@ -1,0 +1,94 @@
+"""Results as Markdown, and a page in which they are replaced."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from deeptram.errors import FileFormatError
+from deeptram.paper import make_study, run_study
+from deeptram.paper.publication import published_metrics
+from deeptram.paper.report import replace_block, results_markdown
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture(scope="module")
+def text(digits_report):
+    return results_markdown(digits_report, n_boot=40)
+
+
+def rows(text, first):
+    """Return the cells of the table whose header begins with a word."""
+    lines = text[text.index(f"| {first}") :].split("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_it_says_what_was_run(text):
+    assert "`deeptram reproduce digits --preset quick --epochs 2" in text
+    assert "Preset `quick` (changed: epochs 2), split 1 of 6; 10 members, all finished" in text
+    assert "Not in the paper: there are no published numbers." in text
+    assert re.search(r"(\d+) of \1 held", text)
+
+
+def test_the_numbers_are_those_of_the_table(text, view):
+    table = rows(text, "model | weights")
+    assert table[0] == ["model", "weights", "method", "NLL", "RPS", "quadratic weighted κ", "accuracy"]
+    assert len(table) == 2 + 2 + 4 * 8
+    metrics = view.tables.metrics
+    chosen = metrics[(metrics["metric"] == "nll") & metrics["split"].isna() & (metrics["model"] == "CI")]
+    value = chosen[(chosen["method"] == "transformation") & (chosen["weights"] == "tuned")].iloc[0]
+    cell = next(row[3] for row in table if row[:3] == ["CI", "tuned", "transformation"])
+    assert cell == f"{value['estimate']:.4f} ({value['lower']:.4f} to {value['upper']:.4f})"
+
+
+def test_coefficients_stand_beside_the_simulated_ones(text):
+    table = rows(text, "model | variable")
+    assert table[0] == ["model", "variable", "log odds-ratio", "simulated"]
+    assert [row[3] for row in table if row[:2] == ["CI-LS", "x_5"]] == ["0.405"]
+
+
+def test_published_means_are_those_of_the_same_splits(data_dir, tmp_path):
+    study = make_study("melanoma", "paper", models=["SI-LS"], losses=["nll"], splits=[2, 3])
+    run_study(study, tmp_path / "melanoma", directory=data_dir)
+    text = results_markdown(tmp_path / "melanoma", n_boot=0)
+    published = published_metrics().query(
+        "dataset == 'melanoma' and model == 'SI-LS' and loss == 'nll' and metric == 'nll'"
+    )
+    mean = published[published["split"].isin([2, 3])]["estimate"].mean()
+    cells = rows(text, "model | weights")[2]
+    smallest, largest = published["estimate"].min(), published["estimate"].max()
+    assert cells[3:5] == [f"{mean:.4f}", f"{mean:.4f} [{smallest:.4f}–{largest:.4f}]"]
+    far = [float(number) for number in re.findall(r"\d\.\de-\d\d", text)]
+    assert len(far) == 2
+    assert max(far) < 1e-6
+
+
+def test_a_block_is_replaced_and_the_rest_stays():
+    page = "# Results\n\nbefore\n\n<!-- run: a -->\nold\n<!-- end of run: a -->\n\nafter\n"
+    new = replace_block(page, "a", "new\n")
+    assert new == "# Results\n\nbefore\n\n<!-- run: a -->\n\nnew\n\n<!-- end of run: a -->\n\nafter\n"
+    assert replace_block(new, "a", "new\n") == new
+
+
+def test_a_block_without_an_end_is_refused():
+    with pytest.raises(FileFormatError, match=r"must end with '<!-- end of run: a -->', got no such line"):
+        replace_block("<!-- run: a -->\nold\n", "a", "new\n")
+
+
+def test_the_script_fills_a_page(digits_report, tmp_path, monkeypatch, capsys):
+    page = tmp_path / "results.md"
+    spec = importlib.util.spec_from_file_location("results_page", EXAMPLES / "results_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(sys, "argv", ["x", str(digits_report), "--page", str(page), "--n-boot", "40"])
+    for _ in range(2):  # the second time changes nothing
+        module.main()
+        written = page.read_text(encoding="utf-8")
+        assert written.startswith("# Results\n\n## digits-report\n\n<!-- run: digits-report -->\n")
+        assert written.count("<!-- run:") == 1
+    assert "digits-report: written" in capsys.readouterr().out

@@ -1,0 +1,222 @@
+"""The tables against the same numbers computed one by one."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeptram.errors import InvalidInputError
+from deeptram.evaluation import metrics as M
+from deeptram.evaluation import scores
+from deeptram.evaluation.bootstrap import resample
+from deeptram.paper import RunFolder, Unit, aggregate, storage
+from deeptram.paper.data import load_study_data, make_splits
+from deeptram.paper.ensembles import Entry, Group
+from deeptram.paper.members import load_predictions
+from deeptram.paper.replicates import METRICS, split_samples, weighted
+from deeptram.pooling import pool
+from deeptram.pooling.weights import tune_weights
+
+CONTRACT = ["dataset", "model", "loss", "split", "weights", "method", "metric", "estimate", "lower", "upper"]
+KEYS = CONTRACT[:7]
+
+
+@pytest.fixture(scope="module")
+def tables(small_run):
+    return aggregate(small_run.path, n_boot=40)
+
+
+@pytest.fixture(scope="module")
+def truth(small_run, small_study):
+    """Outcomes and members' predictions of split 1."""
+    data = load_study_data(small_study)
+    split = make_splits(small_study, data)[0]
+    loaded = [load_predictions(small_run, Unit("CI-LS", "nll", 1, m), tuple(range(10))) for m in (1, 2)]
+    return data.codes[split.validation], data.codes[split.test], loaded
+
+
+def direct(metric, y, pred, cutoff=2):
+    if metric == "brier":
+        return float(scores.brier(*M.at_cutoff(y, pred, cutoff)))
+    if metric == "auc":
+        return M.auc(y, pred, cutoff=cutoff)
+    return float(M.get(metric)(y, pred))
+
+
+def value(table, **conditions):
+    for name, wanted in conditions.items():
+        table = table[table[name].isna() if wanted is None else table[name] == wanted]
+    (row,) = table.to_dict("records")
+    return row
+
+
+def test_columns_are_those_of_the_contract(tables, small_run):
+    written = pd.read_csv(small_run.path / "metrics.csv")
+    assert list(written.columns) == [*CONTRACT, "member"]
+    assert list(tables.metrics.columns) == [*CONTRACT, "member"]
+    assert set(written["method"]) == {"single", "member", "average", "linear", "log-linear", "transformation"}
+    assert set(written["weights"]) == {"equal", "tuned"}
+    assert set(written["metric"]) == set(METRICS)
+    assert not tables.metrics[tables.metrics["method"] != "member"].duplicated(KEYS).any()
+    assert not tables.metrics.duplicated([*KEYS, "member"]).any()
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("method", ["linear", "log-linear", "transformation"])
+def test_pools(tables, truth, metric, method):
+    y_val, y, loaded = truth
+    members = [one["test"] for one in loaded]
+    weights = tune_weights([one["val"] for one in loaded], y_val, method=method, score="nll").weights
+    for scheme, w in (("equal", None), ("tuned", weights)):
+        row = value(tables.metrics, model="CI-LS", split=1, weights=scheme, method=method, metric=metric)
+        assert row["estimate"] == pytest.approx(
+            direct(metric, y, pool(members, method=method, weights=w)), abs=1e-9
+        )
+    stored = tables.weights[(tables.weights["split"] == 1) & (tables.weights["method"] == method)]
+    np.testing.assert_allclose(stored["weight"], weights, atol=1e-12)
+
+
+@pytest.mark.parametrize("metric", ["nll", "accuracy", "calibration_slope"])
+def test_members_and_averages(tables, truth, metric):
+    _, y, loaded = truth
+    values = [direct(metric, y, one["test"]) for one in loaded]
+    for m in (1, 2):
+        row = value(tables.metrics, model="CI-LS", split=1, method="member", member=m, metric=metric)
+        assert row["estimate"] == pytest.approx(values[m - 1], abs=1e-9)
+    of = {"model": "CI-LS", "split": 1, "metric": metric, "method": "average"}
+    assert value(tables.metrics, weights="equal", **of)["estimate"] == pytest.approx(
+        np.mean(values), abs=1e-9
+    )
+    for method in ("linear", "transformation"):
+        w = tables.weights[(tables.weights["split"] == 1) & (tables.weights["method"] == method)]["weight"]
+        row = value(tables.averages, pool=method, **of)
+        assert row["estimate"] == pytest.approx(float(w.to_numpy() @ values), abs=1e-9)
+    tuned = value(tables.metrics, weights="tuned", **of)["estimate"]
+    assert tuned == value(tables.averages, pool="transformation", **of)["estimate"]
+
+
+def test_rows_over_all_splits_are_means(tables):
+    table = tables.metrics[tables.metrics["method"] != "member"]
+    keys = [key for key in KEYS if key != "split"]
+    means = table[table["split"].notna()].groupby(keys)["estimate"].mean()
+    overall = table[table["split"].isna()].set_index(keys)["estimate"]
+    pd.testing.assert_series_equal(overall.sort_index(), means.sort_index(), check_exact=False, rtol=1e-12)
+
+
+def test_intervals_contain_the_estimates_and_narrow_over_splits(tables):
+    table = tables.metrics[
+        (tables.metrics["metric"] == "nll") & (tables.metrics["method"] == "transformation")
+    ]
+    assert (table["lower"] < table["estimate"]).all()
+    assert (table["estimate"] < table["upper"]).all()
+    width = (table["upper"] - table["lower"]).to_numpy(dtype=float)
+    alone = table["split"].notna().to_numpy()
+    assert width[~alone].max() < width[alone].min()
+
+
+def test_relative_is_the_difference_to_si_ls(tables):
+    row = value(tables.relative, model="CI-LS", split=1, weights="equal", method="linear", metric="nll")
+    ours = value(tables.metrics, model="CI-LS", split=1, weights="equal", method="linear", metric="nll")
+    base = value(tables.metrics, model="SI-LS", split=1, method="single", metric="nll")
+    assert row["estimate"] == pytest.approx(ours["estimate"] - base["estimate"])
+    # paired: narrower than independent samples would have it
+    independent = np.hypot(ours["upper"] - ours["lower"], base["upper"] - base["lower"])
+    assert row["upper"] - row["lower"] < independent
+
+
+def test_replicates_are_metrics_of_resampled_rows(truth):
+    y_val, y, loaded = truth
+    units = (Unit("CI-LS", "nll", 1, 1), Unit("CI-LS", "nll", 1, 2))
+    made = Group(units, tuple(o["val"] for o in loaded), tuple(o["test"] for o in loaded)).tune(y_val)
+    samples = split_samples([made], y, cutoff=2, n_boot=4, seed=11)
+    (counts,) = resample(np.zeros(len(y), dtype=np.int64), 4, 11)
+    pooled = pool(made.test, method="transformation")
+    for b in range(4):
+        rows = np.repeat(np.arange(len(y)), counts[:, b].long().numpy())
+        for metric in METRICS:
+            found = samples[Entry("CI-LS", "nll", "equal", "transformation"), metric].replicates[b]
+            expected = direct(metric, y[rows], pooled[rows])
+            loose = metric in ("citl", "calibration_slope")
+            assert found == pytest.approx(expected, rel=5e-3 if loose else 1e-9, abs=5e-3 if loose else 1e-12)
+
+
+def test_averages_leave_out_members_without_weight():
+    from deeptram.paper.replicates import Sample
+
+    infinite = Sample(np.inf, np.full(3, np.inf))
+    assert weighted([Sample(1.0, np.ones(3)), infinite], np.array([1.0, 0.0])).value == 1.0
+    assert weighted([Sample(1.0, np.ones(3)), infinite], np.array([0.5, 0.5])).value == np.inf
+
+
+def test_calibration_is_averaged_over_splits(tables):
+    table = tables.calibration
+    chosen = table[(table["model"] == "SI-LS") & (table["bin"] == 4)]
+    assert chosen["split"].isna().sum() == 1
+    mean = chosen.loc[chosen["split"].notna(), "observed"].mean()
+    assert chosen.loc[chosen["split"].isna(), "observed"].iloc[0] == pytest.approx(mean)
+
+
+def test_guarantees_hold(tables):
+    table = tables.guarantees
+    assert table.loc[table["applies"], "held"].all()
+    assert {"Prop. 1", "Prop. 2", "Prop. 3", "Prop. 5"} <= set(table["statement"])
+    assert set(table["weights"]) == {"equal", "tuned"}
+
+
+def test_tables_are_made_once(small_run, tables, monkeypatch):
+    def never(*_args, **_options):
+        raise AssertionError("the tables were made again")
+
+    monkeypatch.setattr(sys.modules["deeptram.paper.aggregate"], "split_samples", never)
+    again = aggregate(small_run.path, n_boot=40)
+    pd.testing.assert_frame_equal(again.metrics, tables.metrics)
+    with pytest.raises(AssertionError, match="made again"):
+        aggregate(small_run.path, n_boot=41)
+    with pytest.raises(AssertionError, match="made again"):
+        aggregate(small_run.path, n_boot=40, refresh=True)
+
+
+def test_unfinished_runs_have_tables(small_run, tables, tmp_path):
+    shutil.copytree(small_run.path, tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
+    (run.member(Unit("CI-LS", "nll", 2, 2)) / storage.DONE).unlink()
+    (run.member(Unit("SI", "nll", 1, 1)) / storage.DONE).unlink()
+    part = aggregate(run.path, n_boot=0)
+    assert part.members["done"].sum() == 6
+    assert part.metrics[["lower", "upper"]].isna().all(axis=None)
+    of = {"model": "CI-LS", "metric": "nll", "weights": "equal"}
+    alone = value(part.metrics, split=2, method="member", **of)
+    assert value(part.metrics, split=2, method="linear", **of)["estimate"] == pytest.approx(alone["estimate"])
+    si = part.metrics[(part.metrics["model"] == "SI") & (part.metrics["metric"] == "nll")]
+    assert si["split"].isna().tolist() == [False, True]
+
+
+def test_runs_without_members_are_refused(small_study, tmp_path):
+    RunFolder(tmp_path).save_study(small_study, {"table": "x", "image": None})
+    with pytest.raises(InvalidInputError, match="must hold at least one finished member, got none"):
+        aggregate(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"), [({"n_boot": -1}, "n_boot must be"), ({"level": 1.0}, "level must be")]
+)
+def test_wrong_options(small_run, options, match):
+    with pytest.raises(InvalidInputError, match=match):
+        aggregate(small_run.path, **options)
+
+
+def test_number_of_jobs_changes_nothing(small_run, tables, tmp_path):
+    shutil.copytree(small_run.path, tmp_path / "run")
+    other = aggregate(tmp_path / "run", n_boot=40, n_jobs=2, refresh=True)
+    pd.testing.assert_frame_equal(other.metrics, tables.metrics, check_exact=True)
+
+
+def test_auc_is_the_authors(tables, truth):
+    _, y, loaded = truth
+    row = value(tables.metrics, model="CI-LS", split=1, method="member", member=1, metric="auc")
+    assert row["estimate"] == partial(M.auc, cutoff=2)(y, loaded[0]["test"])

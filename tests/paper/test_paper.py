@@ -1,0 +1,80 @@
+"""The protocol against the paper's Table 1 and the facts behind it."""
+
+from __future__ import annotations
+
+import pytest
+
+from deeptram import networks
+from deeptram.paper import PRESETS, PROTOCOLS, make_study
+from deeptram.paper.paper import N_BOOT
+
+TABLE_1 = {
+    "mnist": ("ordinal", {"CI"}),
+    "melanoma": ("binary", {"SI", "SI-LS", "CI", "CI-LS"}),
+    "utkface": ("ordinal", {"SI", "SI-LS", "SI-CS", "SI-CS-LS", "CI", "CI-LS"}),
+}
+# learning rate, batch size, epochs, warm start, validation and test share
+FACTS = {
+    "mnist": (1e-5, 512, 30, False, 0.1, 0.1),
+    "melanoma": (1e-4, 64, 90, True, 0.2, 0.2),
+    "utkface": (1e-4, 32, 150, True, 0.2, 0.2),
+}
+
+
+@pytest.mark.parametrize("dataset", TABLE_1)
+def test_table_1(dataset):
+    outcome, models = TABLE_1[dataset]
+    assert PROTOCOLS[dataset].outcome == outcome
+    assert set(PROTOCOLS[dataset].models) == models
+
+
+@pytest.mark.parametrize("dataset", FACTS)
+def test_paper_preset_trains_as_the_authors_did(dataset):
+    study = make_study(dataset, "paper")
+    training, protocol = study.training, study.protocol
+    found = (training.learning_rate, training.batch_size, training.epochs, training.warm_start)
+    assert (*found, protocol.p_val, protocol.p_test) == FACTS[dataset]
+    assert (training.optimizer, training.schedule, training.patience) == ("adam", None, None)
+    assert training.restore_best
+    assert (study.splits, study.n_members, study.losses) == ((1, 2, 3, 4, 5, 6), 5, ("nll", "rps"))
+    assert study.pixels == (None if dataset == "mnist" else 128)
+
+
+@pytest.mark.parametrize("dataset", PROTOCOLS)
+def test_modern_keeps_splits_and_networks(dataset):
+    paper, modern = make_study(dataset, "paper"), make_study(dataset, "modern")
+    assert modern.protocol == paper.protocol
+    assert (modern.splits, modern.pixels) == (paper.splits, paper.pixels)
+    assert modern.training.learning_rate == 1e-3
+    assert modern.training.epochs < paper.training.epochs
+
+
+@pytest.mark.parametrize("dataset", PROTOCOLS)
+def test_quick_is_smaller(dataset):
+    paper, quick = make_study(dataset, "paper"), make_study(dataset, "quick")
+    assert len(quick.splits) < len(paper.splits)
+    assert quick.n_members < paper.n_members
+    assert quick.training.epochs < make_study(dataset, "modern").training.epochs
+    assert N_BOOT["quick"] < N_BOOT["paper"]
+
+
+@pytest.mark.parametrize("dataset", PROTOCOLS)
+def test_networks_exist_and_columns_have_units(dataset):
+    protocol = PROTOCOLS[dataset]
+    assert callable(networks.from_dict(protocol.network))
+    assert set(protocol.linear) == set(protocol.units)
+    assert all(dataset in PRESETS[preset] for preset in PRESETS)
+
+
+def test_brier_is_rps_for_binary_outcomes():
+    assert make_study("melanoma", losses=["brier"]).losses == ("rps",)
+
+
+def test_models_and_losses_come_in_the_order_of_the_paper():
+    study = make_study("utkface", models=["CI", "SI"], losses=["rps", "nll"], splits=[3, 1, 3])
+    assert (study.models, study.losses, study.splits) == (("SI", "CI"), ("nll", "rps"), (1, 3))
+
+
+def test_changes_are_noted():
+    study = make_study("utkface", "modern", pixels=32, training={"epochs": 3, "batch_size": 64})
+    assert study.changed == {"pixels": 32, "epochs": 3}

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from deeptram.paper import make_study
+from deeptram.paper.publication import (
+    comparable,
+    is_same_protocol,
+    published_coefficients,
+    published_metrics,
+)
+
+
+def mean(**conditions):
+    table = published_metrics()
+    for name, value in conditions.items():
+        table = table[table[name] == value]
+    assert len(table) == 6
+    return table["estimate"].mean()
+
+
+# Means over six splits, printed in the paper's supplement.
+@pytest.mark.parametrize(
+    ("dataset", "model", "weights", "method", "expected"),
+    [
+        ("mnist", "CI", "equal", "average", 0.2870),
+        ("mnist", "CI", "equal", "transformation", 0.2629),
+        ("mnist", "CI", "tuned", "linear", 0.2476),
+        ("melanoma", "CI-LS", "tuned", "log-linear", 0.0742),
+        ("melanoma", "SI", "equal", "single", 0.0865),
+        ("utkface", "CI-LS", "equal", "log-linear", 0.8659),
+        ("utkface", "SI-LS", "equal", "single", 1.5563),
+    ],
+)
+def test_published_means(dataset, model, weights, method, expected):
+    conditions = {"dataset": dataset, "model": model, "weights": weights, "method": method}
+    assert mean(loss="nll", metric="nll", **conditions) == pytest.approx(expected, abs=6e-5)
+
+
+def test_published_coefficients():
+    table = published_coefficients()
+    age = table[(table["dataset"] == "melanoma") & (table["loss"] == "nll") & (table["weights"] == "equal")]
+    assert age.groupby("model")["estimate"].mean().round(3).to_dict() == {"SI-LS": 0.678, "CI-LS": 0.636}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "model", "same"),
+    [
+        ("mnist", {"preset": "paper"}, "CI", True),
+        ("mnist", {"preset": "modern"}, "CI", False),
+        ("utkface", {"preset": "paper", "pixels": 64}, "CI", False),
+        ("utkface", {"preset": "quick"}, "SI-LS", True),
+        ("digits", {"preset": "paper"}, "SI-LS", False),
+    ],
+)
+def test_only_the_same_protocol_is_compared(dataset, options, model, same):
+    assert is_same_protocol(make_study(dataset, **options), model) is same
+
+
+def test_authors_splits_are_compared_one_by_one():
+    study = make_study("mnist")
+    table = published_metrics()
+    table = table[(table["metric"] == "nll") & (table["loss"] == "nll") & (table["method"] == "average")]
+    first = comparable(table, study, [1]).query("weights == 'equal'")["estimate"].item()
+    own = table.query("dataset == 'mnist' and split == 1 and weights == 'equal'")["estimate"].item()
+    assert first == own
+    utk = comparable(table, make_study("utkface"), [1]).query("model == 'CI' and weights == 'equal'")
+    assert utk["estimate"].item() == pytest.approx(1.0276, abs=6e-5)
+    assert utk["smallest"].item() < utk["estimate"].item() < utk["largest"].item()
+
+
+def test_infinite_published_average_is_kept():
+    table = published_metrics().query("dataset == 'utkface' and loss == 'rps' and metric == 'nll'")
+    assert np.isinf(table["estimate"]).sum() == 2
