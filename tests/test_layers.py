@@ -18,11 +18,13 @@ MAX_LINES = 500
 # A layer may import from itself and from the layers before it.
 LAYERS = [
     "_version",
+    "_workers",
     "errors",
+    "_validation",
     "_arrays",
+    "_schema",
     "_numerics",
     "_threads",
-    "_validation",
     "latent",
     "bases",
     "responses",
