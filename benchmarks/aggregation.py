@@ -45,11 +45,11 @@ def synthetic_run(folder: str, study: Study) -> RunFolder:
         predictions = {}
         for part, rows in (("val", split.validation), ("test", split.test)):
             h = truth[rows] + rng.normal(0, 1.5, (len(rows), 1))
-            log_gaps = np.log(np.diff(h, axis=1)) + rng.normal(0, 0.2, (len(rows), LEVELS - 2))
-            gaps = np.cumsum(np.exp(log_gaps), axis=1)
+            log_increments = np.log(np.diff(h, axis=1)) + rng.normal(0, 0.2, (len(rows), LEVELS - 2))
+            gaps = np.cumsum(np.exp(log_increments), axis=1)
             h = np.concatenate([h[:, :1], h[:, :1] + gaps], axis=1)
             predictions[f"{part}_h"] = h.astype(np.float32)
-            predictions[f"{part}_log_gaps"] = log_gaps.astype(np.float32)
+            predictions[f"{part}_log_increments"] = log_increments.astype(np.float32)
         empty = pd.DataFrame(columns=["variable", "estimate", "se"])
         history = pd.DataFrame(columns=["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"])
         info = {"seed": 1, "seconds": 1.0, "n_epochs": 0, "best_epoch": 0}

@@ -17,8 +17,8 @@ ROWS = torch.arange(60)
 def design():
     torch.manual_seed(3)
     lower = 1.5 * torch.randn(3, 60, dtype=torch.float64)
-    log_gap = 2 * torch.randn(3, 60, dtype=torch.float64) - 1
-    return lower, log_gap
+    log_increment = 2 * torch.randn(3, 60, dtype=torch.float64) - 1
+    return lower, log_increment
 
 
 def compare(found, function, rtol=1e-9):
@@ -36,9 +36,9 @@ def compare(found, function, rtol=1e-9):
 @pytest.mark.parametrize("block", [7, 1 << 15])
 def test_terms_of_a_latent(design, latent, block, monkeypatch):
     monkeypatch.setattr(terms, "_BLOCK", block)
-    scale, (lower, log_gap) = latents.get(latent), design
-    gap = log_gap.exp()
-    parts = (lower, lower + gap, *terms.scaled(log_gap))
+    scale, (lower, log_increment) = latents.get(latent), design
+    gap = log_increment.exp()
+    parts = (lower, lower + gap, *terms.scaled(log_increment))
     cases = [
         (terms.LogCdf(scale, ROWS, lower), lambda t: scale.log_cdf_t(t @ lower).sum()),
         (terms.LogSf(scale, ROWS, lower), lambda t: scale.log_sf_t(t @ lower).sum()),
@@ -57,8 +57,8 @@ def test_terms_of_a_latent(design, latent, block, monkeypatch):
 
 
 def test_terms_without_a_latent(design):
-    lower, log_gap = design
-    gap, parts = log_gap.exp(), terms.scaled(log_gap)
+    lower, log_increment = design
+    gap, parts = log_increment.exp(), terms.scaled(log_increment)
     compare(terms.LinearForm(ROWS, lower).evaluate(THETA), lambda t: (t @ lower).sum() + 0 * (t**2).sum())
     compare(terms.LogForm(ROWS, *parts).evaluate(THETA), lambda t: torch.log(t @ gap).sum())
     compare(
@@ -73,12 +73,12 @@ def test_terms_without_a_latent(design):
     )
 
 
-@pytest.mark.parametrize("log_gap", [-800.0, -400.0, -30.0, 0.0, 5.0])
-def test_gaps_that_underflow(log_gap):
-    logs = torch.tensor([[log_gap], [log_gap - 1], [log_gap + 0.5]], dtype=torch.float64)
+@pytest.mark.parametrize("log_increment", [-800.0, -400.0, -30.0, 0.0, 5.0])
+def test_gaps_that_underflow(log_increment):
+    logs = torch.tensor([[log_increment], [log_increment - 1], [log_increment + 0.5]], dtype=torch.float64)
     value, gradient, hessian = terms.LogOneMinusExp(torch.arange(1), *terms.scaled(logs)).evaluate(THETA)
     total = torch.logsumexp(torch.log(THETA) + logs[:, 0], dim=0)
-    if log_gap < -20:
+    if log_increment < -20:
         assert float(value) == pytest.approx(float(total), rel=1e-9)
         ratio = torch.exp(logs[:, 0] - total)
         np.testing.assert_allclose(gradient, ratio, rtol=1e-6)
@@ -88,17 +88,17 @@ def test_gaps_that_underflow(log_gap):
 
 
 @pytest.mark.parametrize("latent", ["normal", "minimum-extreme-value", "maximum-extreme-value"])
-@pytest.mark.parametrize("log_gap", [-25.0, -14.0, -10.0, -6.0])
-def test_narrow_intervals_have_the_derivatives_of_a_density(latent, log_gap):
+@pytest.mark.parametrize("log_increment", [-25.0, -14.0, -10.0, -6.0])
+def test_narrow_intervals_have_the_derivatives_of_a_density(latent, log_increment):
     scale = latents.get(latent)
     lower = torch.tensor([[-0.5], [0.8], [0.1]], dtype=torch.float64)
-    logs = torch.full_like(lower, log_gap)
+    logs = torch.full_like(lower, log_increment)
     upper = lower + logs.exp()
     term = terms.LogInterval(scale, torch.arange(1), lower, upper, *terms.scaled(logs))
     _, gradient, _ = term.evaluate(THETA)
     middle = THETA @ (lower + upper) / 2
     expected = scale.dlog_pdf_t(middle) * ((lower + upper) / 2)[:, 0] + 1.0
-    np.testing.assert_allclose(gradient, expected, rtol=1e-4 if log_gap > -8 else 1e-7)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4 if log_increment > -8 else 1e-7)
 
 
 def test_rows_can_be_taken(design):

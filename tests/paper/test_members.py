@@ -67,7 +67,7 @@ def test_files_give_the_prediction_back(material, deep, tmp_path):
     np.testing.assert_allclose(loaded["test"].trafo(), deep.predictions["test_h"], atol=1e-4, rtol=1e-6)
     # h and its gaps belong together exactly, although both were rounded
     np.testing.assert_allclose(
-        np.diff(loaded["val"].trafo(), axis=1), np.exp(loaded["val"].log_gaps_t().numpy()), rtol=1e-9
+        np.diff(loaded["val"].trafo(), axis=1), np.exp(loaded["val"].log_increments_t().numpy()), rtol=1e-9
     )
     value = scores.nll(data.take(split.validation).y, loaded["val"])
     assert value == pytest.approx(deep.history["validation_loss"].min(), abs=1e-5)

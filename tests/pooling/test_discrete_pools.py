@@ -159,8 +159,8 @@ def test_carried_gaps_outlive_the_rounding_of_h():
         for h, g in ((700.0, -900.0), (500.0, -950.0))
     ]
     pooled = dt.pool(members)
-    log_gap = np.log(0.5) - 900.0 + np.log1p(np.exp(-50.0))
-    assert pooled.log_prob([1])[0] == pytest.approx(-600.0 + log_gap, rel=1e-12)
+    log_increment = np.log(0.5) - 900.0 + np.log1p(np.exp(-50.0))
+    assert pooled.log_prob([1])[0] == pytest.approx(-600.0 + log_increment, rel=1e-12)
 
 
 @pytest.mark.parametrize("latent", dt.latent.names())

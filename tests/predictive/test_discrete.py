@@ -92,7 +92,7 @@ def test_trafo_and_gaps_on_every_scale(name, latent):
     h = pred.trafo_t(scale).numpy()
     np.testing.assert_allclose(h, scale.icdf(pred.cdf()[:, :-1]), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(
-        np.exp(pred.log_gaps_t(scale).numpy()), np.diff(h, axis=1), rtol=1e-9, atol=1e-12
+        np.exp(pred.log_increments_t(scale).numpy()), np.diff(h, axis=1), rtol=1e-9, atol=1e-12
     )
 
 
@@ -172,7 +172,7 @@ def test_infinite_h_means_empty_levels(latent):
     assert pmf[2] + pmf[3] == pytest.approx(1.0)
     assert pred.log_prob([0])[0] == -np.inf
     assert not np.isnan(pred.trafo()).any()
-    assert not np.isnan(pred.log_gaps_t().numpy()).any()
+    assert not np.isnan(pred.log_increments_t().numpy()).any()
 
 
 def test_carried_gaps_save_narrow_classes():

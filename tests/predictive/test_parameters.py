@@ -46,7 +46,7 @@ def test_ordinal_is_scale_times_theta_minus_shift():
     pred = build_predictive("ordinal", params, None, "normal", levels=list("abcd"))
     h = np.exp(SCALE)[:, None] * THETA - SHIFT[:, None]
     np.testing.assert_allclose(pred.trafo(), h, rtol=1e-14)
-    np.testing.assert_allclose(pred.log_gaps_t().numpy(), np.log(np.diff(h)), rtol=1e-12)
+    np.testing.assert_allclose(pred.log_increments_t().numpy(), np.log(np.diff(h)), rtol=1e-12)
     assert pred.levels == ("a", "b", "c", "d")
     assert params.n_rows == len(pred) == 3
 

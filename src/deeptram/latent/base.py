@@ -124,7 +124,7 @@ class Latent(ABC):
         return self.d2log_pdf_t(z)
 
     @elementwise
-    def log_interval(self, lo: Any, hi: Any, log_gap: Any = None) -> Any:
+    def log_interval(self, lo: Any, hi: Any, log_increment: Any = None) -> Any:
         r"""Return :math:`\log(F_Z(hi) - F_Z(lo))` for ``lo < hi``.
 
         Finite and differentiable wherever the exact value can be represented;
@@ -134,7 +134,7 @@ class Latent(ABC):
         ----------
         lo, hi : array-like or Tensor
             End points, same shape (or broadcastable).
-        log_gap : array-like or Tensor, optional
+        log_increment : array-like or Tensor, optional
             :math:`\log(hi - lo)` where it is known better than the difference
             of the rounded end points (monotone parametrisations carry it).
         """
@@ -149,7 +149,11 @@ class Latent(ABC):
         safe_lo = torch.where(open_end, torch.zeros_like(lo), lo)
         safe_hi = torch.where(open_end, torch.ones_like(hi), hi)
         gap = safe_hi - safe_lo
-        known = torch.log(gap) if log_gap is None else torch.where(open_end, torch.zeros_like(lo), log_gap)
+        known = (
+            torch.log(gap)
+            if log_increment is None
+            else torch.where(open_end, torch.zeros_like(lo), log_increment)
+        )
         value = self.log_interval_t(safe_lo, safe_hi, known)
         left = self.log_cdf_t(torch.where(below & ~above, hi, torch.zeros_like(hi)))
         right = self.log_sf_t(torch.where(above & ~below, lo, torch.zeros_like(lo)))
@@ -253,7 +257,7 @@ class Latent(ABC):
         """Return the second derivative of log f_Z."""
 
     @abstractmethod
-    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_increment: Tensor) -> Tensor:
         """Return log(F_Z(hi) - F_Z(lo)) of finite ends with the log of their gap."""
 
 

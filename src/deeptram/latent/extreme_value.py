@@ -61,9 +61,9 @@ class MinimumExtremeValue(Latent):
     def d2log_pdf_t(self, z: Tensor) -> Tensor:
         return -torch.exp(z)
 
-    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
-        log_width = lo + torch.exp(log_gap) + log1mexp_of_log(log_gap)
-        return -torch.exp(lo) + log1mexp_of_log(log_width)
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_increment: Tensor) -> Tensor:
+        log_difference = lo + torch.exp(log_increment) + log1mexp_of_log(log_increment)  # of e^hi and e^lo
+        return -torch.exp(lo) + log1mexp_of_log(log_difference)
 
     def log_sf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log(1 - F(z)) = -e^z, which is its own first and second derivative."""
@@ -133,8 +133,8 @@ class MaximumExtremeValue(Latent):
     def d2log_pdf_t(self, z: Tensor) -> Tensor:
         return self._mirror.d2log_pdf_t(-z)
 
-    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
-        return self._mirror.log_interval_t(-hi, -lo, log_gap)
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_increment: Tensor) -> Tensor:
+        return self._mirror.log_interval_t(-hi, -lo, log_increment)
 
     def log_cdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log F(z) = -e^-z with its first and second derivative."""

@@ -51,8 +51,8 @@ class Logistic(Latent):
     def d2log_pdf_t(self, z: Tensor) -> Tensor:
         return -2 * torch.sigmoid(z) * torch.sigmoid(-z)
 
-    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
-        return logsigmoid(hi) + logsigmoid(-lo) + log1mexp_of_log(log_gap)
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_increment: Tensor) -> Tensor:
+        return logsigmoid(hi) + logsigmoid(-lo) + log1mexp_of_log(log_increment)
 
     def log_pdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log f(z) with its first and second derivative, from one exponential."""

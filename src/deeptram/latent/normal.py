@@ -59,17 +59,17 @@ class Normal(Latent):
     def d2log_pdf_t(self, z: Tensor) -> Tensor:
         return -torch.ones_like(z)
 
-    def log_interval_t(self, lo: Tensor, hi: Tensor, log_gap: Tensor) -> Tensor:
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_increment: Tensor) -> Tensor:
         flip = lo + hi > 0
         left, right = torch.where(flip, -hi, lo), torch.where(flip, -lo, hi)
-        middle, gap = (left + right) / 2, torch.exp(log_gap)
+        middle, gap = (left + right) / 2, torch.exp(log_increment)
         narrow = gap * (1 + middle.abs()) < (0.1 if lo.dtype == torch.float64 else 0.3)
 
         safe_gap = torch.where(narrow, gap, torch.zeros_like(gap))
         safe_middle = torch.where(narrow, middle, torch.zeros_like(middle))
         m2, g2 = safe_middle**2, safe_gap**2
         series = torch.log1p((m2 - 1) * g2 / 24 + (m2 * m2 - 6 * m2 + 3) * g2 * g2 / 1920)
-        thin = self.log_pdf_t(safe_middle) + log_gap + series
+        thin = self.log_pdf_t(safe_middle) + log_increment + series
 
         safe_left = torch.where(narrow, torch.full_like(left, -2.0), left)
         safe_right = torch.where(narrow, torch.full_like(right, -1.0), right)

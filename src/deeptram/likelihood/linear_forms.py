@@ -197,9 +197,9 @@ class LogInterval(Term):
         """Return the sum over intervals."""
         x_lo, x_hi, x_gap, scale = arrays
         lo, hi, form = theta @ x_lo, theta @ x_hi, theta @ x_gap
-        log_gap = torch.log(form) + scale
-        value = self.latent.log_interval_t(lo, hi, log_gap)
-        middle, gap = (lo + hi) / 2, torch.exp(log_gap)
+        log_increment = torch.log(form) + scale
+        value = self.latent.log_interval_t(lo, hi, log_increment)
+        middle, gap = (lo + hi) / 2, torch.exp(log_increment)
         narrow = gap * (1 + middle.abs()) < _NARROW
         _, slope, curvature = self.latent.log_pdf_derivatives(middle)
         r_lo = torch.exp(self.latent.log_pdf_t(lo) - value)

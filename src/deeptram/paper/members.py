@@ -282,7 +282,7 @@ def _prediction(pred: Any, part: str, unit: Unit) -> dict[str, NDArray[Any]]:
     dtype = np.float64 if unit.is_exact else np.float32
     return {
         f"{part}_h": pred.trafo_t().numpy().astype(dtype),
-        f"{part}_log_gaps": pred.log_gaps_t().numpy().astype(dtype),
+        f"{part}_log_gaps": pred.log_increments_t().numpy().astype(dtype),
     }
 
 

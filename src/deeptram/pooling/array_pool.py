@@ -75,9 +75,9 @@ class ArrayPool(DiscretePool):
             self._h = h
         return h
 
-    def log_gaps_t(self, latent: Latent | None = None) -> Tensor:
+    def log_increments_t(self, latent: Latent | None = None) -> Tensor:
         """Return log(h_k - h_{k-1}), shape (n, K-2)."""
-        return self._blockwise(_Of("log_gaps_t", latent), self._stack.n_levels - 2)
+        return self._blockwise(_Of("log_increments_t", latent), self._stack.n_levels - 2)
 
     def _native(self) -> Tensor:
         return self.trafo_t()

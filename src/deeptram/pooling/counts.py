@@ -73,10 +73,10 @@ class TransformationCountPool(CountPool):
         high = self.trafo_t(k)
         low = self.trafo_t((k - 1).clamp(min=0))
         low = torch.where(k <= 0, torch.full_like(low, -torch.inf), low)
-        value: Tensor = self.latent.log_interval(low, high, self._log_gap(low, high, k))
+        value: Tensor = self.latent.log_interval(low, high, self._log_increment(low, high, k))
         return value
 
-    def _log_gap(self, low: Tensor, high: Tensor, k: Tensor) -> Tensor:
+    def _log_increment(self, low: Tensor, high: Tensor, k: Tensor) -> Tensor:
         """Return log(h(k) - h(k - 1)); from the probability where the rounded difference is lost."""
         open_end = torch.isinf(low) | torch.isinf(high)
         gap = torch.where(open_end, torch.ones_like(low), high - low)

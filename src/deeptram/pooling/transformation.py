@@ -51,13 +51,13 @@ class TransformationDiscretePool(DiscretePool):
         return self._h
 
     def _pooled_gaps(self) -> Tensor:
-        if self._log_gaps is None:
-            gaps = log_weighted_mean([m.log_gaps_t(self.latent) for m in self._members], self._weights)
+        if self._log_increments is None:
+            gaps = log_weighted_mean([m.log_increments_t(self.latent) for m in self._members], self._weights)
             h = self._native()
             finite = torch.isfinite(h[:, :-1]) & torch.isfinite(h[:, 1:])
             lost = finite & torch.isposinf(gaps)  # only members whose weight is below the tie tolerance
-            self._log_gaps = torch.where(lost, torch.log(h[:, 1:] - h[:, :-1]), gaps)
-        return self._log_gaps
+            self._log_increments = torch.where(lost, torch.log(h[:, 1:] - h[:, :-1]), gaps)
+        return self._log_increments
 
     def trafo_t(self, latent: Latent | None = None) -> Tensor:
         """Return h on the scale of ``latent`` (default: the pool's own), shape (n, K-1)."""
@@ -65,11 +65,11 @@ class TransformationDiscretePool(DiscretePool):
             return self._native()
         return latent.from_log_t(self.log_cdf_t(), self.log_sf_t())
 
-    def log_gaps_t(self, latent: Latent | None = None) -> Tensor:
+    def log_increments_t(self, latent: Latent | None = None) -> Tensor:
         """Return log(h_k - h_{k-1}), shape (n, K-2)."""
         if latent is None or latent == self.latent:
             return self._pooled_gaps()
-        return super().log_gaps_t(latent)
+        return super().log_increments_t(latent)
 
     def _pool_log_cdf(self) -> Tensor:
         return self.latent.log_cdf_t(self._native())
@@ -97,11 +97,11 @@ class TransformationPool(MemberPool, TrafoPredictive):
     array([[1.  , 2.96]])
     """
 
-    def h_t(self, y: Tensor) -> Tensor:
+    def own_trafo_t(self, y: Tensor) -> Tensor:
         """Return the mean of the members' transformations."""
         return weighted_mean([m.trafo_t(y, self.latent) for m in self._members], self._weights)
 
-    def log_dh_t(self, y: Tensor) -> Tensor:
+    def own_log_slope_t(self, y: Tensor) -> Tensor:
         """Return the log of the mean slope; members that are certain have none."""
         slopes = []
         for member in self._members:
@@ -112,18 +112,18 @@ class TransformationPool(MemberPool, TrafoPredictive):
 
     def log_pdf_t(self, y: Tensor) -> Tensor:
         """Return log f_Z(h) + log h', minus infinity where the pool is certain."""
-        h = self.h_t(y)
+        h = self.own_trafo_t(y)
         certain = torch.isinf(h)
-        value = self.latent.log_pdf_t(torch.where(certain, torch.zeros_like(h), h)) + self.log_dh_t(y)
+        value = self.latent.log_pdf_t(torch.where(certain, torch.zeros_like(h), h)) + self.own_log_slope_t(y)
         return torch.where(certain, torch.full_like(value, -torch.inf), value)
 
-    def log_gap_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return the log of the mean gap of the transformations at two points."""
         gaps = []
         for member in self._members:
             low, high = member.trafo_t(lower, self.latent), member.trafo_t(upper, self.latent)
             if isinstance(member, TrafoPredictive) and member.latent == self.latent:
-                gap = member.log_gap_t(lower, upper)
+                gap = member.log_increment_t(lower, upper)
             else:
                 gap = torch.log(torch.where(low == high, torch.zeros_like(low), high - low))
             stays = torch.isinf(low) & (low == high)

@@ -51,7 +51,7 @@ class DiscretePredictive(Predictive):
         latent: Latent | None,
         numpy: bool,
         h: Tensor | None = None,
-        log_gaps: Tensor | None = None,
+        log_increments: Tensor | None = None,
         log_cdf: Tensor | None = None,
         log_sf: Tensor | None = None,
         log_pmf: Tensor | None = None,
@@ -60,7 +60,7 @@ class DiscretePredictive(Predictive):
         self.levels = levels
         self.latent = latent
         self.gives_numpy = numpy
-        self._h, self._log_gaps = h, log_gaps
+        self._h, self._log_increments = h, log_increments
         self._log_cdf, self._log_sf, self._log_pmf = log_cdf, log_sf, log_pmf
         self._cdf = cdf
 
@@ -68,7 +68,7 @@ class DiscretePredictive(Predictive):
     def from_h(
         cls,
         h: Any,
-        log_gaps: Any = None,
+        log_increments: Any = None,
         *,
         levels: tuple[Any, ...] | None = None,
         latent: str | Latent = "logistic",
@@ -76,9 +76,9 @@ class DiscretePredictive(Predictive):
         """Build from transformation values (n, K-1) and, where known, the logs of their gaps (n, K-2)."""
         numpy = not isinstance(h, Tensor)
         h = as_tensor(h)
-        gaps = None if log_gaps is None else as_tensor(log_gaps)
+        gaps = None if log_increments is None else as_tensor(log_increments)
         levels = tuple(range(h.shape[-1] + 1)) if levels is None else levels
-        return cls(levels=levels, latent=latents.get(latent), numpy=numpy, h=h, log_gaps=gaps)
+        return cls(levels=levels, latent=latents.get(latent), numpy=numpy, h=h, log_increments=gaps)
 
     @classmethod
     def from_log_pmf(
@@ -159,7 +159,7 @@ class DiscretePredictive(Predictive):
             self._log_pmf = torch.log(torch.cat([ends, self._cdf, ends + 1], dim=1).diff(dim=1))
         elif self._log_pmf is None:
             h = self._native()
-            inner = self._own_latent.log_interval(h[..., :-1], h[..., 1:], self._log_gaps)
+            inner = self._own_latent.log_interval(h[..., :-1], h[..., 1:], self._log_increments)
             self._log_pmf = torch.cat([self.log_cdf_t()[..., :1], inner, self.log_sf_t()[..., -1:]], dim=-1)
         return self._log_pmf
 
@@ -170,24 +170,24 @@ class DiscretePredictive(Predictive):
             return self._h
         return latent.from_log_t(self.log_cdf_t(), self.log_sf_t())
 
-    def log_gaps_t(self, latent: Latent | None = None) -> Tensor:
+    def log_increments_t(self, latent: Latent | None = None) -> Tensor:
         """Return log(h_k - h_{k-1}), shape (n, K-2), without cancellation where probabilities are tiny."""
         latent = self._own_latent if latent is None else latent
-        if self._log_gaps is not None and latent == self._own_latent:
-            return self._log_gaps
+        if self._log_increments is not None and latent == self._own_latent:
+            return self._log_increments
         h = self.trafo_t(latent)
         lower, upper = h[..., :-1], h[..., 1:]
         same_end = torch.isinf(lower) & (lower == upper)
         difference = torch.where(same_end, torch.zeros_like(lower), upper - lower)
-        log_gaps = torch.log(difference)
+        log_increments = torch.log(difference)
         if self._h is not None and latent == self._own_latent:
-            return log_gaps
+            return log_increments
         middle = torch.where(
             torch.isinf(lower) | torch.isinf(upper), torch.zeros_like(lower), (lower + upper) / 2
         )
         narrow = (difference < _NARROW * (1 + middle.abs())) & ~same_end
         thin = self.log_pmf_t()[..., 1:-1] - latent.log_pdf_t(middle)
-        return torch.where(narrow, thin, log_gaps)
+        return torch.where(narrow, thin, log_increments)
 
     def encode(self, y: Any) -> Tensor:
         """Return the positions 0..K-1 of outcomes among ``levels``; unknown ones are refused."""
@@ -221,7 +221,7 @@ class DiscretePredictive(Predictive):
             name: None if value is None else value[index]
             for name, value in (
                 ("h", self._h),
-                ("log_gaps", self._log_gaps),
+                ("log_increments", self._log_increments),
                 ("log_cdf", self._log_cdf),
                 ("log_sf", self._log_sf),
                 ("log_pmf", self._log_pmf),

@@ -128,7 +128,7 @@ def _ordinal(params: RowParameters, latent: Latent, levels: Sequence[Any] | None
     if gaps is not None:
         gaps = (gaps if log_scale is None else gaps + log_scale.unsqueeze(1)).expand(h.shape[0], -1)
     names = tuple(range(h.shape[1] + 1)) if levels is None else tuple(levels)
-    return DiscretePredictive(levels=names, latent=latent, numpy=numpy, h=h, log_gaps=gaps)
+    return DiscretePredictive(levels=names, latent=latent, numpy=numpy, h=h, log_increments=gaps)
 
 
 def _nominal(params: RowParameters, levels: Sequence[Any] | None) -> DiscretePredictive:

@@ -19,7 +19,7 @@ class TrafoPredictive(LinePredictive):
     rounds to 0 or 1: h = 700 is as good as h = 1.
 
     Implementing one: set ``latent``, ``dtype`` and ``gives_numpy``; implement
-    ``__len__``, ``__getitem__``, ``h_t`` and ``log_dh_t``.
+    ``__len__``, ``__getitem__``, ``own_trafo_t`` and ``own_log_slope_t``.
 
     Examples
     --------
@@ -35,49 +35,49 @@ class TrafoPredictive(LinePredictive):
     latent: Latent
 
     @abstractmethod
-    def h_t(self, y: Tensor) -> Tensor:
+    def own_trafo_t(self, y: Tensor) -> Tensor:
         """Return h(y), shape (n, G); minus or plus infinity where F is 0 or 1."""
 
     @abstractmethod
-    def log_dh_t(self, y: Tensor) -> Tensor:
+    def own_log_slope_t(self, y: Tensor) -> Tensor:
         """Return log h'(y), shape (n, G); minus infinity where h is flat."""
 
-    def log_gap_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log(h(upper) - h(lower)) for finite h, shape (n, G)."""
-        return torch.log(self.h_t(upper) - self.h_t(lower))
+        return torch.log(self.own_trafo_t(upper) - self.own_trafo_t(lower))
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
-        return self.latent.log_cdf_t(self.h_t(y))
+        return self.latent.log_cdf_t(self.own_trafo_t(y))
 
     def log_sf_t(self, y: Tensor) -> Tensor:
-        return self.latent.log_sf_t(self.h_t(y))
+        return self.latent.log_sf_t(self.own_trafo_t(y))
 
     def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        h = self.h_t(y)
+        h = self.own_trafo_t(y)
         return self.latent.log_cdf_t(h), self.latent.log_sf_t(h)
 
     def log_pdf_t(self, y: Tensor) -> Tensor:
-        return self.latent.log_pdf_t(self.h_t(y)) + self.log_dh_t(y)
+        return self.latent.log_pdf_t(self.own_trafo_t(y)) + self.own_log_slope_t(y)
 
     def log_hazard_t(self, y: Tensor) -> Tensor:
-        h = self.h_t(y)
+        h = self.own_trafo_t(y)
         # log f_Z - log S_Z cancels for large h, where the latent hazard has a form of its own.
         _, slope, _ = self.latent.log_sf_derivatives(h)
         low = self.latent.log_pdf_t(h) - self.latent.log_sf_t(h)
-        value = torch.where(h > 0, torch.log(-slope), low) + self.log_dh_t(y)
+        value = torch.where(h > 0, torch.log(-slope), low) + self.own_log_slope_t(y)
         return torch.where(torch.isposinf(h), torch.full_like(value, torch.inf), value)
 
     def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         if latent is None or latent == self.latent:
-            return self.h_t(y)
+            return self.own_trafo_t(y)
         return super().trafo_t(y, latent)
 
     def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         if latent is None or latent == self.latent:
-            return self.log_dh_t(y)
+            return self.own_log_slope_t(y)
         return super().log_slope_t(y, latent)
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
-        low, high = self.h_t(lower), self.h_t(upper)
-        value: Tensor = self.latent.log_interval(low, high, self.log_gap_t(lower, upper))
+        low, high = self.own_trafo_t(lower), self.own_trafo_t(upper)
+        value: Tensor = self.latent.log_interval(low, high, self.log_increment_t(lower, upper))
         return value

@@ -132,7 +132,7 @@ class TransformationPredictive(TrafoPredictive):
         low, high = self.basis.domain
         return (max(low, 0.0) if self.lifetimes else low), high
 
-    def h_t(self, y: Tensor) -> Tensor:
+    def own_trafo_t(self, y: Tensor) -> Tensor:
         low, high = self._domain
         below, above = y <= low, y >= high
         if not bool((below | above).any()):
@@ -141,7 +141,7 @@ class TransformationPredictive(TrafoPredictive):
         h = torch.where(below, torch.full_like(h, -torch.inf), h)
         return torch.where(above, torch.full_like(h, torch.inf), h)
 
-    def log_dh_t(self, y: Tensor) -> Tensor:
+    def own_log_slope_t(self, y: Tensor) -> Tensor:
         low, high = self._domain
         outside = (y <= low) | (y >= high)
         slope, noise = self._slope(torch.where(outside, self._inner_point(y), y))
@@ -151,7 +151,7 @@ class TransformationPredictive(TrafoPredictive):
         log_slope = log_slope.expand(len(self), -1)
         return torch.where(outside, torch.full_like(log_slope, -torch.inf), log_slope)
 
-    def log_gap_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         low, high = self._domain
         closed = (lower > low) & (upper < high)
         start = torch.where(closed, lower, self._inner_point(lower))
@@ -162,8 +162,8 @@ class TransformationPredictive(TrafoPredictive):
             size = self._size(self.basis.evaluate(start)) + self._size(self.basis.evaluate(stop))
             noise = 8 * torch.finfo(self.dtype).eps * size
             gap = torch.where((gap < 0) & (gap >= -noise), torch.zeros_like(gap), gap)
-        log_gap = torch.log(gap) if self.log_scale is None else torch.log(gap) + self.log_scale[:, None]
-        return log_gap.expand(len(self), -1)
+        log_increment = torch.log(gap) if self.log_scale is None else torch.log(gap) + self.log_scale[:, None]
+        return log_increment.expand(len(self), -1)
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         low, high = (torch.full((1, 1), end, dtype=self.dtype) for end in self._domain)
@@ -181,7 +181,7 @@ class TransformationPredictive(TrafoPredictive):
             or self.latent.name not in ("normal", "logistic")
         ):
             return super().crps_t(y)
-        z, unit = self.h_t(y)[:, 0], torch.exp(-self.log_dh_t(y)[:, 0])
+        z, unit = self.own_trafo_t(y)[:, 0], torch.exp(-self.own_log_slope_t(y)[:, 0])
         if self.latent.name == "logistic":
             return unit * (z.abs() - 2 * self.latent.log_cdf_t(z.abs()) - 1)
         inner = z * torch.erf(z / math.sqrt(2.0)) + 2 * torch.exp(self.latent.log_pdf_t(z)) - 1 / _SQRT_PI

@@ -109,7 +109,7 @@ def test_carried_gaps_are_kept():
     pred = DiscretePredictive.from_h(np.array([[3.0, 3.0], [0.0, 1.0]]), np.array([[-300.0], [0.0]]))
     fit = Temperature().fit(pred[[1]], [1])
     fit.slope_ = np.array([0.5, 0.5])
-    assert fit.apply(pred).log_gaps_t()[0, 0] == pytest.approx(-300.0 + np.log(0.5))
+    assert fit.apply(pred).log_increments_t()[0, 0] == pytest.approx(-300.0 + np.log(0.5))
 
 
 # -- outcomes on the line ------------------------------------------------------------------------------------

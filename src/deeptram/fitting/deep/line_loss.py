@@ -82,7 +82,7 @@ class LineLoss(RowLoss):
             # b_j >= 0; what is left of it after cancellation is zero
             rows = np.where(rows > _NOISE * rows.max(axis=1, keepdims=True), rows, 0.0)
             with np.errstate(divide="ignore"):
-                arrays["log_width"] = np.log(rows)
+                arrays["log_increment"] = np.log(rows)
         if seen.entry is not None and np.isfinite(seen.entry).any():
             truncated = np.isfinite(seen.entry)
             arrays.update(self._points("entry", seen.entry, truncated))
@@ -108,19 +108,19 @@ class LineLoss(RowLoss):
             for name in ("upper", "lower", "entry")
             if name in target.tensors
         }
-        log_width = self._log_width(working, target)
+        log_increment = self._log_increment(working, target)
         value: Tensor | None = None
         for kind in target.kinds:
             if len(target.kinds) == 1:
-                value = self._kind(kind, points, log_width, working)
+                value = self._kind(kind, points, log_increment, working)
                 break
             chosen = target.tensors["kind"] == KINDS.index(kind)
             inner = {name: torch.where(chosen, z, torch.zeros_like(z)) for name, z in points.items()}
-            width = log_width
-            if kind == "interval" and log_width is not None:
+            width = log_increment
+            if kind == "interval" and log_increment is not None:
                 # an interval of width one, harmless to every latent distribution, where there is none
                 inner["upper"] = torch.where(chosen, points["upper"], torch.ones_like(points["upper"]))
-                width = torch.where(chosen, log_width, torch.zeros_like(log_width))
+                width = torch.where(chosen, log_increment, torch.zeros_like(log_increment))
             part = self._kind(kind, inner, width, working)
             value = torch.where(chosen, part, torch.zeros_like(part) if value is None else value)
         if value is None:
@@ -141,21 +141,23 @@ class LineLoss(RowLoss):
             h = h * torch.exp(working.log_scale)
         return h if working.shift is None else h - working.shift
 
-    def _log_width(self, working: Working, target: Target) -> Tensor | None:
+    def _log_increment(self, working: Working, target: Target) -> Tensor | None:
         """Return log h'(y), or log of the difference of h over an interval, shape (..., b)."""
-        rows = target.tensors.get("log_width")
+        rows = target.tensors.get("log_increment")
         if rows is None:
             return None
-        log_width = (
+        log_increment = (
             rows[..., 0] if self._has_offset else torch.logsumexp(rows + working.log_increments, dim=-1)
         )
-        return log_width if working.log_scale is None else log_width + working.log_scale
+        return log_increment if working.log_scale is None else log_increment + working.log_scale
 
-    def _kind(self, kind: str, z: dict[str, Tensor], log_width: Tensor | None, working: Working) -> Tensor:
-        if kind == "exact" and log_width is not None:
-            return self._latent.log_pdf_t(z["upper"]) + log_width
-        if kind == "interval" and log_width is not None:
-            return self._latent.log_interval_t(z["lower"], z["upper"], log_width)
+    def _kind(
+        self, kind: str, z: dict[str, Tensor], log_increment: Tensor | None, working: Working
+    ) -> Tensor:
+        if kind == "exact" and log_increment is not None:
+            return self._latent.log_pdf_t(z["upper"]) + log_increment
+        if kind == "interval" and log_increment is not None:
+            return self._latent.log_interval_t(z["lower"], z["upper"], log_increment)
         if kind == "left":
             return self._latent.log_cdf_t(z["upper"])
         if kind == "right":

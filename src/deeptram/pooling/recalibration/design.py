@@ -44,7 +44,7 @@ def class_terms(pred: DiscretePredictive, y: Any, latent: Latent, slope: str) ->
     left, right = has_upper & ~has_lower, has_lower & ~has_upper
     low = _columns(lower, lower_code, inner, slope)
     high = _columns(upper, upper_code, inner, slope)
-    gaps = pred.log_gaps_t(latent).detach().to(torch.float64)
+    gaps = pred.log_increments_t(latent).detach().to(torch.float64)
     gap = high - low
     if slope != "threshold" and gaps.shape[1]:
         gap[-1] = torch.where(closed, torch.exp(_pick(gaps, lower_code)), gap[-1])

@@ -30,19 +30,19 @@ class RecalibratedLine(TrafoPredictive):
         """Return the distributions of some rows."""
         return RecalibratedLine(self.inner[rows], self.intercept, self.slope, self.latent)
 
-    def h_t(self, y: Tensor) -> Tensor:
+    def own_trafo_t(self, y: Tensor) -> Tensor:
         """Return a + b h(y)."""
         return self.intercept + self.slope * self.inner.trafo_t(y, self.latent)
 
-    def log_dh_t(self, y: Tensor) -> Tensor:
+    def own_log_slope_t(self, y: Tensor) -> Tensor:
         """Return log b + log h'(y)."""
         return math.log(self.slope) + self.inner.log_slope_t(y, self.latent)
 
-    def log_gap_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log b + log(h(upper) - h(lower))."""
         if isinstance(self.inner, TrafoPredictive) and self.inner.latent == self.latent:
-            return math.log(self.slope) + self.inner.log_gap_t(lower, upper)
-        return super().log_gap_t(lower, upper)
+            return math.log(self.slope) + self.inner.log_increment_t(lower, upper)
+        return super().log_increment_t(lower, upper)
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         """Return the sample space, which stays the same."""

@@ -231,14 +231,14 @@ def _apply_levels(pred: DiscretePredictive, intercept: Floats, slope: Floats, la
     h = pred.trafo_t(latent)
     a, b = (torch.as_tensor(v, dtype=h.dtype) for v in (intercept, slope))
     new = a + b * h
-    log_gaps: Tensor | None = None
+    log_increments: Tensor | None = None
     if bool((b == b[0]).all()):
-        log_gaps = torch.logaddexp(
-            torch.log(torch.diff(a).clamp(min=0)), torch.log(b[0]) + pred.log_gaps_t(latent)
+        log_increments = torch.logaddexp(
+            torch.log(torch.diff(a).clamp(min=0)), torch.log(b[0]) + pred.log_increments_t(latent)
         )
     else:
         new = new.sort(dim=1).values  # rows unlike those of the fit, whose thresholds would cross
-    changed = DiscretePredictive.from_h(new, log_gaps, levels=pred.levels, latent=latent)
+    changed = DiscretePredictive.from_h(new, log_increments, levels=pred.levels, latent=latent)
     changed.gives_numpy = pred.gives_numpy
     return changed
 

@@ -65,8 +65,10 @@ def terms(
         open_end = torch.isinf(lower) | torch.isinf(upper)
         difference = torch.where(open_end, torch.ones_like(lower), upper - lower)
         middle = torch.where(open_end, torch.zeros_like(lower), (lower + upper) / 2)
-        log_gap = torch.where(difference < _NARROW, log_prob - scale.log_pdf_t(middle), torch.log(difference))
-        ends = TransformedEnds(lower, upper, torch.where(open_end, torch.inf, log_gap))
+        log_increment = torch.where(
+            difference < _NARROW, log_prob - scale.log_pdf_t(middle), torch.log(difference)
+        )
+        ends = TransformedEnds(lower, upper, torch.where(open_end, torch.inf, log_increment))
 
         def add(build: Build) -> None:
             likelihood.transformation_intervals(build, ends, rows, scale)

@@ -112,13 +112,13 @@ def _ends(members: Sequence[LinePredictive], lower: Tensor, upper: Tensor, laten
     for member, a, b in zip(members, low, high, strict=True):
         open_end = torch.isinf(a) | torch.isinf(b)
         if isinstance(member, TrafoPredictive) and member.latent == latent:
-            log_gap = member.log_gap_t(lower, upper)[:, 0].to(torch.float64)
+            log_increment = member.log_increment_t(lower, upper)[:, 0].to(torch.float64)
         else:
             difference = torch.where(open_end, torch.ones_like(a), b - a)
             middle = torch.where(open_end, torch.zeros_like(a), (a + b) / 2)
             thin = member.log_interval_t(lower, upper)[:, 0] - latent.log_pdf_t(middle)
-            log_gap = torch.where(difference < _NARROW, thin, torch.log(difference))
-        gaps.append(torch.where(open_end, torch.inf, log_gap))
+            log_increment = torch.where(difference < _NARROW, thin, torch.log(difference))
+        gaps.append(torch.where(open_end, torch.inf, log_increment))
     return TransformedEnds(low, high, torch.stack(gaps))
 
 

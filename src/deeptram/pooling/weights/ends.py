@@ -27,7 +27,7 @@ class TransformedEnds:
 
     lower: Tensor
     upper: Tensor
-    log_gap: Tensor
+    log_increment: Tensor
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def transformed_class_ends(
         h = member.trafo_t(latent)
         lower.append(torch.where(first, -torch.inf, pick(h, codes - 1)))
         upper.append(torch.where(last, torch.inf, pick(h, codes)))
-        gaps.append(torch.where(first | last, torch.inf, pick(member.log_gaps_t(latent), codes - 1)))
+        gaps.append(torch.where(first | last, torch.inf, pick(member.log_increments_t(latent), codes - 1)))
     return TransformedEnds(*(torch.stack(parts).to(torch.float64) for parts in (lower, upper, gaps)))
 
 
@@ -71,13 +71,13 @@ def stacked_class_ends(stack: CdfStack, codes: Tensor, latent: Latent) -> Transf
     to_h = torch.logit if isinstance(latent, Logistic) else latent.icdf_t
     lower, upper = to_h(lower_cdf), to_h(upper_cdf)
     gap = torch.where(lower == upper, torch.zeros_like(upper), upper - lower)
-    log_gap = torch.log(gap)
+    log_increment = torch.log(gap)
     narrow = gap < _NARROW
     if bool(narrow.any()):
         middle = torch.where(narrow, (lower + upper) / 2, torch.zeros_like(lower))
         thin = torch.log(upper_cdf - lower_cdf) - latent.log_pdf_t(middle)
-        log_gap = torch.where(narrow, thin, log_gap)
-    return TransformedEnds(lower, upper, log_gap)
+        log_increment = torch.where(narrow, thin, log_increment)
+    return TransformedEnds(lower, upper, log_increment)
 
 
 def log_cdf_class_ends(members: Sequence[DiscretePredictive], codes: Tensor) -> LogCdfEnds:

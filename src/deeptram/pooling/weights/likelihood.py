@@ -88,7 +88,7 @@ def transformation_intervals(build: Build, ends: TransformedEnds, rows: Tensor, 
     every = bool(held.all())
     lower, upper = (x if every else x[held] for x in (ends.lower, ends.upper))
     closed = ~open_below & ~open_above
-    gap, scale = scaled(_columns(ends.log_gap if every else ends.log_gap[held], closed))
+    gap, scale = scaled(_columns(ends.log_increment if every else ends.log_increment[held], closed))
     inner = rows[closed]
     if isinstance(latent, Logistic):
         build.add(LogCdf(latent, rows[~open_above], _columns(upper, ~open_above)))
