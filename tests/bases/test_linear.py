@@ -36,20 +36,20 @@ def test_a_fixed_slope_moves_into_the_offset():
     np.testing.assert_allclose(basis.offset_derivative(y), 2 / y, rtol=1e-15)
     assert basis.monotone_differences.shape == (0, 1)
     assert basis.log_increments([0.3]).shape == (0,)
-    np.testing.assert_array_equal(basis.theta_from_gamma([0.3]), [0.3])
+    np.testing.assert_array_equal(basis.theta_from_free([0.3]), [0.3])
 
 
 def test_free_parameters_of_a_line():
-    np.testing.assert_allclose(Linear().theta_from_gamma([-4.0, 0.0]), [-4.0, np.log(2)], rtol=1e-15)
-    gamma = torch.tensor([1.0, -1000.0], dtype=torch.float64)
-    np.testing.assert_allclose(Linear().log_increments(gamma).numpy(), [-1000.0])
+    np.testing.assert_allclose(Linear().theta_from_free([-4.0, 0.0]), [-4.0, np.log(2)], rtol=1e-15)
+    free = torch.tensor([1.0, -1000.0], dtype=torch.float64)
+    np.testing.assert_allclose(Linear().log_increments(free).numpy(), [-1000.0])
 
 
 def test_negative_slopes_are_refused():
     with pytest.raises(
         InvalidInputError, match=r"slope of h must not be negative, got -1; start from a positive"
     ):
-        Linear().gamma_from_theta([0.0, -1.0])
+        Linear().free_from_theta([0.0, -1.0])
     for slope in (0, -1, np.inf, np.nan):
         with pytest.raises(
             InvalidInputError,

@@ -42,20 +42,20 @@ def test_frozen_and_hashable(basis):
 
 @each_basis
 def test_free_parameters_give_positive_increments_and_come_back(basis, rng):
-    gamma = rng.normal(size=(7, basis.n_coef))
-    theta = basis.theta_from_gamma(gamma)
+    free = rng.normal(size=(7, basis.n_coef))
+    theta = basis.theta_from_free(free)
     increments = theta @ basis.monotone_differences.T
-    assert theta.shape == gamma.shape
+    assert theta.shape == free.shape
     assert (increments > 0).all()
-    np.testing.assert_allclose(basis.log_increments(gamma), np.log(increments), rtol=1e-9)
-    np.testing.assert_allclose(basis.gamma_from_theta(theta), gamma, rtol=1e-9, atol=1e-12)
-    assert isinstance(basis.theta_from_gamma(torch.from_numpy(gamma)), torch.Tensor)
-    assert isinstance(basis.gamma_from_theta(theta.tolist()), np.ndarray)
+    np.testing.assert_allclose(basis.log_increments(free), np.log(increments), rtol=1e-9)
+    np.testing.assert_allclose(basis.free_from_theta(theta), free, rtol=1e-9, atol=1e-12)
+    assert isinstance(basis.theta_from_free(torch.from_numpy(free)), torch.Tensor)
+    assert isinstance(basis.free_from_theta(theta.tolist()), np.ndarray)
 
 
 @each_basis
 def test_h_increases_and_has_the_stated_slope(basis, rng):
-    theta = basis.theta_from_gamma(rng.normal(size=basis.n_coef))
+    theta = basis.theta_from_free(rng.normal(size=basis.n_coef))
     if isinstance(basis, Cutpoints):
         assert (np.diff(basis.evaluate(np.arange(basis.n_coef)) @ theta) > 0).all()
         return

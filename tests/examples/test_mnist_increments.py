@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import deeptram as dt
-from deeptram.bases.increasing import theta_from_gamma
+from deeptram.bases.increasing import theta_from_free
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "mnist_increments.py"
 
@@ -37,4 +37,4 @@ def test_likelihood_is_that_of_the_cutpoints(script, increments):
 
 def test_softplus_is_what_the_package_does(script):
     raw = torch.randn(5, 9, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    np.testing.assert_allclose(script.cutpoints(raw, "softplus")[0], theta_from_gamma(raw), rtol=1e-12)
+    np.testing.assert_allclose(script.cutpoints(raw, "softplus")[0], theta_from_free(raw), rtol=1e-12)

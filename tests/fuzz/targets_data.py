@@ -160,9 +160,9 @@ def _(draw: Draw) -> Call:
 
 @target("bases.increasing", AREA)
 def _(draw: Draw) -> Call:
-    function = draw.one([bases.theta_from_gamma, bases.gamma_from_theta, bases.log_increments])
-    gamma = np.sort(np.cumsum(np.abs(draw.rng.normal(size=draw.n() + 1)) + 0.01))
-    return Call(function, (latent_argument(draw, gamma),))
+    function = draw.one([bases.theta_from_free, bases.free_from_theta, bases.log_increments])
+    free = np.sort(np.cumsum(np.abs(draw.rng.normal(size=draw.n() + 1)) + 0.01))
+    return Call(function, (latent_argument(draw, free),))
 
 
 def shape(draw: Draw) -> Any:

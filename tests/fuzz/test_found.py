@@ -145,7 +145,7 @@ REFUSED = [
         r"lo and hi must have one shape, got \(2,\) and \(3,\); pass pairs",
     ),
     (
-        lambda: bases.theta_from_gamma(1.0),
+        lambda: bases.theta_from_free(1.0),
         InvalidInputError,
         r"a vector of coefficients was expected, got the number 1",
     ),

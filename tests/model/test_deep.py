@@ -119,7 +119,7 @@ def test_row_parameters_are_the_forward_pass(kind, case, basis, X, rng):
 @pytest.mark.parametrize("terms", [[CS(NET, "b"), LS("a + g")], [CI(NET, "a"), CS(NET, "b")], [CI(NET, "a")]])
 def test_nominal_logits(terms, X, rng):
     model, matrices = build(terms, "nominal", X, outcomes(rng)["nominal"])
-    logits = model.working(model(working_batch(model, X, matrices))).gamma.detach()
+    logits = model.working(model(working_batch(model, X, matrices))).free.detach()
     parameters = model.row_parameters(X, matrices)
     np.testing.assert_allclose(parameters.theta, logits.expand(N, 2).numpy(), atol=1e-10)
     assert (parameters.shift == 0).all()
@@ -140,7 +140,7 @@ def test_a_straight_line_is_centred_and_scaled(X, rng):
 def test_increments_survive_where_differences_vanish(X, rng):
     model, matrices = build([CS(NET, "b")], "ordinal", X, outcomes(rng)["ordinal"], dtype=torch.float32)
     with torch.no_grad():
-        model.intercept.gamma.copy_(torch.tensor([[30.0, -60.0, 0.0]]))
+        model.intercept.free.copy_(torch.tensor([[30.0, -60.0, 0.0]]))
     parameters = model.row_parameters(X, matrices)
     assert parameters.theta[0, 1] - parameters.theta[0, 0] == 0.0
     assert parameters.log_increments[0, 0] == pytest.approx(-60.0)

@@ -3,7 +3,7 @@
 from deeptram.bases.base import Basis
 from deeptram.bases.bernstein import Bernstein
 from deeptram.bases.cutpoints import Cutpoints
-from deeptram.bases.increasing import gamma_from_theta, log_increments, theta_from_gamma, without_rounding
+from deeptram.bases.increasing import free_from_theta, log_increments, theta_from_free, without_rounding
 from deeptram.bases.linear import Linear, LogLinear
 from deeptram.bases.registry import BASES, from_dict
 
@@ -15,8 +15,8 @@ __all__ = [
     "Linear",
     "LogLinear",
     "from_dict",
-    "gamma_from_theta",
+    "free_from_theta",
     "log_increments",
-    "theta_from_gamma",
+    "theta_from_free",
     "without_rounding",
 ]

@@ -82,17 +82,17 @@ class Basis(ABC):
         """Return o'(y), shape of y; zero for most bases."""
         return torch.zeros_like(as_floating(y))
 
-    def theta_from_gamma(self, gamma: Any) -> Any:
+    def theta_from_free(self, free: Any) -> Any:
         """Return coefficients with positive increments from free parameters, shape (..., d)."""
-        return increasing.theta_from_gamma(gamma)
+        return increasing.theta_from_free(free)
 
-    def gamma_from_theta(self, theta: Any) -> Any:
+    def free_from_theta(self, theta: Any) -> Any:
         """Return the free parameters of given coefficients, shape (..., d)."""
-        return increasing.gamma_from_theta(theta)
+        return increasing.free_from_theta(theta)
 
-    def log_increments(self, gamma: Any) -> Any:
+    def log_increments(self, free: Any) -> Any:
         """Return log(C theta) from the free parameters, shape (..., m)."""
-        return increasing.log_increments(gamma)
+        return increasing.log_increments(free)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the basis as JSON-able numbers, strings and lists."""

@@ -1,13 +1,13 @@
 r"""From free parameters to increasing ones, and back.
 
 The transformation h of Eq. (4) is increasing when its coefficients are.
-Training works on unconstrained :math:`\gamma \in R^d`; the cumulative softplus
+Training works on unconstrained :math:`\varphi \in R^d`; the cumulative softplus
 of the paper's appendix on computational details,
 
-.. math:: \theta_1 = \gamma_1, \qquad \theta_j = \theta_{j-1} + \log(1 + e^{\gamma_j}),
+.. math:: \theta_1 = \varphi_1, \qquad \theta_j = \theta_{j-1} + \log(1 + e^{\varphi_j}),
 
 makes :math:`\theta` increasing by construction. The logarithms of the
-increments are computed from :math:`\gamma` itself and stay finite where the
+increments are computed from :math:`\varphi` itself and stay finite where the
 increments underflow.
 """
 
@@ -57,12 +57,12 @@ def without_rounding(
     return np.asarray(theta + correction @ np.linalg.pinv(differences).T)
 
 
-def theta_from_gamma(gamma: Any) -> Any:
-    r"""Return :math:`\theta_1 = \gamma_1`, :math:`\theta_j = \theta_{j-1} + \log(1 + e^{\gamma_j})`.
+def theta_from_free(free: Any) -> Any:
+    r"""Return :math:`\theta_1 = \varphi_1`, :math:`\theta_j = \theta_{j-1} + \log(1 + e^{\varphi_j})`.
 
     Parameters
     ----------
-    gamma : array-like or Tensor, shape (..., d)
+    free : array-like or Tensor, shape (..., d)
 
     Returns
     -------
@@ -72,14 +72,14 @@ def theta_from_gamma(gamma: Any) -> Any:
 
     Examples
     --------
-    >>> theta_from_gamma([-1.0, 0.0, 0.0])
+    >>> theta_from_free([-1.0, 0.0, 0.0])
     array([-1.        , -0.30685282,  0.38629436])
     """
-    return _in_kind(_theta, gamma)
+    return _in_kind(_theta, free)
 
 
-def gamma_from_theta(theta: Any) -> Any:
-    r"""Return the :math:`\gamma` of which ``theta`` is the image; an increment of zero gives minus infinity.
+def free_from_theta(theta: Any) -> Any:
+    r"""Return the :math:`\varphi` of which ``theta`` is the image; an increment of zero gives minus infinity.
 
     Parameters
     ----------
@@ -88,29 +88,29 @@ def gamma_from_theta(theta: Any) -> Any:
 
     Examples
     --------
-    >>> gamma_from_theta(theta_from_gamma([-1.0, 0.5, 3.0]))
+    >>> free_from_theta(theta_from_free([-1.0, 0.5, 3.0]))
     array([-1. ,  0.5,  3. ])
     """
-    return _in_kind(_gamma, theta)
+    return _in_kind(_free, theta)
 
 
-def log_increments(gamma: Any) -> Any:
-    r"""Return :math:`\log(\theta_j - \theta_{j-1}) = \log\log(1 + e^{\gamma_j})`, shape (..., d - 1).
+def log_increments(free: Any) -> Any:
+    r"""Return :math:`\log(\theta_j - \theta_{j-1}) = \log\log(1 + e^{\varphi_j})`, shape (..., d - 1).
 
     Examples
     --------
     >>> log_increments([0.0, -1000.0])
     array([-1000.])
     """
-    return _in_kind(_log_increments, gamma)
+    return _in_kind(_log_increments, free)
 
 
-def _theta(gamma: Tensor) -> Tensor:
-    increments = softplus(gamma[..., 1:])
-    return torch.cumsum(torch.cat([gamma[..., :1], increments], dim=-1), dim=-1)
+def _theta(free: Tensor) -> Tensor:
+    increments = softplus(free[..., 1:])
+    return torch.cumsum(torch.cat([free[..., :1], increments], dim=-1), dim=-1)
 
 
-def _gamma(theta: Tensor) -> Tensor:
+def _free(theta: Tensor) -> Tensor:
     increments = torch.diff(theta, dim=-1)
     if bool((increments < 0).any()):
         raise InvalidInputError(
@@ -120,8 +120,8 @@ def _gamma(theta: Tensor) -> Tensor:
     return torch.cat([theta[..., :1], softplus_inverse(increments)], dim=-1)
 
 
-def _log_increments(gamma: Tensor) -> Tensor:
-    return log_softplus(gamma[..., 1:])
+def _log_increments(free: Tensor) -> Tensor:
+    return log_softplus(free[..., 1:])
 
 
 def _in_kind(function: Callable[[Tensor], Tensor], x: Any) -> Any:

@@ -40,11 +40,11 @@ class _Line(Basis):
         return np.array([[0.0, 1.0]])
 
     @elementwise
-    def theta_from_gamma(self, gamma: Any) -> Any:
-        return torch.stack([gamma[..., 0], softplus(gamma[..., 1])], dim=-1)
+    def theta_from_free(self, free: Any) -> Any:
+        return torch.stack([free[..., 0], softplus(free[..., 1])], dim=-1)
 
     @elementwise
-    def gamma_from_theta(self, theta: Any) -> Any:
+    def free_from_theta(self, theta: Any) -> Any:
         if bool((theta[..., 1] < 0).any()):
             raise InvalidInputError(
                 f"the slope of h must not be negative, got {float(theta[..., 1].min()):g}; "
@@ -53,8 +53,8 @@ class _Line(Basis):
         return torch.stack([theta[..., 0], softplus_inverse(theta[..., 1])], dim=-1)
 
     @elementwise
-    def log_increments(self, gamma: Any) -> Any:
-        return log_softplus(gamma[..., 1:])
+    def log_increments(self, free: Any) -> Any:
+        return log_softplus(free[..., 1:])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,9 +149,9 @@ class LogLinear(_Line):
         return torch.zeros_like(y) if self.fixed_slope is None else self.fixed_slope / y
 
     @elementwise
-    def theta_from_gamma(self, gamma: Any) -> Any:
-        return super().theta_from_gamma(gamma) if self.fixed_slope is None else gamma
+    def theta_from_free(self, free: Any) -> Any:
+        return super().theta_from_free(free) if self.fixed_slope is None else free
 
     @elementwise
-    def gamma_from_theta(self, theta: Any) -> Any:
-        return super().gamma_from_theta(theta) if self.fixed_slope is None else theta
+    def free_from_theta(self, theta: Any) -> Any:
+        return super().free_from_theta(theta) if self.fixed_slope is None else theta

@@ -125,15 +125,15 @@ class DeepModel(nn.Module):
         nets = list(batch["nets"])
         with self._precision():
             if isinstance(self.intercept, ComplexIntercept):
-                gamma = self.intercept(*nets.pop(0))
+                free = self.intercept(*nets.pop(0))
             else:
-                gamma = self.intercept(batch.get("strata"))
+                free = self.intercept(batch.get("strata"))
             outputs = [shift(*inputs).to(self.dtype) for shift, inputs in zip(self.shifts, nets, strict=True)]
         if not self.is_nominal:
             outputs = [output.squeeze(-1) for output in outputs]
         if self.beta is not None:
             outputs.append(batch["x"] @ self.beta)
-        raw = {"gamma": gamma}
+        raw = {"free": free}
         if outputs:
             raw["shift"] = functools.reduce(torch.add, outputs)
         if self.gamma is not None:
@@ -142,10 +142,10 @@ class DeepModel(nn.Module):
 
     def working(self, raw: Raw) -> Working:
         """Return what the losses need to know about the rows of a batch."""
-        gamma, shift = raw["gamma"], raw.get("shift")
+        free, shift = raw["free"], raw.get("shift")
         if self.is_nominal:
-            return Working(gamma if shift is None else gamma + shift, self.outcome.basis)
-        return Working(gamma, self.outcome.basis, shift, raw.get("log_scale"))
+            return Working(free if shift is None else free + shift, self.outcome.basis)
+        return Working(free, self.outcome.basis, shift, raw.get("log_scale"))
 
     def on_line(self, theta: Tensor) -> Tensor:
         """Return coefficients of the basis itself from working ones (they differ for straight lines)."""
@@ -198,7 +198,7 @@ class DeepModel(nn.Module):
                 "theta is one vector only in models with a simple intercept, got a complex intercept (CI); "
                 "use row_parameters, which has one for each row"
             )
-        return self._theta_rows(self.intercept.gamma, self._moved_constant())[0]
+        return self._theta_rows(self.intercept.free, self._moved_constant())[0]
 
     def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
         """Return the parameters of each row's distribution, as float64 arrays.
@@ -295,19 +295,19 @@ class DeepModel(nn.Module):
             constant = constant - as_float64(shift.mean)
         return -constant if self.is_nominal else constant
 
-    def _theta_rows(self, gamma: Tensor, constant: Array) -> tuple[Array, Array]:
+    def _theta_rows(self, free: Tensor, constant: Array) -> tuple[Array, Array]:
         """Return coefficients and log increments in the user's units from free numbers, in float64."""
-        gamma = gamma.detach().to("cpu", torch.float64)
+        free = free.detach().to("cpu", torch.float64)
         if self.is_nominal:
-            return gamma.numpy() + constant, np.empty((*gamma.shape[:-1], 0))
+            return free.numpy() + constant, np.empty((*free.shape[:-1], 0))
         basis, moved = self.outcome.basis, float(constant[0])
-        if not self.is_line and gamma.shape[-1] > 1 and bool((gamma[..., 1:] > _SAFE_LOG).all()):
+        if not self.is_line and free.shape[-1] > 1 and bool((free[..., 1:] > _SAFE_LOG).all()):
             # The usual case, nothing underflows: one softplus for both, in operations torch vectorises.
-            free = gamma[..., 1:]
-            increments = free.clamp(min=0.0) + torch.log1p(torch.exp(-free.abs()))
-            theta = torch.cat([gamma[..., :1] + moved, increments], dim=-1).cumsum(dim=-1)
+            tail = free[..., 1:]
+            increments = tail.clamp(min=0.0) + torch.log1p(torch.exp(-tail.abs()))
+            theta = torch.cat([free[..., :1] + moved, increments], dim=-1).cumsum(dim=-1)
             return theta.numpy(), torch.log(increments).numpy()
-        theta, log_increments = self.on_line(basis.theta_from_gamma(gamma)), basis.log_increments(gamma)
+        theta, log_increments = self.on_line(basis.theta_from_free(free)), basis.log_increments(free)
         if self.is_line:
             column = torch.tensor([moved, 0.0], dtype=torch.float64)
             return (theta + column).numpy(), (log_increments - torch.log(self.line[1].cpu())).numpy()

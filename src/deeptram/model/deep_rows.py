@@ -91,7 +91,7 @@ class _Collector:
         model = self.model
         theta, log_increments = self.theta, self.log_increments
         if isinstance(model.intercept, SimpleIntercept):
-            theta, log_increments = model._theta_rows(model.intercept.gamma, self._constant)
+            theta, log_increments = model._theta_rows(model.intercept.free, self._constant)
             if matrices.strata is not None:
                 theta, log_increments = theta[matrices.strata], log_increments[matrices.strata]
         shift = self.shift

@@ -3,7 +3,7 @@ r"""The trainable parts of a deep transformation model.
 Parameters live on a *working scale* on which a step of an optimiser means about
 the same for all of them: columns of LS are centred and scaled, columns of Scale
 are scaled, and for straight-line bases the outcome is. The baseline is held as
-free numbers :math:`\gamma` from which increasing coefficients follow (see
+free numbers :math:`\varphi` from which increasing coefficients follow (see
 ``deeptram.bases.increasing``). ``DeepModel`` translates back.
 """
 
@@ -34,7 +34,7 @@ class Working:
 
     Attributes
     ----------
-    gamma : Tensor, shape (..., b, d) or (..., 1, d)
+    free : Tensor, shape (..., b, d) or (..., 1, d)
         Free numbers of the baseline; for nominal outcomes the logits.
     basis : Basis
         How coefficients follow from them.
@@ -50,21 +50,21 @@ class Working:
     tensor([[0.0000, 0.6931]])
     """
 
-    gamma: Tensor
+    free: Tensor
     basis: Basis
     shift: Tensor | None = None
     log_scale: Tensor | None = None
 
     @property
     def theta(self) -> Tensor:
-        """Baseline coefficients, shape of gamma."""
-        theta: Tensor = self.basis.theta_from_gamma(self.gamma)
+        """Baseline coefficients, shape of free."""
+        theta: Tensor = self.basis.theta_from_free(self.free)
         return theta
 
     @property
     def log_increments(self) -> Tensor:
         """Logs of the increments of theta, shape (..., m); not re-derived from theta."""
-        log_increments: Tensor = self.basis.log_increments(self.gamma)
+        log_increments: Tensor = self.basis.log_increments(self.free)
         return log_increments
 
 
@@ -85,11 +85,11 @@ class SimpleIntercept(nn.Module):
 
     def __init__(self, n_strata: int, n_coef: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.gamma = nn.Parameter(torch.zeros(n_strata, n_coef, dtype=dtype))
+        self.free = nn.Parameter(torch.zeros(n_strata, n_coef, dtype=dtype))
 
     def forward(self, strata: Tensor | None) -> Tensor:
         """Return the free numbers of each row's stratum, or one row for all."""
-        return self.gamma if strata is None else self.gamma[strata]
+        return self.free if strata is None else self.free[strata]
 
 
 class ComplexIntercept(nn.Module):

@@ -42,9 +42,9 @@ def observations(n, rng):
 
 def random_working(basis, n, rng, scale=True, members=None):
     lead = (n,) if members is None else (members, n)
-    gamma = torch.as_tensor(rng.normal(size=(*lead, basis.n_coef)))
+    free = torch.as_tensor(rng.normal(size=(*lead, basis.n_coef)))
     return Working(
-        gamma,
+        free,
         basis,
         torch.as_tensor(rng.normal(size=lead)),
         torch.as_tensor(0.3 * rng.normal(size=lead)) if scale else None,
@@ -101,8 +101,8 @@ def test_counts_are_scored_as_counts(log_first, rng):
 def test_normal_linear_model_has_the_normal_density(rng):
     y = rng.normal(10.0, 2.0, 20)
     loss = LineLoss(Linear(), latent.get("normal"), (10.0, 2.0))
-    gamma = torch.tensor([[0.3, np.log(np.expm1(0.8))]], dtype=torch.float64)
-    working = Working(gamma, Linear(), torch.zeros(20, dtype=torch.float64))
+    free = torch.tensor([[0.3, np.log(np.expm1(0.8))]], dtype=torch.float64)
+    working = Working(free, Linear(), torch.zeros(20, dtype=torch.float64))
     rows = loss.rows(working, loss.target(Encoded(observations=Observations(y, y)), torch.float64))
     # h = 0.3 + 0.8 (y - 10) / 2, so y is normal with sd 2.5 around 10 - 0.3 * 2.5
     expected = -stats.norm(10 - 0.3 * 2.5, 2.5).logpdf(y)
@@ -139,13 +139,13 @@ def test_the_three_sigmoids_are_the_score(n_levels, shared, rng):
     )
     assert isinstance(fast, OrderedLogitLoss)
     target = fast.target(encoded, torch.float64)
-    gamma = torch.as_tensor(3 * rng.normal(size=(1 if shared else 30, n_levels - 1))).requires_grad_()
+    free = torch.as_tensor(3 * rng.normal(size=(1 if shared else 30, n_levels - 1))).requires_grad_()
     for shift in (None, torch.as_tensor(5 * rng.normal(size=30)).requires_grad_()):
-        working = Working(gamma, outcome.basis, shift)
+        working = Working(free, outcome.basis, shift)
         torch.testing.assert_close(
             fast.rows(working, target), plain.rows(working, target), rtol=1e-11, atol=1e-12
         )
-        wanted = [gamma] if shift is None else [gamma, shift]
+        wanted = [free] if shift is None else [free, shift]
         gradients = [torch.autograd.grad(loss.rows(working, target).sum(), wanted) for loss in (fast, plain)]
         torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-10)
 
@@ -169,8 +169,8 @@ def test_members_side_by_side_are_members_one_by_one(kind, rng):
     working = random_working(outcome.basis, 20, rng, members=3)
     rows = torch.arange(20).expand(3, 20)
     together = loss.rows(working, target.take(rows))
-    parts = zip(working.gamma, working.shift, working.log_scale, strict=True)
-    alone = [loss.rows(Working(gamma, outcome.basis, *part), target) for gamma, *part in parts]
+    parts = zip(working.free, working.shift, working.log_scale, strict=True)
+    alone = [loss.rows(Working(free, outcome.basis, *part), target) for free, *part in parts]
     torch.testing.assert_close(together, torch.stack(alone))
 
 
@@ -178,11 +178,11 @@ def test_one_baseline_stands_for_all_rows(rng):
     outcome, encoded = Outcome.fit(OutcomeSettings("continuous", order=4), rng.normal(size=20))
     for score in ("nll", "crps"):
         loss = make_loss(score, outcome, latent.get("logistic"))
-        gamma = torch.as_tensor(rng.normal(size=(1, 5)))
+        free = torch.as_tensor(rng.normal(size=(1, 5)))
         shift = torch.as_tensor(rng.normal(size=20))
         target = loss.target(encoded, torch.float64)
-        shared = loss.rows(Working(gamma, outcome.basis, shift), target)
-        each = loss.rows(Working(gamma.expand(20, -1), outcome.basis, shift), target)
+        shared = loss.rows(Working(free, outcome.basis, shift), target)
+        each = loss.rows(Working(free.expand(20, -1), outcome.basis, shift), target)
         torch.testing.assert_close(shared, each)
 
 
@@ -192,23 +192,23 @@ def test_crps_is_the_score_and_has_a_gradient(kind, rng):
     outcome, encoded = Outcome.fit(OutcomeSettings(kind, order=3), y)
     F = latent.get("logistic")
     loss = make_loss("crps", outcome, F)
-    gamma = torch.as_tensor(rng.normal(size=(12, 4))).requires_grad_()
+    free = torch.as_tensor(rng.normal(size=(12, 4))).requires_grad_()
     shift = torch.as_tensor(rng.normal(size=12)).requires_grad_()
     target = loss.target(encoded, torch.float64)
 
-    def total(gamma, shift):
-        return loss.rows(Working(gamma, outcome.basis, shift), target)
+    def total(free, shift):
+        return loss.rows(Working(free, outcome.basis, shift), target)
 
-    rows = total(gamma, shift)
-    parameters = RowParameters(outcome.basis.theta_from_gamma(gamma), shift)
+    rows = total(free, shift)
+    parameters = RowParameters(outcome.basis.theta_from_free(free), shift)
     pred = build_predictive(kind, parameters, outcome.basis, F)
     torch.testing.assert_close(rows, scores.crps(y, pred, reduction="none"))
     rows.sum().backward()
     step = 1e-5 * torch.ones_like(shift)
     with torch.no_grad():
-        numeric = (total(gamma, shift + step) - total(gamma, shift - step)) / 2e-5
+        numeric = (total(free, shift + step) - total(free, shift - step)) / 2e-5
     torch.testing.assert_close(shift.grad, numeric, rtol=1e-4, atol=1e-6)
-    assert torch.isfinite(gamma.grad).all()
+    assert torch.isfinite(free.grad).all()
 
 
 # -- float32 far out ------------------------------------------------------------------------------
@@ -220,15 +220,15 @@ def test_gradients_of_classes_are_finite_in_float32_saturation(score, name):
     outcome, encoded = Outcome.fit(OutcomeSettings("ordinal"), np.arange(40) % 5)
     loss = make_loss(score, outcome, latent.get(name))
     sizes = torch.tensor([-80.0, -30.0, 0.0, 30.0, 80.0])
-    gamma = sizes.repeat(8)[:, None].expand(40, 4).clone().requires_grad_()
+    free = sizes.repeat(8)[:, None].expand(40, 4).clone().requires_grad_()
     shift = (
         torch.tensor([-300.0, -60.0, -5.0, 0.0, 5.0, 60.0, 300.0, 0.0]).repeat_interleave(5).requires_grad_()
     )
-    working = Working(gamma, outcome.basis, shift)
+    working = Working(free, outcome.basis, shift)
     rows = loss.rows(working, loss.target(encoded, torch.float32))
     assert torch.isfinite(rows).all()
     rows.sum().backward()
-    assert torch.isfinite(gamma.grad).all()
+    assert torch.isfinite(free.grad).all()
     assert torch.isfinite(shift.grad).all()
 
 
@@ -237,16 +237,16 @@ def test_gradients_on_the_line_are_finite_in_float32_saturation(name, rng):
     seen = observations(45, rng)
     basis = Bernstein(5, (1.0, 9.0))
     loss = LineLoss(basis, latent.get(name))
-    gamma = torch.tensor([-80.0, -20.0, 0.0]).repeat(15)[:, None].expand(45, 6).clone()
-    gamma[:, 0] = 0.0
-    gamma.requires_grad_()
+    free = torch.tensor([-80.0, -20.0, 0.0]).repeat(15)[:, None].expand(45, 6).clone()
+    free[:, 0] = 0.0
+    free.requires_grad_()
     reach = 30.0 if "extreme" in name else 200.0
     shift = torch.linspace(-reach, reach, 45).requires_grad_()
-    working = Working(gamma, basis, shift)
+    working = Working(free, basis, shift)
     rows = loss.rows(working, loss.target(Encoded(observations=seen), torch.float32))
     assert torch.isfinite(rows).all()
     rows.sum().backward()
-    assert torch.isfinite(gamma.grad).all()
+    assert torch.isfinite(free.grad).all()
     assert torch.isfinite(shift.grad).all()
 
 
@@ -257,8 +257,8 @@ def test_narrow_intervals_do_not_cancel_in_float32():
     seen = Encoded(observations=Observations(np.arange(9_990.0, 10_010.0), np.arange(9_991.0, 10_011.0)))
     rows = {}
     for dtype in (torch.float32, torch.float64):
-        gamma = torch.tensor([[-3.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]], dtype=dtype)
-        working = Working(gamma, basis, torch.zeros(20, dtype=dtype))
+        free = torch.tensor([[-3.0, 1.0, 0.0, 1.0, 0.0, 1.0, 1.0]], dtype=dtype)
+        working = Working(free, basis, torch.zeros(20, dtype=dtype))
         rows[dtype] = loss.rows(working, loss.target(seen, dtype)).double()
     torch.testing.assert_close(rows[torch.float32], rows[torch.float64], rtol=1e-6, atol=1e-6)
 

@@ -133,7 +133,7 @@ def test_without_warm_start_nothing_is_known(make_task, simulated):
     task = make_task(terms, "ordinal", simulated.X, simulated.y["ordinal"], warm_start=False)
     model = Setup(task).member(0).model
     assert model.coef == 0.0
-    assert torch.equal(model.intercept.gamma, torch.zeros(1, 3))
+    assert torch.equal(model.intercept.free, torch.zeros(1, 3))
 
 
 def test_separated_columns_start_at_zero(make_task, simulated):
@@ -200,8 +200,8 @@ def test_no_start_where_there_is_no_fit(make_task, simulated):
 
 @pytest.mark.parametrize("basis", [Cutpoints(5), Bernstein(3, (0.0, 1.0)), Linear(), LogLinear()])
 def test_free_numbers_give_the_coefficients_back(basis, rng):
-    theta = basis.theta_from_gamma(rng.normal(size=(2, basis.n_coef)))
-    np.testing.assert_allclose(basis.theta_from_gamma(free_numbers(basis, theta)), theta, atol=1e-12)
+    theta = basis.theta_from_free(rng.normal(size=(2, basis.n_coef)))
+    np.testing.assert_allclose(basis.theta_from_free(free_numbers(basis, theta)), theta, atol=1e-12)
 
 
 def test_free_numbers_of_a_fixed_slope():

@@ -162,5 +162,5 @@ class LineLoss(RowLoss):
             return self._latent.log_cdf_t(z["upper"])
         if kind == "right":
             return self._latent.log_sf_t(z["lower"])
-        size = working.gamma[..., 0] if working.shift is None else working.shift
+        size = working.free[..., 0] if working.shift is None else working.shift
         return torch.zeros_like(size)

@@ -52,7 +52,7 @@ class ClassLoss(RowLoss):
 
     def _predictive(self, working: Working, codes: Tensor) -> DiscretePredictive:
         if self._nominal:
-            logits = torch.cat([torch.zeros_like(working.gamma[..., :1]), working.gamma], dim=-1)
+            logits = torch.cat([torch.zeros_like(working.free[..., :1]), working.free], dim=-1)
             log_pmf = torch.log_softmax(logits, dim=-1)
             return DiscretePredictive.from_log_pmf(_expand(log_pmf, codes), levels=self._levels)
         theta, gaps = working.theta, working.log_increments
@@ -66,10 +66,10 @@ class ClassLoss(RowLoss):
 class OrderedLogitLoss(ClassLoss):
     r"""The log-score of ordered classes with a logistic latent variable, at the observed class only.
 
-    With cumulative-softplus cutpoints :math:`1 - e^{-(\theta_k - \theta_{k-1})} = \sigma(\gamma_k)`, so
+    With cumulative-softplus cutpoints :math:`1 - e^{-(\theta_k - \theta_{k-1})} = \sigma(\varphi_k)`, so
     for an inner class
 
-    .. math:: \log P(Y = k) = \log\sigma(\theta_k - s) + \log\sigma(s - \theta_{k-1}) + \log\sigma(\gamma_k),
+    .. math:: \log P(Y = k) = \log\sigma(\theta_k - s) + \log\sigma(s - \theta_{k-1}) + \log\sigma(\varphi_k),
 
     the first term only for the first and the second only for the last class:
     three log-sigmoids, no difference of distribution functions. Values are
@@ -80,7 +80,7 @@ class OrderedLogitLoss(ClassLoss):
         target = super().target(encoded, dtype, device)
         codes, last = target.tensors["codes"], len(self._levels) - 1
         upper, lower = codes.clamp(max=last - 1), (codes - 1).clamp(min=0)
-        # columns: theta_k, theta_{k-1}, gamma_k, looked up in (theta, gamma)
+        # columns: theta_k, theta_{k-1}, free_k, looked up in (theta, free)
         target.tensors["place"] = torch.stack([upper, lower, last + upper], dim=1)
         inner = (codes > 0) & (codes < last)
         target.tensors["counts"] = torch.stack([codes < last, codes > 0, inner], dim=1).to(dtype)
@@ -90,7 +90,7 @@ class OrderedLogitLoss(ClassLoss):
         if working.log_scale is not None:
             return super().rows(working, target)
         place, counts = target.tensors["place"], target.tensors["counts"]
-        table = torch.cat([working.theta, working.gamma], dim=-1)
+        table = torch.cat([working.theta, working.free], dim=-1)
         picked = _expand(table, place[..., 0]).gather(-1, place)
         sign = torch.tensor([1.0, -1.0, 1.0], dtype=picked.dtype, device=picked.device)
         if working.shift is not None:

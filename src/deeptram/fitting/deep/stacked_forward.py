@@ -66,17 +66,17 @@ class StackedForward:
             for network, (inputs,) in zip(self._networks, batch["nets"], strict=True)
         ]
         if isinstance(model.intercept, ComplexIntercept):
-            gamma = outputs.pop(0) + parameters["intercept.constant"].unsqueeze(1)
+            free = outputs.pop(0) + parameters["intercept.constant"].unsqueeze(1)
         else:
-            gamma = parameters["intercept.gamma"]
+            free = parameters["intercept.free"]
             strata = batch.get("strata")
             if strata is not None:
-                gamma = gamma[torch.arange(len(gamma), device=gamma.device).unsqueeze(1), strata]
+                free = free[torch.arange(len(free), device=free.device).unsqueeze(1), strata]
         if not model.is_nominal:
             outputs = [output.squeeze(-1) for output in outputs]
         if model.beta is not None:
             outputs.append(_product(batch["x"], parameters["beta"]))
-        raw = {"gamma": gamma}
+        raw = {"free": free}
         if outputs:
             raw["shift"] = reduce(torch.add, outputs)
         if model.gamma is not None:

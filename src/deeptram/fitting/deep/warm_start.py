@@ -148,7 +148,7 @@ def apply_start(model: DeepModel, start: Start) -> None:
     mean, sd = as_float64(model.x_mean), as_float64(model.x_sd)
     theta, beta = start.theta, start.beta * (kept if start.beta.ndim == 1 else kept[:, None])
     if model.is_nominal:
-        gamma = theta + mean @ beta
+        free = theta + mean @ beta
     else:
         location, scale = as_float64(model.line)
         if model.is_line:
@@ -157,12 +157,12 @@ def apply_start(model: DeepModel, start: Start) -> None:
             theta[:, 0] -= mean @ beta
         else:
             theta = theta - mean @ beta
-        gamma = free_numbers(model.outcome.basis, theta)
+        free = free_numbers(model.outcome.basis, theta)
     with torch.no_grad():
         if isinstance(model.intercept, ComplexIntercept):
-            _set(model.intercept.constant, gamma[0])
+            _set(model.intercept.constant, free[0])
         else:
-            _set(model.intercept.gamma, gamma)
+            _set(model.intercept.free, free)
         if model.beta is not None:
             _set(model.beta, beta * (sd if beta.ndim == 1 else sd[:, None]))
         if model.gamma is not None:
@@ -185,7 +185,7 @@ def free_numbers(basis: Basis, theta: Array) -> Array:
     raised = np.maximum(increments, SMALLEST_INCREMENT)
     lifted = np.concatenate([theta[:, :1], raised], axis=1)
     is_slope = differences[0, 0] == 0  # the increment of a straight line is its slope itself
-    return np.asarray(basis.gamma_from_theta(lifted if is_slope else np.cumsum(lifted, axis=1)))
+    return np.asarray(basis.free_from_theta(lifted if is_slope else np.cumsum(lifted, axis=1)))
 
 
 def _set(parameter: torch.Tensor, values: Array) -> None:
