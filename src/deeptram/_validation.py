@@ -115,7 +115,8 @@ def check_number(value: Any, name: str, low: float = -math.inf, high: float = ma
         number = math.nan
     if math.isfinite(number) and low <= number <= high:
         return number
-    ends = "" if math.isinf(low) and math.isinf(high) else f" in [{low:g}, {high:g}]"
+    ends = f" in [{low:g}, {high:g}]" if math.isfinite(high) else f" of at least {low:g}"
+    ends = "" if math.isinf(low) and math.isinf(high) else ends
     raise InvalidInputError(f"{name} must be a finite number{ends}, got {value!r}")
 
 
@@ -281,11 +282,16 @@ def n_rows(value: Any) -> int:
     >>> n_rows([[1, 2], [3, 4], [5, 6]])
     3
     """
-    shape = getattr(value, "shape", None)
+    shape = getattr(value, "shape", None)  # of images that are read when needed: the shape of one
+    if (
+        hasattr(value, "__len__")
+        and not hasattr(value, "nnz")
+        and shape != ()
+        and not isinstance(value, type)
+    ):
+        return len(value)
     if isinstance(shape, tuple) and shape:
         return int(shape[0])
-    if hasattr(value, "__len__") and shape != () and not isinstance(value, type):
-        return len(value)
     raise InvalidInputError(f"an array with one entry per row was expected, got {value!r}; pass a vector")
 
 

@@ -105,7 +105,7 @@ RECALIBRATION = {"intercept": [0.0], "slope": [1.0], "latent": "logistic", "conv
         (lambda e: e["settings"].update(n_members=10**9), "n_members must be an integer from 1 to 1e.06"),
         (lambda e: e["members"][0].update({"class": "Evil"}), r"members\[0\]\.class must be one of Tram"),
         (
-            lambda e: e["members"][1]["fitted"]["outcome"].update(kind="count"),
+            lambda e: e["members"][1]["fitted"]["outcome"].update(kind="count", observed=None),
             "being a count must be as in the first",
         ),
         (lambda e: e.update(recalibrations=[]), r"recalibrations must be one for each member \(2\), got 0"),

@@ -131,7 +131,8 @@ def described_outcome(outcome: Outcome) -> str:
     Examples
     --------
     >>> from deeptram.model import Outcome, OutcomeSettings
-    >>> described_outcome(Outcome.fit(OutcomeSettings("ordinal", levels=["low", "mid", "high"]), ["mid"])[0])
+    >>> settings = OutcomeSettings("ordinal", levels=["low", "mid", "high"])
+    >>> described_outcome(Outcome.fit(settings, ["mid", "low"])[0])
     'ordinal outcome, low < mid < high'
     """
     levels: tuple[Any, ...] = outcome.levels or ()

@@ -151,7 +151,7 @@ class Budget(TorchDispatchMode):
     --------
     >>> import numpy as np
     >>> with Budget({"weight": np.zeros((6, 3))}):
-    ...     network = MLP(hidden=(2, 10**9))((3,), 1)
+    ...     network = MLP(hidden=(10**4, 10**4))((3,), 1)
     Traceback (most recent call last):
     ...
     deeptram.errors.FileFormatError: a saved network must be as large as its weights, got settings for ...

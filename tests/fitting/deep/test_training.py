@@ -39,8 +39,8 @@ def test_unknown_setting_is_named():
         ({"min_epochs": -1}, "min_epochs must be an integer of at least 0, got -1"),
         ({"patience": 0}, "patience must be an integer of at least 1, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be a positive number, got 0.0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be a positive number, got nan"),
-        ({"weight_decay": -0.1}, "weight_decay must be a number of at least 0, got -0.1"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a finite number of at least 0, got nan"),
+        ({"weight_decay": -0.1}, "weight_decay must be a finite number of at least 0, got -0.1"),
         ({"clip_norm": 0}, "clip_norm must be a positive number, got 0"),
         (
             {"validation": 1.0},
