@@ -79,7 +79,7 @@ def test_weights():
         ([[0.5, 0.25, 0.25]], r"one number per member, shape \(3,\), got shape \(1, 3\)"),
         ([0.5, np.nan, 0.5], r"weights must be finite, got \[0.5, nan, 0.5\]; replace"),
         ([0.5, -0.25, 0.75], r"must not be negative, got -0.25 for member 1; use 0 to leave a member out"),
-        ([-0.5, -0.25, 1.75], r"must not be negative, got -0.5 for members 0, 1"),
+        ([-0.5, -0.25, 1.75], r"must not be negative, got -0.5 for member 0"),
         ([0.5, 0.25, 0.2], r"weights must sum to one, got 0.95; divide them by their sum"),
         ([0.5, 0.25, 0.25 + 1e-7], r"weights must sum to one, got 1.0000001; divide"),
         (["a", "b", "c"], r"weights must hold numbers, got .*'a'.* convert it to numbers first"),

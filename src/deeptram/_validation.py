@@ -1,8 +1,7 @@
 """Checks of user input that more than one layer needs, each written once.
 
-Every message has the same three parts in one sentence: what was expected, what
-came, and what to do about it. Row numbers count from zero. Where scikit-learn's
-own estimator checks look for particular words, those words are used.
+Every message is one sentence: what was expected, what came, what to do about it. Row numbers count from zero.
+Where scikit-learn's own estimator checks look for particular words, those words are used.
 """
 
 from __future__ import annotations
@@ -115,8 +114,8 @@ def check_number(value: Any, name: str, low: float = -math.inf, high: float = ma
         number = math.nan
     if math.isfinite(number) and low <= number <= high:
         return number
-    ends = f" in [{low:g}, {high:g}]" if math.isfinite(high) else f" of at least {low:g}"
-    ends = "" if math.isinf(low) and math.isinf(high) else ends
+    least = f" of at least {low:g}" if math.isfinite(low) else ""
+    ends = f" in [{low:g}, {high:g}]" if math.isfinite(high) else least
     raise InvalidInputError(f"{name} must be a finite number{ends}, got {value!r}")
 
 
@@ -207,7 +206,7 @@ def check_weights(weights: npt.ArrayLike | None, n_members: int) -> npt.NDArray[
         )
     if (array < 0).any():
         raise InvalidInputError(
-            f"weights must not be negative, got {array.min():g} for {_members(array < 0)}; "
+            f"weights must not be negative, got {array.min():g} for member {int(np.argmin(array))}; "
             "use 0 to leave a member out"
         )
     total = math.fsum(array)
@@ -497,8 +496,3 @@ def is_number(value: Any) -> bool:
     (True, False)
     """
     return isinstance(value, Real) and not isinstance(value, (bool, np.bool_, np.timedelta64))
-
-
-def _members(mask: npt.NDArray[np.bool_]) -> str:
-    members = np.flatnonzero(mask)
-    return f"member{'s' * (members.size > 1)} {', '.join(map(str, members))}"
