@@ -326,3 +326,11 @@ def test_standard_errors_under_other_scores(loss, frame, grades):
     expected = torch.sqrt(torch.diag(inverse @ gradients.T @ gradients @ inverse))[2:]
     np.testing.assert_allclose(model.summary()["se"], expected.numpy(), rtol=1e-5)
     assert f"se: sandwich for loss='{loss}'" in repr(model.summary())
+
+
+def test_a_printed_summary_shows_every_column():
+    rng = np.random.default_rng(0)
+    model = dt.Coxph().fit(rng.normal(size=(50, 2)), dt.Surv.right(rng.exponential(size=50), np.ones(50)))
+    printed = str(model.summary())
+    assert "..." not in printed
+    assert all(column in printed for column in model.summary().columns)

@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 SIGN = "F_Z(h(y) - x'beta): a positive coefficient means a larger outcome"
 _WHOLE = {"coef", "se", "lower", "upper"}
 _SHOWN_LEVELS = 12
+_WIDTH = 120  # characters of a printed line: room for every column
 _MEANING = {
     "logistic": "log odds-ratio of a larger outcome, at every cutoff; exp_coef: odds ratio",
     "normal": "difference in standard deviations of the transformed outcome; positive: larger outcome",
@@ -54,8 +55,12 @@ class CoefficientTable(pd.DataFrame):
         return [str(line) for line in self.attrs.get("header", ())] if whole else []
 
     def __repr__(self) -> str:
-        """Return the header, an empty line and the table."""
-        return "\n".join([*self._header(), *([""] if self._header() else []), super().__repr__()])
+        """Return the header, an empty line and the table with all its columns."""
+        header = self._header()
+        if not header:
+            return str(super().__repr__())
+        with pd.option_context("display.max_columns", None, "display.width", _WIDTH, "display.precision", 4):
+            return "\n".join([*header, "", super().__repr__()])
 
     def _repr_html_(self) -> str | None:
         """Return the header as a paragraph before the table."""
