@@ -40,7 +40,7 @@ from deeptram.fitting.deep.seeds import member_seed
 from deeptram.fitting.deep.stacked import fit_stacked
 from deeptram.fitting.deep.training import Training
 from deeptram.model import Design, Outcome, OutcomeSettings
-from deeptram.model.deep_rows import row_parameters_of
+from deeptram.model.deep import row_parameters_of
 from deeptram.model.terms import CI, Spec
 from deeptram.networks import MLP, paper_mnist
 from deeptram.predictive.parameters import build_predictive

@@ -16,8 +16,7 @@ from deeptram import latent
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.network_inputs import NetworkInputs
 from deeptram.model import Design, Outcome, OutcomeSettings
-from deeptram.model.deep import DeepModel, is_network_parameter
-from deeptram.model.deep_rows import row_parameters_of
+from deeptram.model.deep import DeepModel, is_network_parameter, row_parameters_of
 from deeptram.model.terms import CI, CS, LS, SI, Scale, Spec
 from deeptram.networks import CNN, MLP
 from deeptram.predictive.parameters import build_predictive

@@ -11,7 +11,7 @@ import pytest
 import deeptram as dt
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.model import Design
-from deeptram.model.strata import Strata
+from deeptram.model.design import Strata
 from deeptram.model.terms import Spec
 
 FRAME = pd.DataFrame(

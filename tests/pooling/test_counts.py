@@ -10,7 +10,7 @@ import deeptram as dt
 from deeptram.bases import Bernstein
 from deeptram.errors import UnsupportedError
 from deeptram.predictive import TransformationPredictive
-from deeptram.predictive.transformation_count import TransformationCount
+from deeptram.predictive.transformation import TransformationCount
 from drawn_members import METHODS
 
 WEIGHTS = np.array([0.25, 0.75])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from deeptram.predictive.quadrature import kronrod, kronrod_nodes
+from deeptram.predictive.calculus import kronrod, kronrod_nodes
 
 
 def integrate(function, a=-1.0, b=1.0):

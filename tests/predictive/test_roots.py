@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as hs
 
-from deeptram.predictive.roots import coordinate, coordinate_of, grid_bracket, solve_increasing
+from deeptram.predictive.calculus import coordinate, coordinate_of, grid_bracket, solve_increasing
 
 SPACES = {"line": (-np.inf, np.inf), "above": (3.0, np.inf), "below": (-np.inf, -2.0), "between": (-1.0, 4.0)}
 

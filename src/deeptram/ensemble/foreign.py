@@ -9,8 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.estimators.base import BaseTram
-from deeptram.model.deep import DeepModel
-from deeptram.model.deep_rows import row_parameters_of
+from deeptram.model.deep import DeepModel, row_parameters_of
 from deeptram.predictive import Predictive
 
 

@@ -22,7 +22,7 @@ from deeptram.evaluation.statistics import Statistic
 from deeptram.evaluation.tidy import Floats, Key, summarise
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.responses.surv import Surv
+from deeptram.responses.observations import Surv
 
 MetricLike: TypeAlias = str | Callable[..., Any]
 Plan: TypeAlias = dict[Key, list[list[Statistic]]]  # name and metric -> for each member its statistics

@@ -18,8 +18,7 @@ from deeptram.pooling.regret import worst_case_regret
 from deeptram.pooling.structure import structure_check
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.responses.observations import Observations
-from deeptram.responses.surv import Surv
+from deeptram.responses.observations import Observations, Surv
 
 Floats = npt.NDArray[np.float64]
 _ROUNDING = 1e-9

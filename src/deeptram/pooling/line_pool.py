@@ -28,10 +28,8 @@ from deeptram.pooling.transformation import TransformationPool, averaged, can_av
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.survival import SurvivalPredictive
-from deeptram.predictive.trafo import TrafoPredictive
-from deeptram.predictive.transformation import TransformationPredictive
-from deeptram.predictive.transformation_count import TransformationCount
+from deeptram.predictive.tabulated import SurvivalPredictive
+from deeptram.predictive.transformation import TrafoPredictive, TransformationCount, TransformationPredictive
 
 _COUNT: dict[str, type[CountPool]] = {
     "linear": LinearCountPool,

@@ -27,8 +27,7 @@ from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.rows import grid_values, row_values
-from deeptram.responses.observations import Observations
-from deeptram.responses.surv import Surv
+from deeptram.responses.observations import Observations, Surv
 
 Floats = npt.NDArray[np.float64]
 _DEFAULT_LEVELS = np.linspace(0.05, 0.95, 19)

@@ -21,8 +21,7 @@ from deeptram.pooling.info import PoolInfo
 from deeptram.pooling.line_base import all_knots, inner_support
 from deeptram.pooling.member_pool import MemberPool, common_range
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.trafo import TrafoPredictive
-from deeptram.predictive.transformation import TransformationPredictive
+from deeptram.predictive.transformation import TrafoPredictive, TransformationPredictive
 
 
 class TransformationDiscretePool(DiscretePool):

@@ -18,12 +18,8 @@ from deeptram.predictive.foreign import (
 )
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.parameters import OUTCOMES, RowParameters, build_predictive
-from deeptram.predictive.quantiles import QuantilesPredictive
-from deeptram.predictive.samples import SamplesPredictive
-from deeptram.predictive.survival import SurvivalPredictive
-from deeptram.predictive.trafo import TrafoPredictive
-from deeptram.predictive.transformation import TransformationPredictive
-from deeptram.predictive.transformation_count import TransformationCount
+from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive, SurvivalPredictive
+from deeptram.predictive.transformation import TrafoPredictive, TransformationCount, TransformationPredictive
 
 __all__ = [
     "OUTCOMES",

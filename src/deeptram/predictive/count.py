@@ -17,9 +17,7 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.rows import grid_values, horizons, probabilities, row_values, uniforms
-from deeptram.responses.count import encode_count
-from deeptram.responses.observations import Observations
-from deeptram.responses.surv import Surv
+from deeptram.responses.observations import Observations, Surv, encode_count
 
 _TINY = 1e-13
 _BLOCK = 512

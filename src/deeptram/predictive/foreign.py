@@ -22,11 +22,9 @@ from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.quantiles import QuantilesPredictive
 from deeptram.predictive.rows import refuse_complex
-from deeptram.predictive.samples import SamplesPredictive
 from deeptram.predictive.scipy_backed import predictive_of_scipy
-from deeptram.predictive.survival import SurvivalPredictive
+from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive, SurvivalPredictive
 from deeptram.predictive.torch_backed import predictive_of_torch
 from deeptram.responses.discrete import DiscreteResponse
 

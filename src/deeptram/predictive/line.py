@@ -19,11 +19,10 @@ from deeptram.errors import ExtrapolationWarning, InvalidInputError, Unsupported
 from deeptram.latent import Latent, Logistic
 from deeptram.predictive import functionals
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.mode import mode
-from deeptram.predictive.roots import FAR, coordinate, solve_increasing
+from deeptram.predictive.calculus import FAR, coordinate, solve_increasing
+from deeptram.predictive.functionals import mode
 from deeptram.predictive.rows import grid_values, horizons, probabilities, row_values, uniforms
-from deeptram.responses.observations import Observations
-from deeptram.responses.surv import Surv
+from deeptram.responses.observations import Observations, Surv
 
 _POLISHING_STEPS = 2
 _FURTHEST = 1e304  # the bracket of the search ends beyond this, and closer to a bound than its inverse

@@ -17,8 +17,7 @@ from deeptram.errors import InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.transformation import TransformationPredictive
-from deeptram.predictive.transformation_count import TransformationCount
+from deeptram.predictive.transformation import TransformationCount, TransformationPredictive
 
 OUTCOMES = ("binary", "ordinal", "nominal", "continuous", "count", "survival")
 

@@ -1,9 +1,10 @@
-"""The distributions of a transformation model on the line."""
+"""Distributions whose transformation h is known itself, not only through F: on the line, and on counts."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,9 +14,83 @@ from deeptram._arrays import as_tensor
 from deeptram.bases import Basis, Linear
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
-from deeptram.predictive.roots import grid_bracket, solve_increasing
+from deeptram.predictive.calculus import grid_bracket, solve_increasing
+from deeptram.predictive.count import _TINY, CountPredictive
+from deeptram.predictive.functionals import tail_integrals
+from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.rows import row_index
-from deeptram.predictive.trafo import TrafoPredictive
+
+
+class TrafoPredictive(LinePredictive):
+    r"""n distributions :math:`F(y) = F_Z(h(y))` with h at hand, eq. (4).
+
+    Everything is computed from h on the log scale, so nothing is lost where F
+    rounds to 0 or 1: h = 700 is as good as h = 1.
+
+    Implementing one: set ``latent``, ``dtype`` and ``gives_numpy``; implement
+    ``__len__``, ``__getitem__``, ``own_trafo_t`` and ``own_log_slope_t``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.bases import Linear
+    >>> from deeptram.predictive import TransformationPredictive
+    >>> pred = TransformationPredictive(Linear(), "logistic", theta=np.array([[0.0, 1.0]]))
+    >>> isinstance(pred, TrafoPredictive), pred.log_prob(-700.0)
+    (True, array([-700.]))
+    """
+
+    has_trafo: ClassVar[bool] = True
+    latent: Latent
+
+    @abstractmethod
+    def own_trafo_t(self, y: Tensor) -> Tensor:
+        """Return h(y), shape (n, G); minus or plus infinity where F is 0 or 1."""
+
+    @abstractmethod
+    def own_log_slope_t(self, y: Tensor) -> Tensor:
+        """Return log h'(y), shape (n, G); minus infinity where h is flat."""
+
+    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return log(h(upper) - h(lower)) for finite h, shape (n, G)."""
+        return torch.log(self.own_trafo_t(upper) - self.own_trafo_t(lower))
+
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        return self.latent.log_cdf_t(self.own_trafo_t(y))
+
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        return self.latent.log_sf_t(self.own_trafo_t(y))
+
+    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.own_trafo_t(y)
+        return self.latent.log_cdf_t(h), self.latent.log_sf_t(h)
+
+    def log_pdf_t(self, y: Tensor) -> Tensor:
+        return self.latent.log_pdf_t(self.own_trafo_t(y)) + self.own_log_slope_t(y)
+
+    def log_hazard_t(self, y: Tensor) -> Tensor:
+        h = self.own_trafo_t(y)
+        # log f_Z - log S_Z cancels for large h, where the latent hazard has a form of its own.
+        _, slope, _ = self.latent.log_sf_derivatives(h)
+        low = self.latent.log_pdf_t(h) - self.latent.log_sf_t(h)
+        value = torch.where(h > 0, torch.log(-slope), low) + self.own_log_slope_t(y)
+        return torch.where(torch.isposinf(h), torch.full_like(value, torch.inf), value)
+
+    def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        if latent is None or latent == self.latent:
+            return self.own_trafo_t(y)
+        return super().trafo_t(y, latent)
+
+    def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        if latent is None or latent == self.latent:
+            return self.own_log_slope_t(y)
+        return super().log_slope_t(y, latent)
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        low, high = self.own_trafo_t(lower), self.own_trafo_t(upper)
+        value: Tensor = self.latent.log_interval(low, high, self.log_increment_t(lower, upper))
+        return value
+
 
 _CELLS = 32
 _CELLS_SHARED = 512
@@ -296,3 +371,115 @@ def _dot(rows: Tensor, theta: Tensor) -> Tensor:
     if theta.shape[0] == 1:
         return rows @ theta[0]
     return (rows @ theta.unsqueeze(2)).squeeze(2)
+
+
+_LONG = 4096
+_EXACT = 2048
+
+
+class TransformationCount(CountPredictive):
+    r"""n distributions :math:`P(Y \le k) = F_Z(h(k + o))` on the counts.
+
+    h is that of a distribution on the line; the offset o is 1 when h is a
+    function of the logarithm (there is no logarithm of 0) and 0 otherwise.
+
+    Parameters
+    ----------
+    line : TrafoPredictive
+        The continuous distribution whose F is read off at the counts.
+    offset : {0, 1}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.bases import LogLinear
+    >>> from deeptram.predictive import TransformationPredictive
+    >>> line = TransformationPredictive(LogLinear(), "logistic", np.array([[0.0, 2.0]]))
+    >>> TransformationCount(line, offset=1).cdf_grid([0, 1, 2])  # k^2 / (1 + k^2) at k = 1, 2, 3
+    array([[0.5, 0.8, 0.9]])
+    """
+
+    has_trafo: ClassVar[bool] = True
+    latent: Latent
+
+    def __init__(self, line: TrafoPredictive, offset: int = 0) -> None:
+        self.line = line
+        self.offset = offset
+        self.latent = line.latent
+        self.dtype = line.dtype
+        self.gives_numpy = line.gives_numpy
+
+    def __len__(self) -> int:
+        """Return the number of rows n."""
+        return len(self.line)
+
+    def __getitem__(self, rows: Any) -> TransformationCount:
+        """Return the distributions of some rows."""
+        part: Any = self.line[row_index(rows, len(self))]
+        return TransformationCount(part, self.offset)
+
+    def log_cdf_t(self, k: Tensor) -> Tensor:
+        return self.line.log_cdf_t(k + self.offset)
+
+    def log_sf_t(self, k: Tensor) -> Tensor:
+        return self.line.log_sf_t(k + self.offset)
+
+    def log_pmf_t(self, k: Tensor) -> Tensor:
+        return self.log_interval_t(k - 1, k)
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        start = torch.where(lower < 0, torch.full_like(lower, -torch.inf), lower + self.offset)
+        return self.line.log_interval_t(start, upper + self.offset)
+
+    def trafo_t(self, k: Tensor, latent: Latent | None = None) -> Tensor:
+        return self.line.trafo_t(k + self.offset, latent)
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        with torch.no_grad():
+            q = torch.atleast_2d(q).to(self.dtype).expand(len(self), -1)
+            k = torch.ceil(self.line.quantile_t(q) - self.offset).clamp(min=0)
+            return self._smallest(k, q)
+
+    def tail_sums_t(self, cut: Tensor, power: int) -> tuple[Tensor, Tensor]:
+        r"""Return the sums of the base class; long ones by the Euler-Maclaurin formula.
+
+        The first 2048 terms are added one by one, the rest is
+        :math:`\int_a^\infty g + g(a)/2 - g'(a)/12`, which is accurate because
+        g changes slowly over one count by then.
+        """
+        first, last = self._range(_TINY)
+        long = (last - first > _LONG)[:, 0]
+        if not bool(long.any()):
+            return super().tail_sums_t(cut, power)
+        left, right = torch.zeros(len(self), dtype=self.dtype), torch.zeros(len(self), dtype=self.dtype)
+        for rows, method in ((~long, super(TransformationCount, self[~long]).tail_sums_t), (long, None)):
+            index = torch.nonzero(rows)[:, 0]
+            if len(index) == 0:
+                continue
+            part = self[index]._long_sums(cut[index], power) if method is None else method(cut[index], power)
+            left, right = left.index_put((index,), part[0]), right.index_put((index,), part[1])
+        return left, right
+
+    def _long_sums(self, cut: Tensor, power: int) -> tuple[Tensor, Tensor]:
+        k = torch.arange(_EXACT, dtype=self.dtype).unsqueeze(0)
+        below = k < cut
+        value = torch.exp(power * torch.where(below, self.log_cdf_t(k), self.log_sf_t(k)))
+        zero = torch.zeros_like(value)
+        left, right = torch.where(below, value, zero).sum(1), torch.where(below, zero, value).sum(1)
+        start = torch.full_like(cut, float(_EXACT))
+        turn = torch.maximum(cut, start)
+        to_turn, from_turn = tail_integrals(self.line, turn + self.offset, power)
+        to_start, _ = tail_integrals(self.line, start + self.offset, power)
+        low, low_slope = self._power_and_slope(start, power, -1)
+        high, high_slope = self._power_and_slope(turn, power, -1)
+        tail, tail_slope = self._power_and_slope(turn, power, 1)
+        left = left + to_turn - to_start + (low - high) / 2 + (high_slope - low_slope) / 12
+        right = right + from_turn + tail / 2 - tail_slope / 12
+        return left, right
+
+    def _power_and_slope(self, k: Tensor, power: int, side: int) -> tuple[Tensor, Tensor]:
+        """Return g = F^p or (1 - F)^p at k, and its derivative, each (n,)."""
+        y = k + self.offset
+        log_side = (self.line.log_cdf_t(y) if side < 0 else self.line.log_sf_t(y))[:, 0]
+        log_slope = (power - 1) * log_side + self.line.log_pdf_t(y)[:, 0]
+        return torch.exp(power * log_side), -side * power * torch.exp(log_slope)

@@ -1,9 +1,13 @@
-r"""What was observed of a response, whatever its kind: :math:`Y \in (l, u]`.
+r"""What was observed of a response on the line: :math:`Y \in (l, u]`, and how users write it.
 
 An exact value is the interval that has shrunk to a point, :math:`l = u`; right,
 left and interval censoring and counts are proper intervals. The likelihood
 contribution is :math:`f(y)` for the former and :math:`F(u) - F(l)` for the
 latter, divided by :math:`1 - F(e)` under left truncation at the entry time e.
+
+A count model puts :math:`F(y) = F_Z(h(y))` on the integers, so
+:math:`P(Y = y) = F(y) - F(y - 1)` with :math:`F(-1) = 0`. When h is a function of
+the logarithm it is evaluated at y + 1, for there is no logarithm of zero.
 """
 
 from __future__ import annotations
@@ -14,8 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deeptram._validation import first_rows
-from deeptram.errors import InvalidInputError
+from deeptram._arrays import row_numbers
+from deeptram._validation import (
+    check_finite,
+    check_flag,
+    check_float_vector,
+    check_no_missing,
+    check_same_length,
+    check_vector,
+    first_rows,
+)
+from deeptram.errors import InvalidInputError, InvalidTypeError
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -103,3 +116,230 @@ class Observations:
             )
         entry = None if self.entry is None else np.where(self.entry <= start, -np.inf, self.entry)
         return Observations(np.where(self.lower <= start, -np.inf, self.lower), self.upper, entry)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Surv:
+    """A response of which some values are known only up to an interval.
+
+    Made by :meth:`right`, :meth:`left` or :meth:`interval`. It can be sliced,
+    and indexed by integer and boolean arrays, so scikit-learn's splitters and
+    ``cross_val_score`` accept it as ``y``.
+
+    Examples
+    --------
+    >>> y = Surv.right(time=[5.0, 8.0, 3.0], event=[True, False, True])
+    >>> y
+    Surv.right(n=3, exact=2, censored=1)
+    >>> y[[0, 2]].observations.upper
+    array([5., 3.])
+    """
+
+    observations: Observations
+    kind: str
+
+    @classmethod
+    def right(cls, time: npt.ArrayLike, event: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> Surv:
+        """Return right-censored times: exact where ``event``, else known to exceed ``time``.
+
+        Parameters
+        ----------
+        time : array-like, shape (n,)
+            Positive, finite times.
+        event : array-like, shape (n,)
+            True or 1 where the event was seen at ``time``.
+        entry : array-like, shape (n,), optional
+            Times of delayed entry (left truncation), smaller than ``time``.
+
+        Examples
+        --------
+        >>> Surv.right([5.0, 8.0], [1, 0]).observations.upper
+        array([ 5., inf])
+        """
+        times, seen = _times_and_events(time, event)
+        return cls(_observations(times, np.where(seen, times, np.inf), entry, times), "right")
+
+    @classmethod
+    def left(cls, time: npt.ArrayLike, event: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> Surv:
+        """Return left-censored times: exact where ``event``, else known not to exceed ``time``.
+
+        Arguments as in :meth:`right`.
+
+        Examples
+        --------
+        >>> Surv.left([5.0, 8.0], [1, 0]).observations.lower
+        array([  5., -inf])
+        """
+        times, seen = _times_and_events(time, event)
+        return cls(_observations(np.where(seen, times, -np.inf), times, entry, times), "left")
+
+    @classmethod
+    def interval(cls, lower: npt.ArrayLike, upper: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> Surv:
+        """Return interval-censored values, known to lie in (lower, upper].
+
+        Parameters
+        ----------
+        lower, upper : array-like, shape (n,)
+            ``lower == upper`` is an exact value; ``-inf`` and ``inf`` are open
+            ends. Values may be negative.
+        entry : array-like, shape (n,), optional
+            Left truncation, smaller than ``upper``.
+
+        Examples
+        --------
+        >>> Surv.interval([1.0, -np.inf], [2.0, 3.0]).observations.exact
+        array([False, False])
+        """
+        low, high = check_float_vector(lower, "lower"), check_float_vector(upper, "upper")
+        check_same_length(lower=low, upper=high)
+        check_no_missing(np.isnan(low), "lower")
+        check_no_missing(np.isnan(high), "upper")
+        _refuse(low > high, "lower must not exceed upper", "lower > upper", "swap or correct the two ends")
+        nowhere = np.isposinf(low) | np.isneginf(high)
+        _refuse(nowhere, "an interval must contain finite values", "an empty interval", "correct its ends")
+        return cls(_observations(low, high, entry, high, "upper"), "interval")
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    def __getitem__(self, rows: Any) -> Surv:
+        if isinstance(rows, tuple) and rows:  # scikit-learn indexes what has a shape by (rows, ...)
+            rows = rows[0]
+        return Surv(self.observations.take(row_numbers(rows, len(self), "Surv")), self.kind)
+
+    @property
+    def shape(self) -> tuple[int]:
+        """Shape as of a vector, ``(n,)``."""
+        return (len(self),)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        raise InvalidTypeError(
+            "a plain array was expected, got a censored response (Surv); "
+            "use a model with outcome='survival' or 'continuous', or pass y.observations.lower or .upper"
+        )
+
+    def __repr__(self) -> str:
+        exact = int(self.observations.exact.sum())
+        truncated = self.observations.entry is not None and bool(np.isfinite(self.observations.entry).any())
+        return (
+            f"Surv.{self.kind}(n={len(self)}, exact={exact}, censored={len(self) - exact}"
+            f"{', left-truncated' * truncated})"
+        )
+
+
+def _times_and_events(time: Any, event: Any) -> tuple[Floats, Mask]:
+    times = check_float_vector(time, "time")
+    check_same_length(time=times, event=event)
+    check_finite(times, "time")
+    _refuse(times <= 0, "time must be positive", "time <= 0", "use Surv.interval for other values")
+    return times, _events(event)
+
+
+def _events(event: Any) -> Mask:
+    events = check_vector(event, "event")
+    if events.dtype == np.bool_:
+        return np.asarray(events)
+    values = check_float_vector(events, "event")
+    check_no_missing(np.isnan(values), "event")
+    other = (values != 0) & (values != 1)
+    _refuse(
+        other,
+        "event must be True/False or 1/0",
+        f"{values[other][0]:g}" if other.any() else "",
+        "code seen events as 1 and censored rows as 0",
+    )
+    return np.equal(values, 1)
+
+
+def _observations(lower: Floats, upper: Floats, entry: Any, end: Floats, name: str = "time") -> Observations:
+    """Add the entry times, which must lie before ``end``; nothing that was seen lies below its entry."""
+    if entry is None:
+        return Observations(lower, upper)
+    entries = check_float_vector(entry, "entry")
+    check_same_length(entry=entries, **{name: end})
+    check_no_missing(np.isnan(entries), "entry")
+    late = entries >= end
+    _refuse(late, f"entry must be smaller than {name}", f"entry >= {name}", "drop or correct these rows")
+    return Observations(np.maximum(lower, entries), upper, entries)
+
+
+def _refuse(wrong: Mask, expected: str, got: str, remedy: str) -> None:
+    if wrong.any():
+        raise InvalidInputError(f"{expected}, got {got} in {first_rows(wrong)}; {remedy}")
+
+
+def encode_continuous(y: Any) -> Observations:
+    """Return real numbers, or a censored response, as observations.
+
+    Parameters
+    ----------
+    y : array-like of numbers, shape (n,), or Surv
+        Numbers must be finite; they count as exact.
+
+    Examples
+    --------
+    >>> encode_continuous([1.5, -2.0]).exact
+    array([ True,  True])
+    """
+    if isinstance(y, Surv):
+        return y.observations
+    if isinstance(y, Observations):
+        return y
+    values = check_float_vector(y, "y")
+    check_finite(values, "y")
+    return Observations(values, values)
+
+
+def encode_survival(y: Any) -> Observations:
+    """Return survival times as observations: a ``Surv``, or positive numbers that all are exact.
+
+    Examples
+    --------
+    >>> encode_survival(Surv.right([2.0, 3.0], [1, 0])).right_censored
+    array([False,  True])
+    """
+    observations = encode_continuous(y)
+    if not isinstance(y, (Surv, Observations)):
+        early = observations.lower <= 0
+        if early.any():
+            raise InvalidInputError(
+                f"survival times must be positive, got time <= 0 in {first_rows(early)}; "
+                "use dt.Surv for censored times, or outcome='continuous' for other values"
+            )
+    return observations
+
+
+def encode_count(y: Any, log_first: bool = False) -> Observations:
+    """Return counts as the intervals (y - 1, y], one higher when ``log_first``.
+
+    Parameters
+    ----------
+    y : array-like of non-negative whole numbers, shape (n,)
+    log_first : bool
+        h is evaluated at y + 1.
+
+    Returns
+    -------
+    Observations
+        The lower end is minus infinity for y = 0.
+
+    Examples
+    --------
+    >>> seen = encode_count([0, 3])
+    >>> seen.lower, seen.upper
+    (array([-inf,   2.]), array([0., 3.]))
+    """
+    check_flag(log_first, "log_first")
+    counts = check_float_vector(y, "y")
+    check_finite(counts, "y")
+    for wrong, expected in (
+        (counts < 0, "not be negative"),
+        (counts != np.floor(counts), "be whole numbers"),
+    ):
+        if wrong.any():
+            raise InvalidInputError(
+                f"counts must {expected}, got {counts[wrong][0]:g} in {first_rows(wrong)}; "
+                "correct these rows, or use outcome='continuous'"
+            )
+    upper = counts + 1.0 if log_first else counts
+    return Observations(np.where(counts == 0, -np.inf, upper - 1.0), upper)

@@ -24,10 +24,7 @@ from deeptram.evaluation.scores.edge import check_predictive, check_rows, codes_
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.responses.continuous import encode_continuous
-from deeptram.responses.count import encode_count
-from deeptram.responses.observations import Observations
-from deeptram.responses.surv import Surv
+from deeptram.responses.observations import Observations, Surv, encode_continuous, encode_count
 
 Floats = npt.NDArray[np.float64]
 

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from deeptram.fitting.deep.task import Setup
 from deeptram.inputs.batches import Source, spans
-from deeptram.model.deep import DeepModel
-from deeptram.model.deep_rows import evaluating
+from deeptram.model.deep import DeepModel, evaluating
 from deeptram.model.parts import ComplexIntercept, ComplexShift, as_float64
 
 

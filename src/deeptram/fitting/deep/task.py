@@ -23,8 +23,7 @@ from deeptram.fitting.deep.warm_start import apply_start, exact_start
 from deeptram.inputs.batches import Source, check_augmented
 from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
 from deeptram.latent import Latent
-from deeptram.model.deep import Batch, DeepModel
-from deeptram.model.deep_rows import check_count
+from deeptram.model.deep import Batch, DeepModel, check_count
 from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import check_supported

@@ -15,8 +15,7 @@ from deeptram.likelihood.linear_forms import LogCdf, LogForm, LogPdf, LogSf, Neg
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
-from deeptram.responses.continuous import encode_continuous
-from deeptram.responses.count import encode_count
+from deeptram.responses.observations import encode_continuous, encode_count
 
 
 def class_terms(pred: DiscretePredictive, y: Any, latent: Latent, slope: str) -> list[Term]:

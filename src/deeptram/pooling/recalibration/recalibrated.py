@@ -11,8 +11,7 @@ from torch import Tensor
 from deeptram.latent import Latent
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.trafo import TrafoPredictive
-from deeptram.predictive.transformation import TransformationPredictive
+from deeptram.predictive.transformation import TrafoPredictive, TransformationPredictive
 
 
 class RecalibratedLine(TrafoPredictive):

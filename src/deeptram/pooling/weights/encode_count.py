@@ -25,9 +25,7 @@ from deeptram.pooling.weights.squared_errors import (
     ThresholdErrors,
 )
 from deeptram.predictive.count import CountPredictive
-from deeptram.responses.count import encode_count
-from deeptram.responses.observations import Observations
-from deeptram.responses.surv import Surv
+from deeptram.responses.observations import Observations, Surv, encode_count
 
 _NARROW = 1e-6
 _NEGLIGIBLE = 1e-12

@@ -27,9 +27,8 @@ from deeptram.pooling.weights.squared_errors import (
     ThresholdErrors,
 )
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.trafo import TrafoPredictive
-from deeptram.responses.continuous import encode_continuous
-from deeptram.responses.observations import Observations
+from deeptram.predictive.transformation import TrafoPredictive
+from deeptram.responses.observations import Observations, encode_continuous
 
 _NARROW = 1e-6
 _EMPTY = -60.0

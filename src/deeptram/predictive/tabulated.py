@@ -1,0 +1,444 @@
+"""Forecasts given by numbers: draws of simulations or posteriors, quantiles of hubs, survival curves."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from deeptram._arrays import as_numpy
+from deeptram._numerics import logdiffexp
+from deeptram._validation import first_rows
+from deeptram.errors import InvalidInputError
+from deeptram.latent import Latent
+from deeptram.predictive.line import LinePredictive, log_rate
+from deeptram.predictive.rows import grid_values, row_index
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_CELLS = 2**22
+
+
+class SamplesPredictive(LinePredictive):
+    r"""n empirical distributions of S draws each.
+
+    ``cdf``, ``sf``, ``quantile``, ``mean``, ``sample`` and ``crps`` are those of
+    the empirical distribution, which puts 1/S on every draw, so
+
+    .. math:: \mathrm{CRPS} = \frac1S \sum_i |x_i - y| - \frac{1}{2 S^2} \sum_{i,j} |x_i - x_j|.
+
+    A step function has no density. What needs one (``pdf``, ``log_prob`` also
+    of censored outcomes, ``hazard``, ``mode``, ``trafo``, and pooling on the
+    scale of h) is taken from the Gaussian kernel estimate with Silverman's
+    bandwidth :math:`0.9 \min(s, \mathrm{IQR}/1.34)\, S^{-1/5}` (s alone where the
+    IQR is zero).
+
+    Parameters
+    ----------
+    draws : Tensor, shape (n, S)
+        Checked draws; use ``Predictive.from_samples`` for foreign numbers.
+    numpy : bool
+        Whether to answer in NumPy.
+
+    Examples
+    --------
+    >>> from deeptram.predictive import Predictive
+    >>> pred = Predictive.from_samples([[1.0, 2.0, 4.0, 5.0]])
+    >>> pred.cdf(2.0), pred.quantile(0.5), pred.crps(2.0)
+    (array([0.5]), array([2.]), array([0.625]))
+    """
+
+    def __init__(self, draws: Tensor, numpy: bool) -> None:
+        self.latent = None
+        self.gives_numpy = numpy
+        self.dtype = draws.dtype
+        self.draws = draws.sort(dim=1).values
+
+    def __len__(self) -> int:
+        """Return the number of rows n."""
+        return len(self.draws)
+
+    def __getitem__(self, rows: Any) -> SamplesPredictive:
+        """Return the distributions of some rows."""
+        return SamplesPredictive(self.draws[row_index(rows, len(self))], self.gives_numpy)
+
+    @property
+    def bandwidth(self) -> Tensor:
+        """Standard deviation of the Gaussian kernel, shape (n,); zero where all draws are equal."""
+        size = self.draws.shape[1]
+        sd = self.draws.std(dim=1) if size > 1 and len(self) else torch.zeros_like(self.draws[:, 0])
+        upper, lower = self.draws[:, (3 * size - 1) // 4], self.draws[:, (size - 1) // 4]
+        iqr = (upper - lower) / 1.34
+        spread = torch.where(iqr > 0, torch.minimum(sd, iqr), sd)
+        factor: float = 0.9 * size**-0.2
+        return spread * factor
+
+    # -- the empirical distribution ------------------------------------------------------------
+
+    def _share(self, y: Tensor) -> Tensor:
+        y = y.expand(len(self), -1).contiguous()
+        return torch.searchsorted(self.draws.contiguous(), y, right=True).to(self.dtype) / self.draws.shape[1]
+
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        return torch.log(self._share(y))
+
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        return torch.log(1 - self._share(y))
+
+    def cdf(self, y: Any = None) -> Any:
+        return self._out(self._share(self._rows(y))[:, 0])
+
+    def sf(self, y: Any = None) -> Any:
+        return self._out(1 - self._share(self._rows(y))[:, 0])
+
+    def cdf_grid(self, grid: ArrayLike) -> Any:
+        return self._out(self._share(grid_values(grid, self.dtype)))
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        size = self.draws.shape[1]
+        q = torch.atleast_2d(q).expand(len(self), -1)
+        rank = torch.ceil(q * size)
+        rank = torch.where((rank - 1) / size >= q, rank - 1, rank).clamp(1, size)
+        return self.draws.gather(1, (rank - 1).to(torch.int64))
+
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        return self.quantile_t(q)
+
+    def mean_t(self) -> Tensor:
+        return self.draws.mean(dim=1)
+
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        return torch.minimum(self.draws.clamp(min=0), tau).mean(dim=1)
+
+    def crps_t(self, y: Tensor) -> Tensor:
+        size = self.draws.shape[1]
+        rank = torch.arange(1, size + 1, dtype=self.dtype)
+        centred = self.draws - self.draws.mean(dim=1, keepdim=True)
+        spread = (centred * (2 * rank - size - 1)).sum(dim=1) / size**2
+        return (self.draws - y).abs().mean(dim=1) - spread
+
+    # -- the kernel estimate -------------------------------------------------------------------
+
+    def log_pdf_t(self, y: Tensor) -> Tensor:
+        log_kernel = self._mix(y, _log_normal_pdf)
+        value = log_kernel - torch.log(self._positive_bandwidth()).unsqueeze(1)
+        return torch.where(torch.isinf(y).expand_as(value), torch.full_like(value, -torch.inf), value)
+
+    def _smooth_tails(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        return self._mix(y, torch.special.log_ndtr), self._mix(y, _log_normal_sf)
+
+    def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        """Return the transformation of the kernel estimate, which is finite at every y."""
+        latent = self._own_latent if latent is None else latent
+        return latent.from_log_t(*self._smooth_tails(y))
+
+    def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        """Return the log of the slope of ``trafo_t``."""
+        latent = self._own_latent if latent is None else latent
+        return self.log_pdf_t(y) - latent.log_pdf_t(self.trafo_t(y, latent))
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return the log-probability of an interval under the kernel estimate."""
+        low_cdf, low_sf = self._smooth_tails(lower)
+        high_cdf, high_sf = self._smooth_tails(upper)
+        right = low_cdf > low_sf
+        return logdiffexp(torch.where(right, low_sf, high_cdf), torch.where(right, high_sf, low_cdf))
+
+    def log_hazard_t(self, y: Tensor) -> Tensor:
+        return log_rate(self.log_pdf_t(y), self._smooth_tails(y)[1])
+
+    def log_entry_t(self, entry: Tensor) -> Tensor:
+        return self._smooth_tails(entry)[1]
+
+    def _mix(self, y: Tensor, log_function: Any) -> Tensor:
+        """Return the log of the average of a function of (y - draw) / bandwidth, shape (n, G)."""
+        n, size = self.draws.shape
+        y = y.expand(n, -1)
+        width = self._positive_bandwidth().reshape(-1, 1, 1)
+        columns = max(1, _CELLS // max(n * size, 1))
+        parts = []
+        for part in y.split(columns, dim=1):
+            z = (part.unsqueeze(2) - self.draws.unsqueeze(1)) / width
+            parts.append(torch.logsumexp(log_function(z), dim=2) - math.log(size))
+        return torch.cat(parts, dim=1)
+
+    def _positive_bandwidth(self) -> Tensor:
+        width = self.bandwidth
+        if bool((width <= 0).any()):
+            raise InvalidInputError(
+                "a density from samples needs draws that differ, got equal ones in "
+                f"{first_rows(as_numpy(width <= 0))}; use crps or cdf, or more draws"
+            )
+        return width
+
+
+def _log_normal_pdf(z: Tensor) -> Tensor:
+    return -0.5 * z * z - _HALF_LOG_2PI
+
+
+def _log_normal_sf(z: Tensor) -> Tensor:
+    log_sf: Tensor = torch.special.log_ndtr(-z)
+    return log_sf
+
+
+class QuantilesPredictive(LinePredictive):
+    r"""n distributions through given quantiles :math:`F(v_j) = q_j`.
+
+    F is linear between neighbouring quantiles (constant density
+    :math:`d_j = (q_{j+1} - q_j) / (v_{j+1} - v_j)`) and exponential beyond the
+    outer ones, with the density of the neighbouring stretch at the seam,
+
+    .. math:: F(y) = q_1 e^{(y - v_1) d_1 / q_1}, \qquad
+              1 - F(y) = (1 - q_Q) e^{-(y - v_Q) d_{Q-1} / (1 - q_Q)},
+
+    so every y has positive density. At a quantile itself the density is that
+    of the stretch to its right.
+
+    Parameters
+    ----------
+    q : Tensor, shape (Q,)
+        Increasing probabilities inside (0, 1), at least two.
+    values : Tensor, shape (n, Q)
+        Strictly increasing quantiles; use ``Predictive.from_quantiles`` for
+        foreign numbers.
+    numpy : bool
+        Whether to answer in NumPy.
+
+    Examples
+    --------
+    >>> from deeptram.predictive import Predictive
+    >>> pred = Predictive.from_quantiles([0.25, 0.5, 0.75], [[1.0, 2.0, 4.0]])
+    >>> pred.cdf(3.0), pred.pdf(3.0), pred.quantile(0.375)
+    (array([0.625]), array([0.125]), array([1.5]))
+    """
+
+    def __init__(self, q: Tensor, values: Tensor, numpy: bool) -> None:
+        self.latent = None
+        self.gives_numpy = numpy
+        self.dtype = values.dtype
+        self.q, self.values = q, values
+
+    def __len__(self) -> int:
+        """Return the number of rows n."""
+        return len(self.values)
+
+    def __getitem__(self, rows: Any) -> QuantilesPredictive:
+        """Return the distributions of some rows."""
+        return QuantilesPredictive(self.q, self.values[row_index(rows, len(self))], self.gives_numpy)
+
+    def knots_t(self) -> Tensor | None:
+        return self.values
+
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        return self.log_tails_t(y)[0]
+
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        return self.log_tails_t(y)[1]
+
+    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        y, cell, below, above = self._locate(y)
+        left, right = self.values.gather(1, cell), self.values.gather(1, cell + 1)
+        inner = torch.minimum(torch.maximum(y, left), right)
+        cdf = self.q[cell] + self._density(cell) * (inner - left)
+        sf = (1 - self.q[cell + 1]) + self._density(cell) * (right - inner)
+        log_cdf, log_sf = torch.log(cdf), torch.log(sf)
+        low = torch.log(self.q[0]) + self._excess(y, -1)
+        high = torch.log(1 - self.q[-1]) + self._excess(y, 1)
+        log_cdf = torch.where(below, low, torch.where(above, torch.log1p(-torch.exp(high)), log_cdf))
+        log_sf = torch.where(above, high, torch.where(below, torch.log1p(-torch.exp(low)), log_sf))
+        return log_cdf, log_sf
+
+    def log_pdf_t(self, y: Tensor) -> Tensor:
+        y, cell, below, above = self._locate(y)
+        value = torch.log(self._density(cell))
+        value = value + torch.where(below, self._excess(y, -1), torch.zeros_like(value))
+        return value + torch.where(above, self._excess(y, 1), torch.zeros_like(value))
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        q = torch.atleast_2d(q).expand(len(self), -1)
+        cell = (torch.searchsorted(self.q, q.contiguous(), right=True) - 1).clamp(0, len(self.q) - 2)
+        inner = self.values.gather(1, cell) + (q - self.q[cell]) / self._density(cell)
+        low = self.values[:, :1] + torch.log(q / self.q[0]) * self._unit(-1)
+        high = self.values[:, -1:] - torch.log((1 - q) / (1 - self.q[-1])) * self._unit(1)
+        return torch.where(q < self.q[0], low, torch.where(q > self.q[-1], high, inner))
+
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.quantile_t(q)
+
+    def mean_t(self) -> Tensor:
+        mass = self.q.diff()
+        inner = (mass * (self.values[:, 1:] + self.values[:, :-1]) / 2).sum(dim=1)
+        low = self.q[0] * (self.values[:, :1] - self._unit(-1))[:, 0]
+        high = (1 - self.q[-1]) * (self.values[:, -1:] + self._unit(1))[:, 0]
+        return inner + low + high
+
+    def crps_t(self, y: Tensor) -> Tensor:
+        """Return the CRPS, in closed form: squares of lines and of exponentials are integrated exactly."""
+        y = y.expand(len(self), 1)
+        first, last = self.values[:, :1], self.values[:, -1:]
+        inside = torch.minimum(torch.maximum(y, first), last)
+        edges = torch.cat([self.values, inside], dim=1).sort(dim=1).values
+        log_cdf, log_sf = self.log_tails_t(edges)
+        is_left = edges[:, 1:] <= inside
+        a = torch.exp(torch.where(is_left, log_cdf[:, :-1], log_sf[:, :-1]))
+        b = torch.exp(torch.where(is_left, log_cdf[:, 1:], log_sf[:, 1:]))
+        inner = (edges.diff(dim=1) * (a * a + a * b + b * b) / 3).sum(dim=1)
+        log_cdf, log_sf = self.log_tails_t(y)
+        low = _tail(torch.exp(log_cdf), self.q[0], (first - y).clamp(min=0), self._unit(-1))
+        high = _tail(torch.exp(log_sf), 1 - self.q[-1], (y - last).clamp(min=0), self._unit(1))
+        return inner + (low + high)[:, 0]
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _locate(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return y as (n, G), the stretch it lies in, and whether it is below or above all quantiles."""
+        y = y.expand(len(self), -1).contiguous()
+        cell = torch.searchsorted(self.values.detach().contiguous(), y, right=True) - 1
+        below, above = y < self.values[:, :1], y > self.values[:, -1:]
+        return y, cell.clamp(0, len(self.q) - 2), below, above
+
+    def _density(self, cell: Tensor) -> Tensor:
+        return (self.q.diff() / self.values.diff(dim=1)).gather(1, cell)
+
+    def _unit(self, side: int) -> Tensor:
+        """Return the scale q_1 / d_1 or (1 - q_Q) / d_{Q-1} of an exponential tail, shape (n, 1)."""
+        first = self.q[0] / (self.q[1] - self.q[0]) * (self.values[:, 1:2] - self.values[:, :1])
+        last = (1 - self.q[-1]) / (self.q[-1] - self.q[-2]) * (self.values[:, -1:] - self.values[:, -2:-1])
+        return first if side < 0 else last
+
+    def _excess(self, y: Tensor, side: int) -> Tensor:
+        """Return minus the distance beyond the outer quantile in units of its tail; 0 inside."""
+        end = self.values[:, :1] if side < 0 else self.values[:, -1:]
+        return -(side * (y - end)).clamp(min=0) / self._unit(side)
+
+
+def _tail(mass_at_y: Tensor, mass: Tensor, distance: Tensor, unit: Tensor) -> Tensor:
+    """Integrate p^2 beyond and (1 - p)^2 before an outcome at some distance in an exponential tail p."""
+    beyond = torch.where(distance > 0, mass_at_y, mass.expand_as(mass_at_y))
+    before = distance - 2 * unit * (mass - beyond) + unit / 2 * (mass**2 - beyond**2)
+    return beyond**2 * unit / 2 + torch.where(distance > 0, before, torch.zeros_like(before))
+
+
+class SurvivalPredictive(LinePredictive):
+    r"""n distributions given by their survival curves :math:`S(t_j)` at common times.
+
+    S is the right-continuous step function that survival software means: 1 before the first time,
+    :math:`S(t_j)` from :math:`t_j` on. **The mass beyond the last time stays there**: S keeps its last
+    value, so quantiles that the curve does not reach, and draws from that mass, are infinite (quantiles
+    come with an ``ExtrapolationWarning``), the mean is infinite where mass is left (use ``rmst``), and the
+    CRPS of these rows is the integral up to the last time, the CRPS of :math:`\min(Y, t_T)`.
+
+    A step function has no density. What needs one (``pdf``, ``log_prob`` of exact times, ``hazard``,
+    ``mode``) is taken from the straight lines between the points :math:`(t_j, S(t_j))`, beginning at (0, 1);
+    the density beyond the last time is zero. Censored times need none.
+
+    Parameters
+    ----------
+    times : Tensor, shape (T,)
+        Increasing, not negative.
+    survival : Tensor, shape (n, T)
+        Non-increasing along each row; use ``Predictive.from_survival`` for foreign numbers.
+    numpy : bool
+        Whether to answer in NumPy.
+
+    Examples
+    --------
+    >>> from deeptram.predictive import Predictive
+    >>> pred = Predictive.from_survival([1.0, 2.0, 4.0], [[0.9, 0.5, 0.2]])
+    >>> pred.survivor(3.0), pred.quantile(0.5), pred.rmst(4.0)
+    (array([0.5]), array([2.]), array([2.9]))
+    """
+
+    def __init__(self, times: Tensor, survival: Tensor, numpy: bool) -> None:
+        self.latent = None
+        self.gives_numpy = numpy
+        self.dtype = survival.dtype
+        self.times, self.survival = times, survival
+        self.lifetimes, self.observed = True, (float(times[0]), float(times[-1]))
+
+    def __len__(self) -> int:
+        """Return the number of rows n."""
+        return len(self.survival)
+
+    def __getitem__(self, rows: Any) -> SurvivalPredictive:
+        """Return the distributions of some rows."""
+        return SurvivalPredictive(self.times, self.survival[row_index(rows, len(self))], self.gives_numpy)
+
+    def support_t(self) -> tuple[Tensor, Tensor]:
+        zero = torch.zeros((1, 1), dtype=self.dtype)
+        return zero, zero + torch.inf
+
+    def knots_t(self) -> Tensor | None:
+        return self.times.unsqueeze(0)
+
+    def _survivor(self, y: Tensor) -> Tensor:
+        y = y.expand(len(self), -1)
+        steps = torch.cat([torch.ones_like(self.survival[:, :1]), self.survival], dim=1)
+        value = steps.gather(1, torch.searchsorted(self.times.contiguous(), y.contiguous(), right=True))
+        return torch.where(torch.isposinf(y), torch.zeros_like(value), value)
+
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        return torch.log1p(-self._survivor(y))
+
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        return torch.log(self._survivor(y))
+
+    def log_pdf_t(self, y: Tensor) -> Tensor:
+        edges, values = self._corners()
+        y = y.expand(len(self), -1).contiguous()
+        cell = torch.searchsorted(edges, y) - 1
+        density = -values.diff(dim=1) / edges.diff()
+        nothing = torch.zeros_like(density[:, :1])
+        padded = torch.cat([nothing, density, nothing], dim=1)  # before the first edge, and after the last
+        return torch.log(padded.gather(1, cell.clamp(-1, density.shape[1]) + 1))
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        q = torch.atleast_2d(q).to(self.dtype).expand(len(self), -1).contiguous()
+        # The first time with F >= q, or with S <= 1 - q, which differ by rounding only.
+        first = torch.minimum(
+            torch.searchsorted((1 - self.survival).detach().contiguous(), q),
+            torch.searchsorted((-self.survival).detach().contiguous(), q - 1),
+        )
+        ends = torch.cat([self.times, torch.full_like(self.times[:1], torch.inf)])
+        return torch.where(q <= 0, torch.zeros_like(q), ends[first])
+
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        return self.quantile_t(q)
+
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        return self._area(tau, 1, torch.zeros_like(tau))
+
+    def mean_t(self) -> Tensor:
+        restricted = self.rmst_t(self.times[-1:].expand(len(self), 1))
+        return torch.where(self.survival[:, -1] > 0, torch.full_like(restricted, torch.inf), restricted)
+
+    def crps_t(self, y: Tensor) -> Tensor:
+        last = self.times[-1]
+        left = self.survival[:, -1:] > 0
+        end = torch.maximum(torch.where(left, last.expand_as(y), y), last)
+        return self._area(end, 2, torch.minimum(y, end)) + (-y).clamp(min=0)[:, 0]
+
+    def mode_t(self) -> Tensor:
+        """Return the end of the stretch of highest density, shape (n,)."""
+        edges, values = self._corners()
+        return edges[1:][(-values.diff(dim=1) / edges.diff()).argmax(dim=1)]
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    def _corners(self) -> tuple[Tensor, Tensor]:
+        """Return the points between which S is interpolated: (m,) and (n, m), the first at time 0."""
+        if self.times[0] > 0:
+            start = torch.ones_like(self.survival[:, :1])
+            return torch.cat([self.times.new_zeros(1), self.times]), torch.cat([start, self.survival], dim=1)
+        return self.times, self.survival
+
+    def _area(self, end: Tensor, power: int, cut: Tensor) -> Tensor:
+        """Return the integral of F^p from 0 to a cut and of S^p from there to an end, shape (n,)."""
+        edges = torch.cat([self.times.expand(len(self), -1), cut, end, torch.zeros_like(end)], dim=1)
+        edges = torch.minimum(edges.clamp(min=0), end).sort(dim=1).values
+        survivor = self._survivor(edges[:, :-1])
+        side = torch.where(edges[:, :-1] >= cut, survivor, 1 - survivor)
+        return (edges.diff(dim=1) * side**power).sum(dim=1)
