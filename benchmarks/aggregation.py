@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from joblib.externals.loky import get_reusable_executor
 
+from deeptram._files import write_table
 from deeptram.paper import RunFolder, aggregate, make_study, paper_splits, splits_frame, storage
 from deeptram.paper.config import Study, unit_hash
 from deeptram.paper.members import FittedMember, save_member
@@ -37,7 +38,7 @@ def synthetic_run(folder: str, study: Study) -> RunFolder:
     truth = 8 * (np.arange(LEVELS - 1) + 0.5 - place[:, None])
     codes = (rng.logistic(size=n)[:, None] > truth).sum(axis=1)
     run = RunFolder(folder)
-    storage.write_table(run.path / storage.SPLITS, splits_frame(splits))
+    write_table(run.path / storage.SPLITS, splits_frame(splits))
     storage.write_arrays(run.path / storage.OUTCOMES, {"codes": codes.astype(np.int16)})
     run.save_study(study, DATA, levels=[str(k) for k in range(LEVELS)], n_rows=n, info={})
     for unit in study.units():

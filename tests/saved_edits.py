@@ -26,8 +26,9 @@ from torch import nn
 
 import deeptram as dt
 from deep_models import table
+from deeptram._files import file_sha256
 from deeptram.errors import DeeptramError, DeeptramWarning, FileFormatError
-from deeptram.model.persistence import JSON_NAME, TENSOR_NAME, _digest, _sha256
+from deeptram.model.persistence import JSON_NAME, TENSOR_NAME, _digest
 
 SECONDS, MEGABYTES = 2.0, 200.0
 DEEP = dt.Training(epochs=1, batch_size=64, progress=False)
@@ -433,7 +434,7 @@ def campaign(
             (folder / name / TENSOR_NAME).write_bytes(data)
             document["tensors"] = {
                 "bytes": len(data),
-                "sha256": _sha256(folder / name / TENSOR_NAME),
+                "sha256": file_sha256(folder / name / TENSOR_NAME),
                 "shapes": {key: list(value.shape) for key, value in tensors.items()},
             }
         if not edit or rng.random() < 0.1:

@@ -20,6 +20,7 @@ LAYERS = [
     "_version",
     "_workers",
     "errors",
+    "_files",
     "_validation",
     "_arrays",
     "_schema",

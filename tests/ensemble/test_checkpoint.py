@@ -14,8 +14,9 @@ import pytest
 
 import deeptram as dt
 from deep_models import FAST, NET, TERMS, table
+from deeptram._files import DONE
 from deeptram.ensemble import strategies
-from deeptram.ensemble.checkpoint import DONE, Checkpoint, Configuration
+from deeptram.ensemble.checkpoint import Checkpoint, Configuration
 from deeptram.errors import ConvergenceWarning, FileFormatError, InvalidInputError
 from deeptram.model.persistence import read_folder, write_folder
 

@@ -16,8 +16,9 @@ from torch import nn
 
 import deeptram as dt
 from deep_models import FAST, MODELS, NET, TERMS, make, table
+from deeptram._files import file_sha256, versions
 from deeptram.errors import FileFormatError, InvalidInputError, NonFiniteLossError, UnsupportedError
-from deeptram.estimators.persistence import CLASSES, versions
+from deeptram.estimators.persistence import CLASSES
 from deeptram.estimators.terms_record import network_name, terms_from_record, terms_to_record
 from deeptram.model import persistence
 
@@ -361,7 +362,7 @@ def set_tensor(path, name, value):
     save_file(tensors, file)
     content = json.loads((path / persistence.JSON_NAME).read_text(encoding="utf-8"))
     shapes = {key: list(array.shape) for key, array in tensors.items()}
-    content["tensors"] = {"bytes": file.stat().st_size, "sha256": persistence._sha256(file), "shapes": shapes}
+    content["tensors"] = {"bytes": file.stat().st_size, "sha256": file_sha256(file), "shapes": shapes}
     content["sha256"] = persistence._digest(content)
     (path / persistence.JSON_NAME).write_text(json.dumps(content), encoding="utf-8")
 

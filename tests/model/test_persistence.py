@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from deeptram._files import file_sha256
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.model import persistence
 from deeptram.model.persistence import (
@@ -174,19 +175,19 @@ def test_a_tensor_file_that_is_none_is_refused(saved):
     (saved / TENSOR_NAME).write_bytes(b"\x80" * 64)  # a header length of 10^19 bytes
     rewrite(
         saved,
-        lambda c: c["tensors"].update(bytes=64, sha256=persistence._sha256(saved / TENSOR_NAME)),
+        lambda c: c["tensors"].update(bytes=64, sha256=file_sha256(saved / TENSOR_NAME)),
     )
     with pytest.raises(FileFormatError, match=r"the header of tensors\.safetensors is longer than \d+ bytes"):
         read_folder(saved)
     (saved / TENSOR_NAME).write_bytes(b"\x08" + b"\0" * 63)  # a header that is no JSON
-    rewrite(saved, lambda c: c["tensors"].update(sha256=persistence._sha256(saved / TENSOR_NAME)))
+    rewrite(saved, lambda c: c["tensors"].update(sha256=file_sha256(saved / TENSOR_NAME)))
     with pytest.raises(FileFormatError, match=r"tensors\.safetensors cannot be read"):
         read_folder(saved)
 
 
 def test_types_without_meaning_here_are_refused(saved):
     save_file({"a": np.zeros(2, dtype=np.uint64)}, saved / TENSOR_NAME)
-    size, digest = (saved / TENSOR_NAME).stat().st_size, persistence._sha256(saved / TENSOR_NAME)
+    size, digest = (saved / TENSOR_NAME).stat().st_size, file_sha256(saved / TENSOR_NAME)
     rewrite(saved, lambda c: c.update(tensors={"bytes": size, "sha256": digest, "shapes": {"a": [2]}}))
     with pytest.raises(FileFormatError, match="tensor 'a' has the unknown type 'U64'"):
         read_folder(saved)

@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from deeptram._files import DONE
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation import metrics as M
 from deeptram.evaluation import scores
 from deeptram.evaluation.bootstrap import resample
-from deeptram.paper import RunFolder, Unit, aggregate, storage
+from deeptram.paper import RunFolder, Unit, aggregate
 from deeptram.paper.data import load_study_data, make_splits
 from deeptram.paper.ensembles import Entry, Group
 from deeptram.paper.members import load_predictions
@@ -184,8 +185,8 @@ def test_tables_are_made_once(small_run, tables, monkeypatch):
 def test_unfinished_runs_have_tables(small_run, tables, tmp_path):
     shutil.copytree(small_run.path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
-    (run.member(Unit("CI-LS", "nll", 2, 2)) / storage.DONE).unlink()
-    (run.member(Unit("SI", "nll", 1, 1)) / storage.DONE).unlink()
+    (run.member(Unit("CI-LS", "nll", 2, 2)) / DONE).unlink()
+    (run.member(Unit("SI", "nll", 1, 1)) / DONE).unlink()
     part = aggregate(run.path, n_boot=0)
     assert part.members["done"].sum() == 6
     assert part.metrics[["lower", "upper"]].isna().all(axis=None)

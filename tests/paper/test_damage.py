@@ -18,6 +18,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from deeptram._files import write_table
 from deeptram.errors import FileFormatError, FittingError, InvalidInputError
 from deeptram.paper import (
     RunFolder,
@@ -330,7 +331,7 @@ def test_outcomes_and_splits_that_lie_are_refused(run):
     rewrite(run, path, whole)
     path = run.path / storage.SPLITS
     table = storage.read_table(path)
-    storage.write_table(path, table[table["spl"] < 4])
+    write_table(path, table[table["spl"] < 4])
     rewrite(run, path, path.read_bytes())
     with pytest.raises(FileFormatError, match="must hold 6 splits of 1797 rows, got others"):
         members.load_parts(run)

@@ -6,6 +6,7 @@ import json
 import pytest
 
 import deeptram.paper.runner as runner
+from deeptram._files import DONE
 from deeptram.errors import InvalidInputError, NonFiniteLossError
 from deeptram.paper import RunFolder, Unit, make_study, run_study, storage
 from deeptram.paper.members import fit_member
@@ -54,7 +55,7 @@ def test_lost_members_are_made_again(small_study, tmp_path):
     study = dataclasses.replace(small_study, models=("SI", "SI-LS"), splits=(1,))
     run = run_study(study, tmp_path).run
     before = contents(run)
-    (run.member(Unit("SI", "nll", 1, 1)) / storage.DONE).unlink()
+    (run.member(Unit("SI", "nll", 1, 1)) / DONE).unlink()
     (run.member(Unit("SI-LS", "nll", 1, 1)) / storage.PREDICTIONS).write_bytes(b"damaged")
     assert run_study(study, tmp_path).finished == 2
     assert contents(run) == before

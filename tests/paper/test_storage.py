@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-import os
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from deeptram._files import write_bytes
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.paper import RunFolder, Unit, make_study, storage
 
@@ -17,39 +16,9 @@ UNIT = Unit("CI", "nll", 1, 1)
 def member(tmp_path):
     run = RunFolder(tmp_path)
     run.start(UNIT)
-    storage.write_bytes(run.member(UNIT) / "a.bin", b"12345")
+    write_bytes(run.member(UNIT) / "a.bin", b"12345")
     run.finish(UNIT, "hash", ("a.bin",))
     return run
-
-
-def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    storage.write_bytes(path, b"old")
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        storage.write_bytes(path, b"new")
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_files_are_as_readable_as_others(tmp_path):
-    storage.write_bytes(tmp_path / "ours", b"")
-    (tmp_path / "plain").write_bytes(b"")
-    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
-
-
-def test_tables_keep_every_digit(tmp_path, rng):
-    table = pd.DataFrame({"x": rng.normal(size=20) * 10.0 ** rng.integers(-30, 30, 20)})
-    for name in ("t.csv", "t.csv.gz"):
-        storage.write_table(tmp_path / name, table)
-        pd.testing.assert_frame_equal(storage.read_table(tmp_path / name), table, check_exact=True)
-    first = (tmp_path / "t.csv.gz").read_bytes()
-    storage.write_table(tmp_path / "t.csv.gz", table)
-    assert (tmp_path / "t.csv.gz").read_bytes() == first
 
 
 def test_arrays_are_checked(tmp_path):
@@ -68,11 +37,6 @@ def test_pickles_are_refused(tmp_path):
     np.savez(path, x=np.array([object()], dtype=object))
     with pytest.raises(FileFormatError, match="must be readable"):
         storage.read_arrays(path)
-
-
-def test_infinities_are_not_written_as_json(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        storage.write_json(tmp_path / "a.json", {"x": float("inf")})
 
 
 def test_finished_members(member):

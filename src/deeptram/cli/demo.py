@@ -12,8 +12,9 @@ import pandas as pd
 import typer
 
 from deeptram import plots
+from deeptram._files import write_bytes, write_table
 from deeptram.cli.progress import working
-from deeptram.cli.tables import output_folder, write_csv, write_text
+from deeptram.cli.tables import output_folder
 from deeptram.datasets import Dataset, load_digits
 from deeptram.ensemble import Ensemble
 from deeptram.estimators import Polr
@@ -80,8 +81,8 @@ def demo(
     models = fit_models(parts, members, epochs, seed, quiet)
     tables = summarise(parts, models, n_boot)
     for name, table in tables.items():
-        write_csv(table, folder / f"{name}.csv")
-    write_text(EXPLANATION, folder / "README.txt")
+        write_table(folder / f"{name}.csv", table)
+    write_bytes(folder / "README.txt", EXPLANATION.encode())
     models["CI-LS"].save(folder / "ensemble", overwrite=True)
     with working("drawing", quiet):
         draw(parts, models, tables, folder)

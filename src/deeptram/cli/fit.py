@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import typer
 
+from deeptram._files import write_table
 from deeptram._validation import check_choice
 from deeptram.cli.model_data import (
     ImageSettings,
@@ -20,7 +21,6 @@ from deeptram.cli.model_data import (
     read_outcome,
 )
 from deeptram.cli.progress import working
-from deeptram.cli.tables import write_csv
 from deeptram.ensemble import Ensemble
 from deeptram.ensemble.rows import take_outcomes, take_rows
 from deeptram.errors import InvalidInputError
@@ -146,7 +146,7 @@ def fit(
     fitted.save(out, overwrite=overwrite)
     table = _coefficients(fitted)
     if table is not None:
-        write_csv(table.rename_axis("term").reset_index(), out / COEFFICIENTS)
+        write_table(out / COEFFICIENTS, table.rename_axis("term").reset_index())
     if not quiet:
         _show(fitted, X, y, out, table, validation)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,13 @@ import numpy.typing as npt
 import pandas as pd
 import typer
 
+from deeptram._files import write_json, write_table
 from deeptram._validation import check_choice, check_integer, check_probability_level
 from deeptram.cli.group import is_given
 from deeptram.cli.pool_summary import PoolReport, show_report
 from deeptram.cli.predictions import Predictions, as_table, read_predictions, read_truth
 from deeptram.cli.progress import working
-from deeptram.cli.tables import output_folder, write_csv, write_text
+from deeptram.cli.tables import output_folder
 from deeptram.errors import DeeptramWarning, InvalidInputError
 from deeptram.evaluation import evaluate
 from deeptram.plots import calibration, performance
@@ -101,15 +101,16 @@ def pool(
                 tuning = read_tuning(tune_members, tune_truth, form, tolerance, read, members[0])
         with working("pooling", quiet):
             pooled = _pool_all(read, method, latent, tuning, score)
-        write_csv(as_table(pooled.pools[method], read, form), folder / "pooled.csv")
+        write_table(folder / "pooled.csv", as_table(pooled.pools[method], read, form))
         own_data = tuning is not None and _same_data(read, tuning.predictions)
-        write_text(_weights_json(pooled, method, weights, score, members, own_data), folder / "weights.json")
+        record = _weights_record(pooled, method, weights, score, members, own_data)
+        write_json(folder / "weights.json", record)
         table, held = None, None
         if y is not None:
             with working("evaluating", quiet):
                 table, held = _evaluate(read, pooled, method, y, n_boot, level, seed)
-            write_csv(table, folder / "metrics.csv")
-            write_csv(held.frame(), folder / "guarantees.csv")
+            write_table(folder / "metrics.csv", table)
+            write_table(folder / "guarantees.csv", held.frame())
             if figures:
                 _draw(folder, read, pooled, y, table)
     if quiet:
@@ -251,9 +252,9 @@ def _same_data(read: Predictions, tuning: Predictions) -> bool:
     return all(np.array_equal(one.cdf(), other.cdf()) for one, other in pairs)
 
 
-def _weights_json(
+def _weights_record(
     pooled: Pooled, method: str, scheme: str, score: str, members: Sequence[Path], own_data: bool
-) -> str:
+) -> dict[str, Any]:
     info = pooled.pools[method].pool_info
     content: dict[str, Any] = {
         "method": method,
@@ -273,7 +274,7 @@ def _weights_json(
             "converged": result.converged,
             "same_data_as_evaluation": own_data,
         }
-    return json.dumps(content, indent=2) + "\n"
+    return content
 
 
 def _finite(value: float) -> float | None:

@@ -10,10 +10,11 @@ import numpy as np
 import pandas as pd
 import typer
 
+from deeptram._files import write_table
 from deeptram._validation import check_choice
 from deeptram.cli.model_data import ImageSettings, order_of, read_columns
 from deeptram.cli.progress import working
-from deeptram.cli.tables import ID, write_csv
+from deeptram.cli.tables import ID
 from deeptram.ensemble import Ensemble, load
 from deeptram.errors import InvalidInputError
 from deeptram.inputs.network_inputs import ImageInput
@@ -72,7 +73,7 @@ def predict(
         result.insert(0, ID, np.asarray(table[ID]))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_csv(result, out)
+        write_table(out, result)
     except OSError as error:
         raise InvalidInputError(
             f"--out must be a file that can be written, got {out} ({type(error).__name__}); choose another"

@@ -19,7 +19,6 @@ from typing import Any
 import pandas as pd
 
 from deeptram.errors import FileFormatError, InvalidInputError, MissingDependencyError
-from deeptram.paper import storage
 
 CSV = (".csv", ".csv.gz")
 PARQUET = (".parquet", ".pq")
@@ -69,16 +68,6 @@ def read_table(path: Path, *, text: bool = False) -> pd.DataFrame:
     if not len(table):
         raise FileFormatError(f"{path} must hold at least one row below its header, got none; check the file")
     return table
-
-
-def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Write a table with every digit, under a temporary name until it is complete."""
-    storage.write_table(path, table)
-
-
-def write_text(text: str, path: Path) -> None:
-    """Write a text file, under a temporary name until it is complete."""
-    storage.write_bytes(path, text.encode())
 
 
 def output_folder(path: Path) -> Path:

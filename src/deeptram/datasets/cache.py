@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeptram._files import json_sha256, parse_json, replacing, write_json
 from deeptram._validation import check_choice
 from deeptram.datasets.base import Dataset
 from deeptram.datasets.sources import ImageCollection, check_folder, check_present
@@ -84,8 +82,8 @@ def decoded_images(
     check_choice(on_error, ("raise", "skip"), "on_error")
     height, width = image_size(size)
     shape = (len(wanted), height, width, 3)
-    key = json.dumps([VERSION, name, shape, collection.fingerprint(), list(wanted)])
-    stem = f"{name}-{height}x{width}-{hashlib.sha256(key.encode()).hexdigest()[:20]}"
+    key = json_sha256([VERSION, name, shape, collection.fingerprint(), list(wanted)])
+    stem = f"{name}-{height}x{width}-{key[:20]}"
     folder = cache_folder(cache)
     found = _read(folder / f"{stem}.npy", shape)
     if found is None:
@@ -137,30 +135,23 @@ def _decode(
 ) -> DecodedImages:
     rows = {name: row for row, name in enumerate(wanted)}
     broken: list[int] = []
-    handle, temporary = tempfile.mkstemp(prefix=f"{stem}.", suffix=".tmp", dir=folder)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            header: dict[str, Any] = {"descr": "|u1", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            start, row_bytes = file.tell(), int(np.prod(shape[1:]))
-            file.truncate(start + row_bytes * shape[0])
-            for done, (name, content) in enumerate(collection.contents(rows.keys()), start=1):
-                try:
-                    image = decode_image(content, (shape[1], shape[2]), name=name)
-                except FileFormatError:
-                    broken.append(rows[name])
-                else:
-                    # Plain writes, not a writable map: a full disk is then an error, not a crash.
-                    file.seek(start + row_bytes * rows[name])
-                    file.write(image.tobytes())
-                if progress is not None:
-                    progress(done, shape[0])
-            file.flush()
-            os.fsync(file.fileno())
-        _write_text(folder / f"{stem}.json", json.dumps({"broken": sorted(broken)}))
-        os.replace(temporary, folder / f"{stem}.npy")
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with replacing(folder / f"{stem}.npy") as file:
+        header: dict[str, Any] = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        start, row_bytes = file.tell(), int(np.prod(shape[1:]))
+        file.truncate(start + row_bytes * shape[0])
+        for done, (name, content) in enumerate(collection.contents(rows.keys()), start=1):
+            try:
+                image = decode_image(content, (shape[1], shape[2]), name=name)
+            except FileFormatError:
+                broken.append(rows[name])
+            else:
+                # Plain writes, not a writable map: a full disk is then an error, not a crash.
+                file.seek(start + row_bytes * rows[name])
+                file.write(image.tobytes())
+            if progress is not None:
+                progress(done, shape[0])
+        write_json(folder / f"{stem}.json", {"broken": sorted(broken)})
     found = _read(folder / f"{stem}.npy", shape)
     if found is None:
         raise FileFormatError(
@@ -174,20 +165,10 @@ def _read(path: Path, shape: tuple[int, ...]) -> DecodedImages | None:
     """Return a complete cache file, or None when it is absent or damaged (it is then made again)."""
     try:
         images = np.load(path, mmap_mode="r", allow_pickle=False)
-        broken = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["broken"]
+        broken = parse_json(path.with_suffix(".json").read_bytes())["broken"]
         rows = tuple(int(row) for row in broken)
     except (OSError, EOFError, ValueError, KeyError, TypeError):
         return None
     if images.shape != shape or images.dtype != np.uint8 or any(not 0 <= r < shape[0] for r in rows):
         return None
     return DecodedImages(images, rows)
-
-
-def _write_text(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from deeptram._files import read_bytes
 from deeptram._validation import check_choice
 from deeptram.datasets.base import Dataset, categorical
-from deeptram.datasets.sources import check_sha256, data_folder, first_existing, read_bytes
+from deeptram.datasets.sources import check_sha256, data_folder, first_existing
 from deeptram.errors import FileFormatError
 
 LEVELS = tuple(range(10))

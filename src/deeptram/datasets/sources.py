@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
-import json
 import os
 import tarfile
 import zlib
@@ -14,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from deeptram._files import json_sha256, sha256
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from deeptram.inputs.image_files import MAX_FILE_BYTES
 from deeptram.inputs.images import listing
@@ -68,26 +67,12 @@ def first_existing(folder: Path, names: Sequence[str], what: str) -> Path:
 
 def check_sha256(content: bytes, expected: str, what: str) -> None:
     """Raise unless the content has the expected SHA-256."""
-    found = hashlib.sha256(content).hexdigest()
+    found = sha256(content)
     if found != expected:
         raise FileFormatError(
             f"{what} must be the original (SHA-256 {expected[:16]}...), got {found[:16]}...; "
             "download it again, or pass verify=False if it is meant to differ"
         )
-
-
-def read_bytes(path: Path, limit: int) -> bytes:
-    """Return the (decompressed) content of a file, never more than ``limit`` bytes."""
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            content: bytes = file.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise FileFormatError(
-            f"{path} must be readable, got {type(error).__name__} ({error}); get or make it again"
-        ) from error
-    if len(content) > limit:
-        raise FileFormatError(f"{path} must hold at most {limit} bytes, got more; it is not what it seems")
-    return content
 
 
 class ImageCollection(ABC):
@@ -137,8 +122,7 @@ class FolderCollection(ImageCollection):
 
     def fingerprint(self) -> str:
         stats = [(name, file.stat()) for name, file in sorted(self._files.items())]
-        text = json.dumps([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
-        return hashlib.sha256(text.encode()).hexdigest()
+        return json_sha256([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
 
 
 class TarCollection(ImageCollection):

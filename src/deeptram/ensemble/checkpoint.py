@@ -8,16 +8,14 @@ marker is there and carries the hash of its configuration.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deeptram._files import DONE, json_sha256, parse_json, read_done, write_done, write_json
 from deeptram._schema import agree, fields, integer, mapping, text
 from deeptram.ensemble.members import MemberFit
 from deeptram.errors import FileFormatError, InvalidInputError
@@ -31,7 +29,7 @@ from deeptram.model.persistence import JSON_NAME, plain, read_folder, write_fold
 from deeptram.networks.registry import Budget
 
 SCHEMA = 1
-INDEX, DONE = "checkpoint.json", "DONE"
+INDEX = "checkpoint.json"
 # Settings that change how training runs or looks, not what it computes.
 _IRRELEVANT = ("progress", "device")
 _INDEX = fields({"schema": integer(), "root_seed": SEED, "configuration": mapping(text)})
@@ -71,15 +69,15 @@ class Configuration:
         held = validation if isinstance(validation, (float, int)) else None
         data = validation if isinstance(validation, (tuple, list)) else ()
         return cls(
-            _hash(record),
-            _hash(plain(settings)),
+            json_sha256(record),
+            json_sha256(plain(settings)),
             fingerprint(X, y, sample_weight),
-            _hash(held) + (fingerprint(*data) if data else ""),
+            json_sha256(held) + (fingerprint(*data) if data else ""),
         )
 
     def member_hash(self, seed: int) -> str:
         """Return the hash of one member's configuration."""
-        return _hash([self.model, self.training, self.data, self.validation, seed])
+        return json_sha256([self.model, self.training, self.data, self.validation, seed])
 
 
 class Checkpoint:
@@ -108,10 +106,10 @@ class Checkpoint:
             self._check_new()
             root = root_seed(random_state)
             self.folder.mkdir(parents=True, exist_ok=True)
-            _write(index, json.dumps({"schema": SCHEMA, "root_seed": root, "configuration": parts}, indent=1))
+            write_json(index, {"schema": SCHEMA, "root_seed": root, "configuration": parts})
             return root
         try:
-            found = json.loads(index.read_text(encoding="utf-8"))
+            found = parse_json(index.read_bytes())
             _INDEX(found, INDEX)
         except (ValueError, RecursionError) as error:
             raise FileFormatError(
@@ -160,11 +158,11 @@ class Checkpoint:
         return found
 
     def _load(self, folder: Path, seed: int, template: BaseTram) -> MemberFit:
-        done = (folder / DONE).read_bytes().strip()
         content, tensors = read_folder(folder)
         code = self.configuration.member_hash(seed)
         agree(f"{JSON_NAME}: configuration", "that of this fit", code, content.get("configuration"))
-        agree(f"{DONE}: its content", "the configuration", code.encode(), done)
+        done = read_done(folder) or {}
+        agree(f"{DONE}: hash", "that of the configuration", code, done.get("hash"))
         member = MemberFit.from_record(content.get("member"), tensors)
         agree(f"{JSON_NAME}: member.seed", "that of this fit", seed, member.seed)
         with rebuilding(), Budget(member.weights):
@@ -177,21 +175,7 @@ class Checkpoint:
         code = self.configuration.member_hash(member.seed)
         content = {"kind": "member", "configuration": code, "member": record}
         folder = write_folder(self._member_folder(number), content, tensors, overwrite=True)
-        _write(folder / DONE, code + "\n")
+        write_done(folder, code)
 
     def _member_folder(self, number: int) -> Path:
         return self.folder / f"member-{number:04d}"
-
-
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a small file under another name and rename it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

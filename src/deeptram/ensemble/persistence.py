@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeptram import _schema as schema
 from deeptram import latent as latents
+from deeptram._files import versions
 from deeptram._schema import agree, choice, fields, flag, integer, listed, misfit, optional
 from deeptram._validation import check_weights
 from deeptram.ensemble.strategies import STRATEGIES
@@ -23,7 +24,6 @@ from deeptram.estimators.persistence import (
     parameters_from_record,
     parameters_to_record,
     rebuilding,
-    versions,
 )
 from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, plain, read_folder, write_folder

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import platform
 import reprlib
 from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeptram import latent as latents
 from deeptram._schema import LARGEST
-from deeptram._version import __version__
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import FitSummary, keep_fit
@@ -50,19 +47,6 @@ CLASSES: dict[str, type[BaseTram]] = {
 }
 HISTORY = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]
 LARGEST_SHIFT = 1e15  # beyond it h has no digits left after the decimal point
-LIBRARIES = ("torch", "numpy", "pandas", "scikit-learn", "formulaic", "safetensors")
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of deeptram, Python and the libraries that matter.
-
-    Examples
-    --------
-    >>> versions()["deeptram"] == __version__
-    True
-    """
-    found = {name: version(name) for name in LIBRARIES}
-    return {"deeptram": __version__, "python": platform.python_version(), **found}
 
 
 # -- arguments ---------------------------------------------------------------------------------------

@@ -28,7 +28,8 @@ class SavingMixin:
         -------
         Path
         """
-        from deeptram.estimators.persistence import model_to_record, versions
+        from deeptram._files import versions
+        from deeptram.estimators.persistence import model_to_record
         from deeptram.model.persistence import write_folder
 
         estimator: Any = self

@@ -16,8 +16,6 @@ numbers loaded, but nothing executed.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 import os
 import secrets
@@ -31,13 +29,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from deeptram._files import file_sha256, json_sha256, parse_json, write_json
 from deeptram._schema import LARGEST
 from deeptram.errors import FileFormatError, InvalidInputError
 
-SCHEMA = 1
+SCHEMA = 2
 JSON_NAME, TENSOR_NAME = "deeptram.json", "tensors.safetensors"
 LARGEST_JSON, MOST_VALUES = 16 * 1024**2, 10**6  # a JSON value takes up to 100 bytes of memory
-_CHUNK = 4 * 1024**2
 
 Tensors = dict[str, NDArray[Any]]
 _DTYPES = {
@@ -93,20 +91,19 @@ def write_folder(
             **content,
             "tensors": {
                 "bytes": file.stat().st_size,
-                "sha256": _sha256(file),
+                "sha256": file_sha256(file),
                 "shapes": {name: list(value.shape) for name, value in arrays.items()},
             },
         }
         record["sha256"] = _digest(record)
-        text = json.dumps(record, indent=1, allow_nan=False, ensure_ascii=False)
-        (temporary / JSON_NAME).write_text(text, encoding="utf-8")
+        write_json(temporary / JSON_NAME, record)
         excess = _excess(temporary / JSON_NAME)
         if excess:
             raise InvalidInputError(
                 f"a saved model must be described in a small file, got {excess}; use fewer columns or "
                 "levels, or save the members one by one"
             )
-        for written in (file, temporary / JSON_NAME, temporary):
+        for written in (file, temporary):
             _flush(written)
         _put_in_place(temporary, path)
     finally:
@@ -133,7 +130,7 @@ def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
     if excess:
         raise _damaged(path, f"{JSON_NAME} has {excess}")
     try:
-        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_no_number)
+        content = parse_json(file.read_bytes())
         digest = _digest(content) if isinstance(content, dict) else None
     except (ValueError, RecursionError) as error:  # not JSON or not UTF-8, too many digits, too many brackets
         raise _damaged(path, f"{JSON_NAME} cannot be read") from error
@@ -172,7 +169,7 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
         raise _damaged(path, f"{TENSOR_NAME} is missing")
     if file.stat().st_size != recorded.get("bytes"):
         raise _damaged(path, f"{TENSOR_NAME} has {file.stat().st_size} bytes, not {recorded.get('bytes')}")
-    if _sha256(file) != recorded.get("sha256"):
+    if file_sha256(file) != recorded.get("sha256"):
         raise _damaged(path, f"the content of {TENSOR_NAME} was changed")
     with file.open("rb") as source:
         if int.from_bytes(source.read(8), "little") > LARGEST_JSON:
@@ -326,23 +323,9 @@ def _excess(file: Path) -> str | None:
     return f"{values} values, more than {MOST_VALUES}" if values > MOST_VALUES else None
 
 
-def _no_number(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
-
-
 def _digest(record: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a record without its own digest, independent of the order of keys."""
-    rest = {key: value for key, value in record.items() if key != "sha256"}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as source:
-        while chunk := source.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+    return json_sha256({key: value for key, value in record.items() if key != "sha256"})
 
 
 def _flush(path: Path) -> None:

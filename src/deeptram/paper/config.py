@@ -10,14 +10,13 @@ without repeating what is there. A :class:`Unit` is one member.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from deeptram._files import json_sha256
 from deeptram._validation import check_choice, check_integer
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.fitting.deep.training import Training
@@ -368,8 +367,7 @@ def digest_of(value: Any) -> str:
     >>> digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
     True
     """
-    text = json.dumps(json_values(value), sort_keys=True, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return json_sha256(json_values(value))[:20]
 
 
 def json_values(value: Any) -> Any:

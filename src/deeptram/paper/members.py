@@ -6,7 +6,6 @@ import os
 import platform
 import time
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram import networks
-from deeptram._version import __version__
+from deeptram._files import versions, write_json, write_table
 from deeptram.datasets.base import Dataset
 from deeptram.errors import FileFormatError
 from deeptram.estimators import Tram
@@ -29,7 +28,6 @@ from deeptram.predictive.discrete import DiscretePredictive
 
 FILES = (storage.PREDICTIONS, storage.COEFFICIENTS, storage.HISTORY, storage.INFO)
 PARTS = ("val", "test")
-PACKAGES = ("numpy", "scipy", "pandas", "scikit-learn", "torch", "joblib")
 INFO_NUMBERS = ("seconds", "n_epochs", "best_epoch", "seed")
 HISTORY_COLUMNS = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]
 
@@ -131,9 +129,9 @@ def save_member(run: RunFolder, unit: Unit, fitted: FittedMember, expected: str)
     folder = run.member(unit)
     run.start(unit)
     storage.write_arrays(folder / storage.PREDICTIONS, fitted.predictions)
-    storage.write_table(folder / storage.COEFFICIENTS, fitted.coefficients)
-    storage.write_table(folder / storage.HISTORY, fitted.history)
-    storage.write_json(folder / storage.INFO, fitted.info)
+    write_table(folder / storage.COEFFICIENTS, fitted.coefficients)
+    write_table(folder / storage.HISTORY, fitted.history)
+    write_json(folder / storage.INFO, fitted.info)
     run.finish(unit, expected, FILES)
 
 
@@ -217,23 +215,6 @@ def _predictive(
     rest = h[:, :1] + np.cumsum(np.exp(log_gaps), axis=1)
     consistent = np.concatenate([h[:, :1], rest], axis=1)
     return DiscretePredictive.from_h(consistent, log_gaps, levels=levels, latent="logistic")
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python, deeptram and what it computes with.
-
-    Examples
-    --------
-    >>> sorted(versions())[:2]
-    ['deeptram', 'joblib']
-    """
-    found = {"python": platform.python_version(), "deeptram": __version__}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
 
 
 def machine() -> dict[str, Any]:

@@ -21,6 +21,7 @@ import numpy as np
 from joblib.externals.loky.process_executor import BrokenProcessPool
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from deeptram._files import versions, write_json, write_table
 from deeptram._threads import one_thread
 from deeptram._validation import check_integer
 from deeptram._workers import worker_processes
@@ -36,7 +37,7 @@ from deeptram.fitting.deep.progress import listening
 from deeptram.paper import ownership, storage
 from deeptram.paper.config import EXACT_MODELS, Study, Unit, unit_hash
 from deeptram.paper.data import data_digests, gallery, has_images, load_study_data, make_splits
-from deeptram.paper.members import fit_member, machine, save_member, versions
+from deeptram.paper.members import fit_member, machine, save_member
 from deeptram.paper.progress import EpochFile, GridProgress, duration
 from deeptram.paper.splits import Split, splits_frame, splits_from_frame
 from deeptram.paper.storage import RunFolder
@@ -191,7 +192,7 @@ def prepare(run: RunFolder, study: Study, data: Dataset) -> tuple[list[Split], d
         left.unlink(missing_ok=True)
     path = run.path / storage.SPLITS
     if not run.is_intact(storage.SPLITS):
-        storage.write_table(path, splits_frame(splits))
+        write_table(path, splits_frame(splits))
     elif splits_from_frame(storage.read_table(path)) != splits:
         raise FileFormatError(f"{path} must hold the splits of this study, got others; choose another folder")
     storage.write_arrays(run.path / storage.OUTCOMES, {"codes": data.codes.astype(np.int16)})
@@ -264,7 +265,7 @@ def _do(work: _Work, split: Split, unit: Unit) -> _Outcome:
         if fitted is not None:
             save_member(run, unit, fitted, expected)
         else:
-            storage.write_json(run.member(unit) / storage.FAILED, {"hash": expected, "reason": reason})
+            write_json(run.member(unit) / storage.FAILED, {"hash": expected, "reason": reason})
     return _Outcome(unit, time.perf_counter() - started, reason)
 
 

@@ -18,11 +18,8 @@ is read into a table without its checksum; sizes are bounded before anything is 
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -32,7 +29,17 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from deeptram.datasets.sources import read_bytes
+from deeptram._files import (
+    DONE,
+    TEMPORARY,
+    parse_json,
+    read_bytes,
+    read_done,
+    sha256,
+    write_bytes,
+    write_done,
+    write_json,
+)
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError
 from deeptram.paper import ownership
 from deeptram.paper.config import Study, Unit, check_description, unit_hash
@@ -45,46 +52,11 @@ CONFIG, SPLITS, OUTCOMES, GALLERY, METRICS = (
     "metrics.csv",
 )
 MEMBERS, TABLES, FIGURES, PROGRESS = "members", "tables", "figures", ".progress"
-DONE, FAILED = "DONE", "FAILED"
+FAILED = "FAILED"
 PREDICTIONS, COEFFICIENTS, HISTORY, INFO = "predictions.npz", "coefficients.csv", "history.csv", "info.json"
 OF_RUN = (SPLITS, OUTCOMES, GALLERY)
 MAX_BYTES = 2**27
 _MAX_ARRAYS = 64
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that it is there completely or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        if error.errno is not None:  # a full disk names no file
-            error.filename = str(path)
-        raise
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON; infinities and NaN are refused, for other programs could not read them."""
-    write_bytes(path, (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
-
-
-def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a table as CSV with every digit (gzipped, without a date, for ``.gz``)."""
-    text = table.to_csv(index=False, lineterminator="\n")
-    content = text.encode()
-    if path.suffix == ".gz":
-        import gzip
-
-        content = gzip.compress(content, mtime=0)
-    write_bytes(path, content)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -98,13 +70,13 @@ def read_json(path: Path, expected: str | None = None) -> Any:
     """Read JSON, or say which file is damaged."""
     content = _content(path, expected)
     try:
-        return json.loads(content.decode("utf-8"), parse_constant=_refuse_constant)
+        return parse_json(content)
     except (ValueError, RecursionError) as error:
         _damaged(path, type(error).__name__, error)
 
 
 def read_table(path: Path, expected: str | None = None, **options: Any) -> pd.DataFrame:
-    """Read a table written by :func:`write_table`, with every digit."""
+    """Read a table written by :func:`deeptram._files.write_table`, with every digit."""
     content = _content(path, expected)
     try:
         if path.suffix == ".gz":
@@ -139,7 +111,7 @@ def read_arrays(path: Path, expected: str | None = None, names: Sequence[str] = 
 def digest(path: Path) -> str | None:
     """Return the SHA-256 of a file, or None if it cannot be read."""
     try:
-        return hashlib.sha256(_content(path, None)).hexdigest()
+        return sha256(_content(path, None))
     except FileFormatError:
         return None
 
@@ -153,7 +125,7 @@ def _content(path: Path, expected: str | None) -> bytes:
         content = path.read_bytes()
     except OSError as error:
         _damaged(path, type(error).__name__, error)
-    if expected is not None and hashlib.sha256(content).hexdigest() != expected:
+    if expected is not None and sha256(content) != expected:
         _damaged(path, "other content than when it was written")
     return content
 
@@ -167,8 +139,7 @@ class RunFolder:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from deeptram.paper.paper import make_study
+    >>>     >>> from deeptram.paper.paper import make_study
     >>> study = make_study("digits", "quick")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = RunFolder(folder)
@@ -250,17 +221,7 @@ class RunFolder:
 
     def marker(self, unit: Unit) -> dict[str, Any] | None:
         """Return the DONE marker of a member, ``{"hash": ..., "files": {name: SHA-256}}``, or None."""
-        path = self.member(unit) / DONE
-        if not path.is_file():
-            return None
-        try:
-            marker = read_json(path)
-        except FileFormatError:
-            return None
-        files = marker.get("files") if isinstance(marker, dict) else None
-        if not isinstance(files, dict) or any(Path(name).name != name for name in files):
-            return None
-        return marker if all(isinstance(entry, str) for entry in files.values()) else None
+        return read_done(self.member(unit))
 
     def member_file(self, unit: Unit, name: str) -> tuple[Path, str]:
         """Return path and SHA-256 of a file of a finished member."""
@@ -308,8 +269,7 @@ class RunFolder:
 
     def finish(self, unit: Unit, expected: str, names: tuple[str, ...]) -> None:
         """Write the DONE marker of a member whose files are all in place."""
-        files = {name: digest(self.member(unit) / name) for name in names}
-        write_json(self.member(unit) / DONE, {"hash": expected, "files": files})
+        write_done(self.member(unit), expected, names)
         (self.member(unit) / FAILED).unlink(missing_ok=True)
 
     def start(self, unit: Unit) -> None:
@@ -317,7 +277,7 @@ class RunFolder:
         folder = self.member(unit)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / DONE).unlink(missing_ok=True)
-        for path in folder.glob(".*.tmp"):
+        for path in folder.glob(TEMPORARY):
             path.unlink(missing_ok=True)
 
     def lock(self) -> AbstractContextManager[str]:
@@ -327,16 +287,6 @@ class RunFolder:
     def writing(self, token: str) -> AbstractContextManager[None]:
         """Write, unless another process has taken over the run; see :func:`ownership.writing`."""
         return ownership.writing(self.path, token)
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _damaged(path: Path, found: str, error: Exception | None = None) -> NoReturn:

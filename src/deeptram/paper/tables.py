@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from deeptram._files import write_json, write_table
 from deeptram.errors import FileFormatError
 from deeptram.paper import storage
 from deeptram.paper.storage import RunFolder
@@ -48,9 +49,9 @@ class Tables:
     def save(self, run: RunFolder, key: str) -> None:
         """Write ``metrics.csv``, the folder ``tables``, and last the key of what they were made from."""
         for name, table in self._named():
-            storage.write_table(_path(run, name), table)
+            write_table(_path(run, name), table)
         files = {name: storage.digest(_path(run, name)) for name, _ in self._named()}
-        storage.write_json(run.path / storage.TABLES / KEY_FILE, {"key": key, "files": files})
+        write_json(run.path / storage.TABLES / KEY_FILE, {"key": key, "files": files})
 
     @classmethod
     def are_current(cls, run: RunFolder, key: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deeptram._files import write_bytes
 from deeptram._version import __version__
 from deeptram.errors import MissingDependencyError
 from deeptram.paper import RunFolder, Study, storage
@@ -86,7 +87,7 @@ def build_report(
     if figures:
         save_figures(view, run.path / storage.FIGURES)
     target = run.path / REPORT
-    storage.write_bytes(target, render(page_context(run, view, n_boot, level)).encode())
+    write_bytes(target, render(page_context(run, view, n_boot, level)).encode())
     return target
 
 
