@@ -21,9 +21,9 @@ from deeptram.pooling.array_kernels import (
     new_array,
     weighted_sum,
 )
-from deeptram.pooling.cdf_stack import CdfMember, CdfStack
 from deeptram.pooling.discrete_pool import DiscretePool
 from deeptram.pooling.info import PoolInfo
+from deeptram.pooling.members import CdfMember, CdfStack
 from deeptram.predictive.discrete import DiscretePredictive
 
 Build = Callable[[Sequence[DiscretePredictive]], DiscretePool]

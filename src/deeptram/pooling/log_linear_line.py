@@ -16,9 +16,9 @@ from deeptram._arrays import as_numpy
 from deeptram._validation import first_rows
 from deeptram.errors import UnsupportedError
 from deeptram.pooling.line_base import LinePool, inner_support
-from deeptram.pooling.panels import Frame, Panels, lay_panels, panel_nodes, refine
 from deeptram.predictive.calculus import kronrod
 from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.panels import Frame, Panels, lay_panels, panel_nodes, refine
 from deeptram.predictive.rows import row_index
 
 _CHUNK = 1024

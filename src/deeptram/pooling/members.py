@@ -1,24 +1,32 @@
-"""The edge of the pools: which members can be pooled, with which weights and on which scale."""
+"""The edge of the pools: which members can be pooled, with which weights and on which scale.
+
+Members are a list of distributions, or one array of CDFs, shape (M, n, K), checked and read without copies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from deeptram import latent as latents
+from deeptram._arrays import as_tensor
 from deeptram._validation import check_weights
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.latent import Latent
-from deeptram.pooling.cdf_stack import CdfStack
+from deeptram.latent import Latent, Logistic
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 
 Weights = npt.NDArray[np.float64]
+# Numbers per block: a few blocks of this size stay in the processor's second-level cache.
+BLOCK = 1 << 18
+CHECKED_AT_ONCE = 1 << 18
 
 
 def is_array(members: Any) -> bool:
@@ -159,3 +167,135 @@ def pooling_latent(members: Sequence[Predictive], latent: str | Latent | None) -
 def _shown(levels: tuple[Any, ...] | None) -> str:
     shown = ", ".join(map(repr, (levels or ())[:4]))
     return f"[{shown}{', ...' if levels and len(levels) > 4 else ''}]"
+
+
+class CdfMember(DiscretePredictive):
+    r"""One member given by its CDF at the K levels; logs are taken when asked for and not kept.
+
+    All that is known is F itself, so :math:`\log(1 - F)` is taken from the rounded F:
+    members that have h, log F or the survivor function should hand those over instead.
+
+    Examples
+    --------
+    >>> CdfMember(torch.tensor([[0.25, 1.0]], dtype=torch.float64)).log_pmf_t().exp()
+    tensor([[0.2500, 0.7500]], dtype=torch.float64)
+    """
+
+    def __init__(self, cdf: Tensor, levels: tuple[Any, ...] | None = None, *, numpy: bool = True) -> None:
+        levels = tuple(range(cdf.shape[-1])) if levels is None else levels
+        super().__init__(levels=levels, latent=None, numpy=numpy)
+        self._values = cdf
+
+    def log_cdf_t(self) -> Tensor:
+        """Return log F at the first K-1 levels."""
+        return torch.log(self._values[:, :-1])
+
+    def log_sf_t(self) -> Tensor:
+        """Return log(1 - F) at the first K-1 levels."""
+        return torch.log1p(-self._values[:, :-1])
+
+    def log_pmf_t(self) -> Tensor:
+        """Return the logs of the steps of F."""
+        first = self._values[:, :1]
+        return torch.log(torch.cat([first, torch.diff(self._values, dim=1)], dim=1))
+
+    def trafo_t(self, latent: Latent | None = None) -> Tensor:
+        """Return the quantile function of the latent (logistic by default) at F."""
+        inner = self._values[:, :-1]
+        if latent is None or isinstance(latent, Logistic):
+            return torch.logit(inner)
+        return latent.icdf_t(inner)
+
+    def __len__(self) -> int:
+        return int(self._values.shape[0])
+
+    def __getitem__(self, rows: Any) -> CdfMember:
+        """Return some rows (a slice gives a view)."""
+        index = rows if isinstance(rows, slice) else torch.as_tensor(np.arange(len(self))[rows])
+        return CdfMember(self._values[index], self.levels, numpy=self.gives_numpy)
+
+    def _any(self) -> Tensor:
+        return self._values
+
+
+class CdfStack:
+    """An array of CDFs with the members along its first axis.
+
+    Examples
+    --------
+    >>> stack = CdfStack.check(np.array([[[0.2, 1.0]], [[0.4, 1.0]]]))
+    >>> stack.n_members, stack.n_rows, stack.n_levels
+    (2, 1, 2)
+    """
+
+    def __init__(self, values: Tensor, *, numpy: bool) -> None:
+        self.values = values
+        self.numpy = numpy
+        self.n_members, self.n_rows, self.n_levels = values.shape
+        self.levels = tuple(range(self.n_levels))
+
+    @classmethod
+    def check(cls, array: Any) -> CdfStack:
+        """Return the stack, or say which rows of which member are no CDF."""
+        numpy = not isinstance(array, Tensor)
+        values = as_tensor(array)
+        if numpy and values.dtype != torch.float64:
+            values = values.to(torch.float64)
+        if values.ndim != 3 or values.shape[0] < 1 or values.shape[1] < 1 or values.shape[2] < 2:
+            raise InvalidInputError(
+                "members as an array must have shape (members, rows, levels) with at least two levels, got "
+                f"shape {tuple(values.shape)}; pass the CDFs of all members in one array"
+            )
+        if not _all_cdfs(values):
+            values = torch.stack([_repaired(m, member) for m, member in enumerate(values)])
+        return cls(values, numpy=numpy)
+
+    def members(self, rows: slice = slice(None)) -> list[CdfMember]:
+        """Return the members as predictive distributions of some rows (views)."""
+        return [CdfMember(member[rows], self.levels, numpy=self.numpy) for member in self.values]
+
+    def take_members(self, index: Any) -> CdfStack:
+        """Return the stack of some members (those of positive weight)."""
+        index = np.flatnonzero(index)
+        if len(index) == self.n_members:
+            return self
+        return CdfStack(self.values[torch.as_tensor(index)], numpy=self.numpy)
+
+    def take_rows(self, index: Tensor) -> CdfStack:
+        """Return the stack of some rows."""
+        return CdfStack(self.values[:, index], numpy=self.numpy)
+
+    def blocks(self, size: int | None = None) -> Iterator[slice]:
+        """Yield slices of rows whose members together hold about ``size`` numbers."""
+        step = max(1, (BLOCK if size is None else size) // (self.n_levels * self.n_members))
+        for start in range(0, self.n_rows, step):
+            yield slice(start, min(start + step, self.n_rows))
+
+
+def _all_cdfs(values: Tensor) -> bool:
+    """Whether every row increases from >= 0 to exactly 1; NaN does not. One pass in cache-sized blocks."""
+    array = np.ascontiguousarray(values.detach().cpu().numpy())
+    levels = array.shape[2]
+    rows = array.reshape(-1, levels)
+    step = max(1, CHECKED_AT_ONCE // levels)
+    parts = [rows[start : start + step] for start in range(0, len(rows), step)]
+    if len(parts) < 2:
+        return all(map(_are_cdfs, parts))
+    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as threads:
+        return all(threads.map(_are_cdfs, parts))
+
+
+def _are_cdfs(rows: npt.NDArray[np.float64]) -> bool:
+    levels = rows.shape[1]
+    flat = rows.reshape(-1)
+    increases = flat[1:] >= flat[:-1]
+    increases[levels - 1 :: levels] = True  # from the end of one row to the start of the next
+    return bool(increases.all() and rows[:, 0].min() >= 0 and (rows[:, -1] == 1).all())
+
+
+def _repaired(position: int, cdf: Tensor) -> Tensor:
+    """Return the CDF as foreign input rules see it: rounding forgiven, all else refused with its rows."""
+    try:
+        return as_tensor(Predictive.from_cdf(cdf).cdf(), cdf.dtype)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"member {position}: {error}") from error

@@ -13,7 +13,6 @@ from deeptram import latent as latents
 from deeptram._validation import check_choice
 from deeptram.latent import Latent
 from deeptram.pooling.array_pool import ArrayPool
-from deeptram.pooling.cdf_stack import CdfStack
 from deeptram.pooling.discrete_pool import DiscretePool
 from deeptram.pooling.info import PoolInfo
 from deeptram.pooling.line_pool import pool_line
@@ -21,6 +20,7 @@ from deeptram.pooling.linear import LinearDiscretePool
 from deeptram.pooling.log_linear import LogLinearDiscretePool
 from deeptram.pooling.log_linear_density import LogLinearDensityDiscretePool
 from deeptram.pooling.members import (
+    CdfStack,
     Weights,
     check_members,
     common_latent,

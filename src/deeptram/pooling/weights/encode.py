@@ -13,8 +13,7 @@ from deeptram._validation import check_choice
 from deeptram.errors import UnsupportedError
 from deeptram.evaluation.scores import names as score_names
 from deeptram.latent import Latent
-from deeptram.pooling.cdf_stack import CdfStack
-from deeptram.pooling.members import check_members, is_array, pooling_latent
+from deeptram.pooling.members import CdfStack, check_members, is_array, pooling_latent
 from deeptram.pooling.pool import METHODS
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
 from deeptram.pooling.weights import encode_count, encode_discrete, encode_line

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram.latent import Latent, Logistic
-from deeptram.pooling.cdf_stack import CdfStack
+from deeptram.pooling.members import CdfStack
 from deeptram.pooling.weights import likelihood
 from deeptram.pooling.weights.ends import (
     log_cdf_class_ends,

@@ -13,7 +13,6 @@ from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.pooling.line_base import inner_support, outer_support
 from deeptram.pooling.log_linear import log_minus_log, log_ratio
-from deeptram.pooling.panels import fixed_rule, halved, lay_panels, partial_rule
 from deeptram.pooling.weights import likelihood
 from deeptram.pooling.weights.ends import LogCdfEnds, TransformedEnds
 from deeptram.pooling.weights.likelihood import Build
@@ -27,6 +26,7 @@ from deeptram.pooling.weights.squared_errors import (
     ThresholdErrors,
 )
 from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.panels import fixed_rule, halved, lay_panels, partial_rule
 from deeptram.predictive.transformation import TrafoPredictive
 from deeptram.responses.observations import Observations, encode_continuous
 

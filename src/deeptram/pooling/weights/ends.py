@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from deeptram.latent import Latent, Logistic
-from deeptram.pooling.cdf_stack import CdfStack
 from deeptram.pooling.log_linear import log_minus_log, log_ratio
+from deeptram.pooling.members import CdfStack
 from deeptram.predictive.discrete import DiscretePredictive
 
 _NARROW = 1e-6

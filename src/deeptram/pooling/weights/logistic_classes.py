@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from deeptram.likelihood.linear_forms import Sums, Term
-from deeptram.pooling.cdf_stack import CdfStack
+from deeptram.pooling.members import CdfStack
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from deeptram.predictive.calculus import coordinate, coordinate_of, kronrod, kronrod_nodes
-from deeptram.predictive.line import LinePredictive
+
+if TYPE_CHECKING:
+    from deeptram.predictive.line import LinePredictive
 
 LEVELS = (1e-8, 1e-4, 0.02, 0.25, 0.5, 0.75, 0.98, 1 - 1e-4, 1 - 1e-8)
 _TAIL = (0.1, 0.3, 0.7, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0)
