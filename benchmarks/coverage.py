@@ -9,7 +9,7 @@ this counts how often it holds the truth, and its mean width:
 * ``total``: W + B sum w^2, the variance of the mean (:func:`deeptram.ensemble.coefficients.total_variance`);
 * ``single``: W + B, the variance of one member drawn at random.
 
-Run ``python benchmarks/coverage.py --out FILE [--repetitions 400]``; one JSON object per sample is appended to
+Run ``python benchmarks/coverage.py --out FILE [--repetitions 400]``; a JSON object per sample is added to
 the file, and samples that are there already are not drawn again. The last lines on the screen are the table.
 """
 

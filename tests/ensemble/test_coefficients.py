@@ -14,7 +14,9 @@ from deep_models import FAST, TERMS, make, table
 from deeptram.ensemble.coefficients import (
     between_variance,
     coefficient_table,
+    drawn_means,
     resampled_quantiles,
+    total_variance,
 )
 from deeptram.errors import InvalidInputError, StructureError, UnknownNameError, UnsupportedError
 
@@ -52,11 +54,23 @@ def test_asymptotic_interval_is_that_of_a_mean():
 def test_total_adds_the_variance_within_members():
     within = [np.array([0.04, 0.01 * m]) for m in range(4)]
     found = coefficient_table(BETA, EQUAL, within, 0.95, "total")
-    np.testing.assert_allclose(found["se"] ** 2, np.mean(within, axis=0) + BETA.var(axis=0, ddof=1))
+    np.testing.assert_allclose(found["se"] ** 2, np.mean(within, axis=0) + BETA.var(axis=0, ddof=1) / 4)
+    np.testing.assert_allclose(found["se"] ** 2, total_variance(BETA, np.stack(within), EQUAL))
     single = coefficient_table(BETA, np.array([0, 1.0, 0, 0]), within, 0.95, "total")
     np.testing.assert_allclose(single["se"], np.sqrt(within[1]))
     with pytest.raises(UnsupportedError, match=r"method='total' needs the observed information .*loss='nll'"):
         coefficient_table(BETA, EQUAL, [*within[:3], None], 0.95, "total")
+
+
+def test_total_of_one_member_is_its_own_variance():
+    assert total_variance(np.array([[1.0]]), np.array([[0.04]]), np.ones(1)) == pytest.approx([0.04])
+
+
+def test_a_member_without_weight_has_no_say():
+    within = np.array([[0.04], [np.nan], [0.06]])
+    values, weights = np.array([[1.0], [np.inf], [2.0]]), np.array([0.5, 0.0, 0.5])
+    assert total_variance(values, within, weights) == pytest.approx([0.05 + 0.25])
+    assert set(drawn_means(values, weights, 200, np.random.default_rng(1)).ravel()) == {1.0, 1.5, 2.0}
 
 
 @pytest.mark.parametrize("weights", [EQUAL, np.array([0.1, 0.2, 0.3, 0.4]), np.array([0.5, 0.0, 0.2, 0.3])])

@@ -328,6 +328,18 @@ def test_standard_errors_under_other_scores(loss, frame, grades):
     assert f"se: sandwich for loss='{loss}'" in repr(model.summary())
 
 
+def test_sandwich_errors_against_the_spread_of_fits_to_fresh_data(rng):
+    estimates, errors = [], []
+    for _ in range(60):
+        x = rng.normal(size=(600, 2))
+        y = np.digitize(rng.logistic(size=600) + x @ [0.8, -0.4], [-1.0, 0.0, 1.5])
+        table = dt.Polr(loss="rps").fit(x, y).summary()
+        estimates.append(table["coef"].to_numpy())
+        errors.append(table["se"].to_numpy())
+    ratio = np.mean(errors, axis=0) / np.std(estimates, axis=0, ddof=1)
+    assert (np.abs(ratio - 1) < 0.3).all()
+
+
 def test_a_printed_summary_shows_every_column():
     rng = np.random.default_rng(0)
     model = dt.Coxph().fit(rng.normal(size=(50, 2)), dt.Surv.right(rng.exponential(size=50), np.ones(50)))

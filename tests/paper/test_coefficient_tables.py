@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from deeptram.paper import Unit
-from deeptram.paper.coefficient_tables import bootstrap_means, coefficient_table, total_error
+from deeptram.paper.coefficient_tables import coefficient_table
 from deeptram.paper.ensembles import Group
 from deeptram.pooling.weights import TunedWeights
 
@@ -81,13 +81,3 @@ def test_members_are_listed(coefficients):
 def test_models_without_linear_shift_have_no_rows():
     empty = pd.DataFrame(columns=["variable", "estimate", "se"])
     assert coefficient_table([(group(1), [empty] * 3)], "toy", level=0.95, seed=0).empty
-
-
-def test_draws_without_weight_are_undefined(rng):
-    means = bootstrap_means(np.array([[1.0], [2.0]]), np.array([1.0, 0.0]), 200, rng)
-    assert set(means[~np.isnan(means)]) == {1.0}
-    assert 0.1 < np.isnan(means).mean() < 0.4
-
-
-def test_one_member_has_sampling_error_only():
-    assert total_error(np.array([[1.0]]), np.array([[0.2]]), np.ones(1)) == pytest.approx([0.2])

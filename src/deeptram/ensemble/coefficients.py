@@ -7,9 +7,8 @@ sources of variation can be asked for:
   change with other initial weights? Percentile intervals;
 * ``"asymptotic"``: the same question with the normal distribution,
   :math:`\bar\beta \pm z \sqrt{B \sum_m w_m^2}` with the variance B between members;
-* ``"total"``: how far may :math:`\bar\beta` be from the truth? All members saw the same data, so averaging
-  does not reduce the sampling error: :math:`\mathrm{se}^2 = \sum_m w_m V_m + B` with the variance
-  :math:`V_m` within a member, from the observed information of its linear shift given its networks.
+* ``"total"``: how far may :math:`\bar\beta` be from the truth? Sampling and seeds together, see
+  :func:`total_variance`.
 """
 
 from __future__ import annotations
@@ -60,6 +59,41 @@ def between_variance(values: Array, weights: Array) -> Array:
     return np.where(agree, 0.0, np.where(np.isfinite(values[used]).all(axis=0), variance, np.inf))
 
 
+def total_variance(coefficients: Array, within: Array, weights: Array) -> Array:
+    r"""Return the variance of the pooled coefficients over samples and seeds, shape (p,).
+
+    .. math:: \mathrm{se}^2 = \sum_m w_m V_m + B \sum_m w_m^2
+
+    By the law of total variance, with :math:`\mu = E(\beta_m \mid \text{data})`, which is the same for all
+    members because they see the same data and differ in their seeds only,
+
+    .. math::
+        \mathrm{Var}\Big(\sum_m w_m \beta_m\Big)
+        = \mathrm{Var}_\text{data}(\mu) + E\,\mathrm{Var}\Big(\sum_m w_m \beta_m \mid \text{data}\Big)
+        = \mathrm{Var}_\text{data}(\mu) + E(B) \sum_m w_m^2 .
+
+    The first part, the sampling error, is common to all members, so that averaging does not reduce it: the
+    variances :math:`V_m` given the networks, from the observed information, estimate it, and so does their
+    mean. The second part is that of a mean of independent draws. W + B, without the factor, would be the
+    variance of one member drawn at random. ``benchmarks/coverage.py`` compares the two.
+
+    Parameters
+    ----------
+    coefficients, within : array, shape (M, p)
+        Estimates of each member and their variances given its networks.
+    weights : array, shape (M,)
+
+    Examples
+    --------
+    >>> total_variance(np.array([[1.0], [3.0]]), np.array([[0.5], [0.7]]), np.array([0.5, 0.5]))
+    array([1.6])
+    """
+    used = weights > 0
+    between = between_variance(coefficients, weights)
+    seeds = np.where(np.isnan(between), 0.0, between) * float(weights @ weights)  # NaN: a single member
+    return np.asarray(weights[used] @ within[used] + seeds)
+
+
 def coefficient_table(
     coefficients: Array, weights: Array, within: Sequence[Array | None], level: float, method: str
 ) -> pd.DataFrame:
@@ -87,8 +121,7 @@ def coefficient_table(
         lower, upper = resampled_quantiles(coefficients, weights, level)
     else:
         if method == "total":
-            inside = weights @ np.stack([_known(variance) for variance in within])
-            variance = inside + np.nan_to_num(between)  # one member has no variance between
+            variance = total_variance(coefficients, np.stack([_known(one) for one in within]), weights)
         else:
             variance = between * float(weights @ weights)
         se = np.sqrt(variance)
@@ -135,16 +168,34 @@ def resampled_quantiles(values: Array, weights: Array, level: float) -> tuple[Ar
         )
         log_factorials = np.array([lgamma(count + 1) for count in range(size + 1)])
         logs = lgamma(size + 1) - log_factorials[counts].sum(axis=1) + counts @ np.log(weights[used])
-        probabilities = np.exp(logs)
+        means, probabilities = counts @ values[used] / size, np.exp(logs)
     else:
-        share = weights[used] / weights[used].sum()
-        counts = np.random.default_rng(0).multinomial(size, share, size=_MOST_SAMPLES)
+        means = drawn_means(values, weights, _MOST_SAMPLES, np.random.default_rng(0))
         probabilities = np.full(_MOST_SAMPLES, 1 / _MOST_SAMPLES)
-    means = counts @ values[used] / size
     return (
         _weighted_quantile(means, probabilities, (1 - level) / 2),
         _weighted_quantile(means, probabilities, (1 + level) / 2),
     )
+
+
+def drawn_means(values: Array, weights: Array, n_draws: int, rng: np.random.Generator) -> Array:
+    """Return means of as many members as have weight, drawn with probabilities ``weights``, (n_draws, p).
+
+    Parameters
+    ----------
+    values : array, shape (M, p)
+    weights : array, shape (M,)
+    n_draws : int
+    rng : Generator
+
+    Examples
+    --------
+    >>> drawn_means(np.array([[1.0], [5.0]]), np.array([1.0, 0.0]), 3, np.random.default_rng(1)).ravel()
+    array([1., 1., 1.])
+    """
+    used = weights > 0
+    size, share = int(used.sum()), weights[used] / weights[used].sum()
+    return np.asarray(rng.multinomial(size, share, size=n_draws) @ values[used] / size)
 
 
 def _weighted_quantile(values: Array, probabilities: Array, q: float) -> Array:

@@ -8,9 +8,7 @@ members' (Prop. 2). Intervals per split:
     much training alone moves the estimate, not how much other data would.
     For exact models, which have no members, the Wald interval.
 ``lower_total``, ``upper_total``
-    Sampling and training together: :math:`\hat\beta \pm z \sqrt{W + B}` with the
-    mean W of the squared standard errors within members and the variance B of the
-    weighted mean between members.
+    Sampling and training together (``deeptram.ensemble.coefficients.total_variance``).
 
 Over all splits the estimate is the mean. The splits share most of their rows, so
 their number makes no interval narrower than that of an average split, except for
@@ -27,6 +25,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from deeptram.ensemble.coefficients import drawn_means, total_variance
 from deeptram.errors import FileFormatError
 from deeptram.evaluation.tidy import percentile_interval
 from deeptram.paper.ensembles import SCHEMES, Group
@@ -49,45 +48,6 @@ COLUMNS = [
     "upper_total",
 ]
 N_DRAWS = 2000
-
-
-def bootstrap_means(estimates: Floats, weights: Floats, n_draws: int, rng: np.random.Generator) -> Floats:
-    """Return weighted means of members drawn with replacement, (n_draws, p); NaN for draws without weight.
-
-    Parameters
-    ----------
-    estimates : array, shape (M, p)
-    weights : array, shape (M,)
-    n_draws : int
-    rng : Generator
-
-    Examples
-    --------
-    >>> bootstrap_means(np.ones((3, 2)), np.full(3, 1 / 3), 5, np.random.default_rng(1)).shape
-    (5, 2)
-    """
-    m = len(weights)
-    counts = rng.multinomial(m, np.full(m, 1 / m), size=n_draws) * weights
-    total = counts.sum(axis=1)
-    some = total > 0
-    means: Floats = np.full((n_draws, estimates.shape[1]), np.nan)
-    means[some] = (counts[some] @ estimates) / total[some, None]
-    return means
-
-
-def total_error(estimates: Floats, errors: Floats, weights: Floats) -> Floats:
-    """Return standard errors (p,) of weighted means, from within and between members.
-
-    Examples
-    --------
-    >>> total_error(np.array([[1.0], [1.0]]), np.array([[0.3], [0.3]]), np.array([0.5, 0.5]))
-    array([0.3])
-    """
-    within = weights @ errors**2
-    if len(weights) < 2:
-        return np.asarray(np.sqrt(within))
-    between = estimates.var(axis=0, ddof=1) * (weights**2).sum()
-    return np.asarray(np.sqrt(within + between))
 
 
 def coefficient_table(
@@ -124,8 +84,9 @@ def coefficient_table(
         for scheme in SCHEMES[:1] if group.is_single else SCHEMES:
             method = "single" if group.is_single else "transformation"
             weights = np.ones(1) if group.is_single else group.weights(scheme, "transformation")
-            mean, total = weights @ estimates, total_error(estimates, errors, weights)
-            means = mean[None] if group.is_single else bootstrap_means(estimates, weights, N_DRAWS, rng)
+            mean = weights @ estimates
+            total = np.sqrt(total_variance(estimates, errors**2, weights))
+            means = mean[None] if group.is_single else drawn_means(estimates, weights, N_DRAWS, rng)
             for j, name in enumerate(names):
                 key = (group.model, group.loss, scheme, method, name)
                 draws.setdefault(key, []).append((float(mean[j]), float(total[j]), means[:, j]))

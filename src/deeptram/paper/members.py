@@ -21,7 +21,6 @@ from deeptram.estimators import Tram
 from deeptram.model.terms import CI, CS, LS, SI
 from deeptram.paper import storage
 from deeptram.paper.config import N_SPLITS, Protocol, Study, Unit, unit_seed
-from deeptram.paper.sandwich import rps_standard_errors
 from deeptram.paper.splits import Split, splits_from_frame
 from deeptram.paper.storage import RunFolder
 from deeptram.predictive.discrete import DiscretePredictive
@@ -110,7 +109,7 @@ def fit_member(study: Study, data: Dataset, split: Split, unit: Unit) -> FittedM
         predictions.update(_prediction(model.predict_distribution(X), part, unit))
     return FittedMember(
         predictions=predictions,
-        coefficients=_coefficients(model, train, columns, unit),
+        coefficients=_coefficients(model),
         history=history,
         info={
             "seed": seed,
@@ -267,16 +266,7 @@ def _prediction(pred: Any, part: str, unit: Unit) -> dict[str, NDArray[Any]]:
     }
 
 
-def _coefficients(model: Any, train: Dataset, columns: list[str], unit: Unit) -> pd.DataFrame:
-    estimates: pd.Series = model.coef_
-    errors = np.full(len(estimates), np.nan)
-    if len(estimates) and unit.loss == "rps":
-        h = model.predict_distribution(_inputs(train, columns)).trafo()
-        linear = [name for name in columns if name != "image"]
-        x = np.column_stack([np.asarray(train.X[name], dtype=np.float64) for name in linear])
-        errors = rps_standard_errors(h, train.codes, x)
-    elif len(estimates) and unit.is_exact:
-        errors = model.summary()["se"].to_numpy()
-    elif len(estimates):  # the shift beside a network, given what the network says
-        errors = np.sqrt(np.diag(model.shift_vcov_.to_numpy()))
-    return pd.DataFrame({"variable": estimates.index, "estimate": estimates.to_numpy(), "se": errors})
+def _coefficients(model: Any) -> pd.DataFrame:
+    table = model.summary()
+    columns = {"variable": table.index, "estimate": table["coef"].to_numpy(), "se": table["se"].to_numpy()}
+    return pd.DataFrame(columns)
