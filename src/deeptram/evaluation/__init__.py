@@ -1,4 +1,9 @@
-"""Evaluation of predictions side by side, with paired bootstrap intervals."""
+"""Scores, metrics, the bootstrap, and predictions side by side.
+
+Belongs here: everything that judges predictions against outcomes. May import
+``predictive`` and below, no model.
+Start reading at ``evaluate.evaluate``, then ``bootstrap``.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,15 @@
-"""Bootstrap samples as counts, and the metrics of all of them at once."""
+"""Bootstrap samples as counts, and the metrics of all of them at once, with their intervals.
+
+The one bootstrap of the package: ``evaluate`` and the paper's tables both go through ``bootstrap``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,11 +17,159 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from deeptram._validation import check_no_missing, check_same_length, check_vector, random_generator
-from deeptram.evaluation.statistics import Statistic
+from deeptram._threads import one_thread
+from deeptram._validation import (
+    check_choice,
+    check_no_missing,
+    check_same_length,
+    check_vector,
+    random_generator,
+)
+from deeptram.evaluation import metrics, scores
+from deeptram.evaluation.checks import check_discrete, codes_of
+from deeptram.evaluation.metrics.discrimination import (
+    KINDS,
+    check_cutoff,
+    correct,
+    exceedance_log_odds,
+    exceedances,
+    half_ranks,
+    top_level,
+)
+from deeptram.evaluation.statistics import IndexArea, Kappa, Mean, Resampled, RocArea, Statistic
+from deeptram.evaluation.threshold_calibration import CERTIFIED, ThresholdCalibration
+from deeptram.predictive.base import Predictive
+
+Floats = npt.NDArray[np.float64]
+Key = TypeVar("Key")
 
 BLOCK = 2**26  # elements of counts (half a gigabyte) held at once
 GROUP = 2**21  # elements of columns multiplied with the counts at once
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """A metric's value with its bootstrap replicates (B,), the same draws for all that are compared.
+
+    Examples
+    --------
+    >>> one, other = Sample(1.0, np.array([1.0, 2.0])), Sample(3.0, np.array([3.0, 4.0]))
+    >>> (other - one).value, (other - one).interval(0.9)
+    (2.0, (2.0, 2.0))
+    """
+
+    value: float
+    replicates: Floats
+
+    def __sub__(self, other: Sample) -> Sample:
+        with np.errstate(invalid="ignore"):  # infinity minus infinity: undefined, hence NaN
+            return Sample(float(np.subtract(self.value, other.value)), self.replicates - other.replicates)
+
+    @property
+    def undefined(self) -> int:
+        """Number of replicates in which the metric has no value."""
+        return int(np.isnan(self.replicates).sum())
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Return the percentile interval of the replicates; see :func:`percentile_interval`."""
+        return percentile_interval(self.replicates, level)
+
+
+def weighted_mean(samples: Sequence[Sample], weights: npt.ArrayLike | None = None) -> Sample:
+    """Return the mean, replicate by replicate; one of weight zero does not count, whatever its value.
+
+    Parameters
+    ----------
+    samples : sequence of M Sample
+    weights : array-like, shape (M,), optional
+        Sum to one; equal by default.
+
+    Examples
+    --------
+    >>> one, other = Sample(1.0, np.ones(2)), Sample(np.inf, np.full(2, np.inf))
+    >>> weighted_mean([one, other], [1.0, 0.0]).value, weighted_mean([one, other]).value
+    (1.0, inf)
+    """
+    if weights is None:
+        mean = np.mean([sample.replicates for sample in samples], axis=0)
+        return Sample(float(np.mean([sample.value for sample in samples])), mean)
+    kept = [(s, w) for s, w in zip(samples, np.asarray(weights), strict=True) if w > 0]
+    total = np.sum([w * s.replicates for s, w in kept], axis=0)
+    return Sample(float(sum(w * s.value for s, w in kept)), np.asarray(total, dtype=np.float64))
+
+
+def bootstrap(
+    plan: Mapping[Key, Sequence[Statistic]],
+    strata: npt.NDArray[np.int64],
+    n_boot: int,
+    random_state: Any,
+    n_workers: int | None = None,
+) -> dict[Key, Sample]:
+    """Return value and replicates of every entry, the mean over those of its statistics that are defined.
+
+    Parameters
+    ----------
+    plan : mapping of key -> list of Statistic
+        As from :func:`statistics_of`, all of the same n rows.
+    strata : array of int, shape (n,)
+        As from :func:`check_strata`; rows are drawn within them.
+    n_boot : int
+        Number of samples B.
+    random_state : int, numpy Generator, ... or None
+        The same seed draws the same samples.
+    n_workers : int, optional
+        Threads; by default as many as torch uses.
+
+    Examples
+    --------
+    >>> plan = {"mean": [Mean(torch.tensor([1.0, 5.0]))]}
+    >>> bootstrap(plan, np.zeros(2, dtype=np.int64), 3, random_state=1)["mean"].replicates
+    array([5., 3., 1.])
+    """
+    with torch.no_grad(), one_thread() as threads:
+        point = _values(plan, torch.ones(len(strata), 1, dtype=torch.float64), 1)
+        n_workers = threads if n_workers is None else n_workers
+        blocks = [_values(plan, counts, n_workers) for counts in resample(strata, n_boot, random_state)]
+    return {
+        key: Sample(float(point[key][0]), np.concatenate([np.empty(0), *(block[key] for block in blocks)]))
+        for key in plan
+    }
+
+
+def _values(plan: Mapping[Key, Sequence[Statistic]], counts: Tensor, n_workers: int) -> dict[Key, Floats]:
+    flat = [part for parts in plan.values() for part in parts]
+    values = iter(replicates(flat, counts, n_workers))
+    result = {}
+    for key, parts in plan.items():
+        of_parts = torch.stack([next(values) for _ in parts])
+        result[key] = (of_parts[0] if len(parts) == 1 else torch.nanmean(of_parts, dim=0)).numpy()
+    return result
+
+
+def percentile_interval(values: Floats, level: float) -> tuple[float, float]:
+    """Return the empirical (1 - level)/2 and (1 + level)/2 quantiles; infinite replicates count as such.
+
+    Quantiles interpolate linearly between order statistics, where a step
+    towards an infinite value is infinite. Undefined (NaN) replicates are set
+    aside; without any other the limits are NaN.
+
+    Examples
+    --------
+    >>> percentile_interval(np.array([1.0, 2.0, 3.0, np.inf]), 0.5)
+    (1.75, inf)
+    """
+    ordered = np.sort(values[~np.isnan(values)])
+    if not len(ordered):
+        return np.nan, np.nan
+    return _quantile(ordered, (1 - level) / 2), _quantile(ordered, (1 + level) / 2)
+
+
+def _quantile(ordered: Floats, q: float) -> float:
+    place = q * (len(ordered) - 1)
+    low, high = ordered[int(np.floor(place))], ordered[int(np.ceil(place))]
+    if low == high or np.isneginf(low):
+        return float(low)
+    return float(low + (place - np.floor(place)) * (high - low))
 
 
 def check_strata(strata: Any, n: int) -> npt.NDArray[np.int64]:
@@ -128,3 +281,77 @@ def _groups(statistics: Sequence[Statistic], positions: list[int], n: int) -> li
         groups[-1].append(position)
         size += more
     return groups
+
+
+def statistics_of(
+    metric: Callable[..., Any], y: Any, pred: Predictive, *, tolerance: float = CERTIFIED
+) -> list[Statistic]:
+    """Return the statistics whose mean is the metric: fast for the built-in ones, else by resampling.
+
+    Parameters
+    ----------
+    metric : callable ``(y, pred) -> float``
+        A function of ``dt.metrics`` or ``dt.scores``, ``auc`` also with options fixed by
+        ``functools.partial``; anything else is called on every sample.
+    y : outcomes
+    pred : Predictive
+    tolerance : float
+        Largest certified error of a replicate of citl or calibration_slope (the estimate itself is exact);
+        the actual error is smaller by orders of magnitude.
+    """
+    function: Callable[..., Any] = metric
+    options: dict[str, Any] = {}
+    if isinstance(metric, functools.partial) and metric.func is metrics.auc and not metric.args:
+        function, options = metric.func, metric.keywords
+    if function in (metrics.citl, metrics.calibration_slope):
+        return _calibration(y, pred, function is metrics.calibration_slope, tolerance)
+    build = _BUILDERS.get(function)
+    return [Resampled(metric, y, pred)] if build is None else build(function, y, pred, **options)
+
+
+def _mean_of_scores(score: Callable[..., Any], y: Any, pred: Predictive) -> list[Statistic]:
+    return [Mean(torch.as_tensor(score(y, pred, reduction="none")))]
+
+
+def _accuracy(metric: Callable[..., Any], y: Any, pred: Predictive) -> list[Statistic]:
+    pred = check_discrete(pred, "accuracy")
+    return [Mean(correct(pred, codes_of(y, pred)))]
+
+
+def _qwk(metric: Callable[..., Any], y: Any, pred: Predictive) -> list[Statistic]:
+    pred = check_discrete(pred, "qwk")
+    return [Kappa(codes_of(y, pred), top_level(pred), len(pred.levels))]
+
+
+def _auc(
+    metric: Callable[..., Any],
+    y: Any,
+    pred: Predictive,
+    cutoff: int = 0,
+    kind: str = "roc",
+    fold: bool = False,
+) -> list[Statistic]:
+    check_choice(kind, KINDS, "kind")
+    pred = check_discrete(pred, "auc")
+    event = codes_of(y, pred) > check_cutoff(cutoff, pred)
+    if kind == "roc":
+        return [RocArea(exceedance_log_odds(pred)[:, cutoff], event, fold)]
+    pmf, ranks = half_ranks(pred)
+    return [IndexArea(pmf, ranks, event, fold)]
+
+
+def _calibration(y: Any, pred: Predictive, slope: bool, tolerance: float) -> list[Statistic]:
+    pred = check_discrete(pred, "calibration")
+    log_odds, events = exceedance_log_odds(pred), exceedances(codes_of(y, pred), len(pred.levels))
+    return [
+        ThresholdCalibration(log_odds[:, k].contiguous(), events[:, k].contiguous(), slope, tolerance)
+        for k in range(log_odds.shape[1])
+    ]
+
+
+_BUILDERS: dict[Callable[..., Any], Callable[..., list[Statistic]]] = {
+    **{scores.get(name): _mean_of_scores for name in scores.names()},
+    metrics.accuracy: _accuracy,
+    metrics.qwk: _qwk,
+    metrics.auc: _auc,
+}

@@ -6,26 +6,20 @@ import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from deeptram._threads import one_thread
 from deeptram._validation import as_list, check_integer, check_probability_level, did_you_mean, n_rows
 from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
 from deeptram.evaluation import metrics as metric_functions
-from deeptram.evaluation.bootstrap import check_strata, replicates, resample
-from deeptram.evaluation.builders import statistics_of
-from deeptram.evaluation.scores.edge import check_predictive, check_rows
-from deeptram.evaluation.statistics import Statistic
-from deeptram.evaluation.tidy import Floats, Key, summarise
+from deeptram.evaluation.bootstrap import Sample, bootstrap, check_strata, statistics_of, weighted_mean
+from deeptram.evaluation.checks import check_predictive, check_rows
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.responses.observations import Surv
 
 MetricLike: TypeAlias = str | Callable[..., Any]
-Plan: TypeAlias = dict[Key, list[list[Statistic]]]  # name and metric -> for each member its statistics
 
 BINARY_METRICS = ("nll", "brier", "accuracy", "auc", "citl", "calibration_slope")
 ORDINAL_METRICS = ("nll", "rps", "accuracy", "qwk", "citl", "calibration_slope")
@@ -99,6 +93,7 @@ def evaluate(
     Examples
     --------
     >>> from deeptram.predictive.discrete import DiscretePredictive
+    >>> import numpy as np
     >>> rng = np.random.default_rng(1)
     >>> x = rng.normal(size=200)
     >>> y = np.where(x + rng.logistic(size=200) > 0, "yes", "no")
@@ -124,31 +119,59 @@ def evaluate(
     wanted = _metrics(metrics, every, y)
     n = n_rows(y)
     codes = check_strata(strata, n)
-    with torch.no_grad(), one_thread() as n_workers:
-        plan: Plan = {
-            (name, label): [statistics_of(metric, y, pred) for pred in group]
+    with torch.no_grad(), one_thread():
+        plan = {
+            (name, label, m): statistics_of(metric, y, pred)
             for name, group in members.items()
             for label, metric in wanted.items()
+            for m, pred in enumerate(group)
         }
-        point = _values(plan, torch.ones(n, 1, dtype=torch.float64), 1)
-        blocks = [_values(plan, counts, n_workers) for counts in resample(codes, n_boot, random_state)]
-    estimates = {key: float(value[0]) for key, value in point.items()}
-    samples = {key: np.concatenate([np.empty(0), *(block[key] for block in blocks)]) for key in plan}
-    return summarise(estimates, samples, level, reference)
+    drawn = bootstrap(plan, codes, n_boot, random_state)
+    samples = {
+        (name, label): weighted_mean([drawn[name, label, m] for m in range(len(group))])
+        for name, group in members.items()
+        for label in wanted
+    }
+    return summarise(samples, level, reference)
 
 
-def _values(plan: Plan, counts: Tensor, n_workers: int) -> dict[Key, Floats]:
-    """Return the values (B,) of every entry: the mean over members of the mean over defined thresholds."""
-    flat = [part for group in plan.values() for parts in group for part in parts]
-    values = iter(replicates(flat, counts, n_workers))
-    result = {}
-    for key, group in plan.items():
-        of_members = []
-        for parts in group:
-            of_parts = torch.stack([next(values) for _ in parts])
-            of_members.append(of_parts[0] if len(parts) == 1 else torch.nanmean(of_parts, dim=0))
-        result[key] = torch.stack(of_members).mean(0).numpy()
-    return result
+def summarise(
+    samples: Mapping[tuple[str, str], Sample], level: float, reference: str | None = None
+) -> pd.DataFrame:
+    """Return one row per name and metric, with intervals, and differences to a reference if asked for.
+
+    Parameters
+    ----------
+    samples : mapping (name, metric) -> Sample
+        Paired: replicate b is the same bootstrap sample everywhere.
+    level : float
+    reference : str, optional
+
+    Returns
+    -------
+    DataFrame
+        See ``deeptram.evaluate``; ``attrs["undefined"][name][metric]`` is the
+        number of undefined replicates where there are any.
+    """
+    rows = []
+    undefined: dict[str, dict[str, int]] = {}
+    for (name, metric), sample in samples.items():
+        lower, upper = sample.interval(level)
+        row = {"name": name, "metric": metric, "estimate": sample.value, "lower": lower, "upper": upper}
+        if reference is not None:
+            difference = sample - samples[reference, metric]
+            lower, upper = difference.interval(level)
+            row |= {
+                "difference": difference.value,
+                "difference_lower": lower,
+                "difference_upper": upper,
+            }
+        rows.append(row)
+        if sample.undefined:
+            undefined.setdefault(name, {})[metric] = sample.undefined
+    frame = pd.DataFrame(rows)
+    frame.attrs["undefined"] = undefined
+    return frame
 
 
 def _members(predictions: Any, y: Any) -> dict[str, list[Predictive]]:
@@ -188,10 +211,7 @@ def _metrics(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str, C
                 f"metrics must have different names, got {labels}; pass a dict with a name for each"
             )
         metrics = dict(zip(labels, metrics, strict=True))
-    found = {
-        str(label): metric if callable(metric) else metric_functions.get(metric)
-        for label, metric in metrics.items()
-    }
+    found = {str(label): metric_functions.get(metric) for label, metric in metrics.items()}
     for metric in found.values():
         if nominal and _label(metric) in NEED_ORDER:
             raise UnsupportedError(

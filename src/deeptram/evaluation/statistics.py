@@ -16,15 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deeptram.evaluation.expansion import Expansion
-from deeptram.evaluation.metrics.calibration import standardisation
-from deeptram.evaluation.metrics.classification import kappa
-from deeptram.evaluation.metrics.discrimination import folded, pair_positions, probabilistic_index
-from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative
+from deeptram.evaluation.metrics.discrimination import folded, kappa, pair_positions, probabilistic_index
 from deeptram.predictive.base import Predictive
 
 CHUNK = 2**17  # elements of counts treated at once where a pass over them is needed
-CERTIFIED = 1e-8  # largest certified error of a coefficient that is not refitted
 
 
 class Statistic(ABC):
@@ -137,67 +132,6 @@ class IndexArea(Statistic):
         others = counts.sum(0) - events
         area = probabilistic_index(sums[:n_levels] / others, sums[n_levels : 2 * n_levels] / events)
         return folded(area) if self._fold else area
-
-
-class ThresholdCalibration(Statistic):
-    """CITL or calibration slope of one threshold: expanded, and refitted where that is not accurate."""
-
-    def __init__(self, log_odds: Tensor, event: Tensor, slope: bool) -> None:
-        self._n, self._slope = len(event), slope
-        kept, self._contradicted = informative(log_odds, event)
-        self._rows = torch.nonzero(kept).squeeze(1)
-        r, self._event = log_odds[kept], event[kept]
-        self._unit, self._offset = 1.0, r
-        once = r.new_ones(len(r), 1)
-        if slope:
-            center, self._unit = standardisation(r)
-            fit = fit_slope((r - center) / self._unit, self._event, once)
-            eta = fit.coef[0] + fit.coef[1] * (r - center) / self._unit
-            # Standardised anew with the weights of the fit, intercept and slope become uncorrelated.
-            weight = torch.sigmoid(eta) * torch.sigmoid(-eta)
-            mean = (weight * r).sum() / weight.sum()
-            spread = ((weight * (r - mean) ** 2).sum() / weight.sum()).sqrt()
-            z = (r - mean) / spread
-            slope_of_z = fit.coef[1] * spread / self._unit
-            self._base = torch.stack([fit.coef[0] + fit.coef[1] * (mean - center) / self._unit, slope_of_z])
-            self._unit, self._z = float(spread), z
-        else:
-            fit = fit_intercept(r, self._event, once)
-            eta = fit.coef[0] + r
-            self._base, z = fit.coef, None
-        self._defined = not bool(fit.coef.isnan().any())
-        self._expansion = Expansion(eta, self._event, z)
-        self.n_columns = 1 + self._expansion.n_columns
-
-    def columns(self) -> Tensor:
-        flags = self._contradicted.double().unsqueeze(0)
-        if not self._defined:
-            return flags
-        inner = self._expansion.columns()
-        if len(self._rows) == self._n:
-            return torch.cat([inner, flags])
-        full = inner.new_zeros(len(inner), self._n)
-        full[:, self._rows] = inner
-        return torch.cat([full, flags])
-
-    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
-        if not self._defined:
-            return sums.new_full((counts.shape[1],), torch.nan)
-        change, error = self._expansion.roots(sums[:-1])
-        coef = self._base + change
-        again = torch.nonzero(error[-1] / self._unit > CERTIFIED).squeeze(1)
-        if len(again):
-            coef[:, again] = self._refit(counts[:, again], coef[:, again])
-        return torch.where(sums[-1] > 0, torch.nan, coef[-1] / self._unit)
-
-    def _refit(self, counts: Tensor, start: Tensor) -> Tensor:
-        """Fit exactly, beginning at the root of the expansion where there is one near."""
-        counts = counts[self._rows]
-        near = ((start - self._base).abs() < 1).all(0)
-        start = torch.where(near, start, self._base)
-        if self._slope:
-            return fit_slope(self._z, self._event, counts, start).coef
-        return fit_intercept(self._offset, self._event, counts, start).coef
 
 
 class Resampled(Statistic):

@@ -19,10 +19,18 @@ from deeptram._validation import check_integer, check_probability_level
 from deeptram._workers import worker_processes
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.evaluation import metrics as metric_functions
-from deeptram.evaluation.tidy import percentile_interval
+from deeptram.evaluation.bootstrap import Sample
 from deeptram.paper.coefficient_tables import coefficient_table
 from deeptram.paper.config import Study, Unit, digest_of, unit_hash
-from deeptram.paper.ensembles import Entry, Group, entry_columns, group_units
+from deeptram.paper.ensembles import (
+    Entry,
+    Group,
+    Key,
+    entry_columns,
+    group_units,
+    mean_over_splits,
+    split_samples,
+)
 from deeptram.paper.members import (
     INFO_NUMBERS,
     load_coefficients,
@@ -31,7 +39,6 @@ from deeptram.paper.members import (
     load_parts,
     load_predictions,
 )
-from deeptram.paper.replicates import Key, Sample, mean_over_splits, split_samples
 from deeptram.paper.storage import RunFolder
 from deeptram.paper.tables import Tables, mean_calibration
 
@@ -48,7 +55,7 @@ METRIC_COLUMNS = [
     "upper",
 ]
 BASELINE = "SI-LS"
-VERSION = 1
+VERSION = 2
 
 
 def aggregate(
@@ -218,7 +225,7 @@ class _Aggregation:
         return [{name: value for name, value in row.items() if name != "pool"} for row in rows]
 
     def _row(self, entry: Entry, metric: str, sample: Sample, split: int | None) -> dict[str, Any]:
-        lower, upper = percentile_interval(sample.replicates, self.level)
+        lower, upper = sample.interval(self.level)
         return {
             **entry_columns(entry, self.study.dataset, split),
             "metric": metric,

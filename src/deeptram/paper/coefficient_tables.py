@@ -27,7 +27,7 @@ from scipy import stats
 
 from deeptram.ensemble.coefficients import drawn_means, total_variance
 from deeptram.errors import FileFormatError
-from deeptram.evaluation.tidy import percentile_interval
+from deeptram.evaluation.bootstrap import percentile_interval
 from deeptram.paper.ensembles import SCHEMES, Group
 
 Floats = NDArray[np.float64]

@@ -1,15 +1,26 @@
-"""The members of one ensemble, its pools with equal and with tuned weights (eq. 6), and their names."""
+"""The members of one ensemble, its pools with equal and with tuned weights (eq. 6), and their metrics.
+
+Every bootstrap replicate draws the test rows of a split once and evaluates every model, loss, pool and
+member on them; splits are drawn independently, so averages over splits are stratified by split. AUC and
+Brier score are those of the event Y > levels[cutoff] of the protocol.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
+from deeptram._threads import one_thread
+from deeptram.evaluation import metrics, scores
+from deeptram.evaluation.bootstrap import Sample, bootstrap, statistics_of, weighted_mean
+from deeptram.evaluation.statistics import Statistic
 from deeptram.paper.config import Unit
 from deeptram.pooling import pool
 from deeptram.pooling.guarantees import guarantees
@@ -19,6 +30,8 @@ from deeptram.predictive.discrete import DiscretePredictive
 
 POOLS = ("linear", "log-linear", "transformation")
 SCHEMES = ("equal", "tuned")
+METRICS = ("nll", "rps", "brier", "accuracy", "auc", "qwk", "citl", "calibration_slope")
+TOLERANCE = 1e-3  # certified error of replicates of calibration, a few hundredths of their standard deviation
 Floats = NDArray[np.float64]
 
 
@@ -43,6 +56,9 @@ class Entry:
     method: str
     member: int = 0
     pool: str = ""
+
+
+Key = tuple[Entry, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +113,18 @@ class Group:
             yield Entry(self.model, self.loss, "equal", "single"), self.test[0]
             return
         for unit, pred in zip(self.units, self.test, strict=True):
-            yield Entry(self.model, self.loss, "equal", "member", unit.member), pred
+            yield self.member_entry(unit), pred
         for scheme in SCHEMES:
             for method in POOLS:
                 yield (
                     Entry(self.model, self.loss, scheme, method),
                     pool(self.test, method=method, weights=self.weights(scheme, method)),
                 )
+
+    @staticmethod
+    def member_entry(unit: Unit) -> Entry:
+        """Return the name of a member's own prediction."""
+        return Entry(unit.model, unit.loss, "equal", "member", unit.member)
 
     def averages(self) -> Iterator[tuple[Entry, Floats]]:
         """Yield the averages of the members' metrics, with the weights they are taken with."""
@@ -171,3 +192,68 @@ def group_units(units: Sequence[Unit]) -> dict[tuple[str, str, int], list[Unit]]
     for unit in units:
         groups.setdefault((unit.model, unit.loss, unit.split), []).append(unit)
     return {key: sorted(members) for key, members in groups.items()}
+
+
+def split_samples(
+    groups: list[Group], y: Any, *, cutoff: int, n_boot: int, seed: Any, n_workers: int = 1
+) -> dict[Key, Sample]:
+    """Return every metric of every prediction and average of one split, with paired replicates.
+
+    Parameters
+    ----------
+    groups : list of Group
+        With tuned weights.
+    y : array-like
+        Outcomes of the test part.
+    cutoff : int
+        Event of AUC and Brier score.
+    n_boot : int
+    seed : int or SeedSequence
+        Draws the same samples for the same number of rows.
+    n_workers : int
+        Threads.
+    """
+    with torch.no_grad(), one_thread():
+        plan = {
+            (entry, metric): _statistics(metric, y, pred, cutoff)
+            for group in groups
+            for entry, pred in group.predictions()
+            for metric in METRICS
+        }
+    drawn = bootstrap(plan, np.zeros(len(y), dtype=np.int64), n_boot, seed, n_workers)
+    samples: dict[Key, Sample] = {}
+    for group in groups:
+        of_group = (group.model, group.loss)
+        own = {key: one for key, one in drawn.items() if (key[0].model, key[0].loss) == of_group}
+        samples |= own
+        for entry, weights in group.averages():
+            for metric in METRICS:
+                of_members = [own[group.member_entry(unit), metric] for unit in group.units]
+                samples[entry, metric] = weighted_mean(of_members, weights)
+    return samples
+
+
+def mean_over_splits(by_split: Mapping[int, Mapping[Key, Sample]]) -> dict[Key, Sample]:
+    """Return the mean over splits, replicate by replicate; members differ between splits and are left out.
+
+    Examples
+    --------
+    >>> key = (Entry("SI", "nll", "equal", "single"), "nll")
+    >>> two = {1: {key: Sample(1.0, np.ones(3))}, 2: {key: Sample(2.0, np.zeros(3))}}
+    >>> mean_over_splits(two)[key].value
+    1.5
+    """
+    found: dict[Key, list[Sample]] = {}
+    for samples in by_split.values():
+        for key, sample in samples.items():
+            if key[0].method != "member":
+                found.setdefault(key, []).append(sample)
+    return {key: weighted_mean(samples) for key, samples in found.items()}
+
+
+def _statistics(metric: str, y: Any, pred: Predictive, cutoff: int) -> list[Statistic]:
+    if metric == "brier":
+        return statistics_of(scores.brier, *metrics.at_cutoff(y, pred, cutoff))
+    if metric == "auc":
+        return statistics_of(functools.partial(metrics.auc, cutoff=cutoff), y, pred)
+    return statistics_of(metrics.get(metric), y, pred, tolerance=TOLERANCE)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deeptram.evaluation import metrics, scores
-from deeptram.evaluation.metrics.binary import exceedance_log_odds
+from deeptram.evaluation.metrics.discrimination import exceedance_log_odds
 from deeptram.predictive.discrete import DiscretePredictive
 
 

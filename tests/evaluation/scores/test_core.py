@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from deeptram.evaluation import metrics, scores
 from deeptram.evaluation.scores import core, names
 from deeptram.predictive.discrete import DiscretePredictive
 
@@ -72,3 +73,11 @@ def test_a_tiny_error_keeps_its_digits():
 def test_unknown_name():
     with pytest.raises(ValueError, match=r"score must be one of 'nll', .* got 'rsp'; did you mean 'rps'\?"):
         core.get("rsp")
+
+
+def test_scores_and_metrics_of_the_users_own_stand_where_a_name_does():
+    def mine(y, pred, *, reduction="mean"):
+        return 1.0
+
+    assert scores.get(mine) is mine
+    assert metrics.get(mine) is mine

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from deeptram.evaluation.metrics.binary import at_cutoff
-from deeptram.evaluation.metrics.calibration import calibration_slope, calibration_table, citl
-from deeptram.evaluation.metrics.classification import accuracy, qwk
-from deeptram.evaluation.metrics.discrimination import auc
-from deeptram.evaluation.metrics.registry import get, names
-from deeptram.evaluation.metrics.reliability import calibration_curve, clopper_pearson
+from deeptram.evaluation.metrics.calibration import (
+    calibration_curve,
+    calibration_slope,
+    calibration_table,
+    citl,
+    clopper_pearson,
+)
+from deeptram.evaluation.metrics.discrimination import accuracy, at_cutoff, auc, qwk
+from deeptram.evaluation.metrics.named import get, names
 from deeptram.evaluation.metrics.uniformity import DCalibration, d_calibration, pit, pit_histogram
 
 __all__ = [

@@ -1,19 +1,110 @@
-"""How well predictions tell events from non-events."""
+r"""How well predictions on levels tell outcomes apart: accuracy, weighted kappa, AUC.
+
+Ordinal outcomes are also seen through one cut, the event :math:`Y > y_k` that the outcome exceeds a level.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deeptram._validation import check_choice, check_flag
-from deeptram.evaluation.metrics.binary import check_cutoff, exceedance_log_odds
-from deeptram.evaluation.scores.edge import check_discrete, codes_of
+from deeptram import latent as latents
+from deeptram._validation import check_choice, check_flag, check_integer
+from deeptram.errors import InvalidInputError
+from deeptram.evaluation.checks import check_discrete, codes_of
 from deeptram.predictive.discrete import DiscretePredictive
 
 KINDS = ("roc", "index")
 ROUNDING = 1e-13  # log-odds that differ by less, relative to max(1, |log-odds|), are tied
+
+
+def accuracy(y: Any, pred: Any) -> float:
+    r"""Return the share of rows whose most likely level is the observed one.
+
+    .. math::
+        \mathrm{ACC} = \frac1n \sum_i 1(y_i = c_i), \qquad c_i = \arg\max_k f_i(y_k)
+
+    (Appendix B of the paper; the first of equally likely levels counts.)
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Labels among ``pred.levels``.
+    pred : Predictive on levels
+
+    Examples
+    --------
+    >>> pred = DiscretePredictive.from_log_pmf(np.log([[0.2, 0.8], [0.6, 0.4]]), levels=("no", "yes"))
+    >>> accuracy(["yes", "yes"], pred)
+    0.5
+    """
+    pred = check_discrete(pred, "accuracy")
+    return float(correct(pred, codes_of(y, pred)).mean())
+
+
+def qwk(y: Any, pred: Any) -> float:
+    r"""Return Cohen's quadratically weighted kappa of outcome and most likely level.
+
+    .. math::
+        \kappa_w = 1 - \frac{\sum_{ij} w_{ij} O_{ij}}{\sum_{ij} w_{ij} E_{ij}}, \qquad
+        w_{ij} = \frac{(i - j)^2}{(K-1)^2}, \qquad E = \frac{O_{i\cdot} O_{\cdot j}}{n},
+
+    with O the K x K table of outcome against prediction; all K levels of
+    ``pred`` keep their place, seen or not. 1 is perfect agreement, 0 that of
+    chance. (The formula printed in the paper's Appendix B is mistaken; this is
+    the one behind its numbers.) NaN when outcomes and predictions are one and
+    the same single level, where chance agreement is perfect too.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Labels among ``pred.levels``.
+    pred : Predictive on levels
+
+    Examples
+    --------
+    >>> pred = DiscretePredictive.from_log_pmf(np.log([[0.7, 0.2, 0.1], [0.1, 0.2, 0.7], [0.1, 0.8, 0.1]]))
+    >>> qwk([0, 2, 2], pred)
+    0.8
+    """
+    pred = check_discrete(pred, "qwk")
+    codes, guesses = codes_of(y, pred), top_level(pred)
+    table = torch.zeros(len(pred.levels), len(pred.levels), dtype=torch.float64)
+    table.index_put_((codes, guesses), torch.ones(len(codes), dtype=torch.float64), accumulate=True)
+    positions = torch.arange(len(pred.levels), dtype=torch.float64)
+    observed = float((table * (positions.unsqueeze(1) - positions) ** 2).sum())
+    return float(kappa(torch.tensor(observed), table.sum(1), table.sum(0)))
+
+
+def kappa(disagreement: Tensor, outcomes: Tensor, guesses: Tensor) -> Tensor:
+    r"""Return :math:`1 - \sum w O / \sum w E` from sums, with the levels on the first axis of the margins.
+
+    Parameters
+    ----------
+    disagreement : Tensor, shape (...)
+        :math:`\sum_i (y_i - c_i)^2` in positions; the factor (K-1)^2 cancels.
+    outcomes, guesses : Tensor, shape (K, ...)
+        How often each level was observed and predicted.
+    """
+    positions = torch.arange(len(outcomes), dtype=outcomes.dtype).reshape(-1, *[1] * (outcomes.ndim - 1))
+    n = outcomes.sum(0)
+    first, second = (outcomes * positions).sum(0), (guesses * positions).sum(0)
+    squares = ((outcomes + guesses) * positions**2).sum(0)
+    return 1 - disagreement / (squares - 2 * first * second / n)
+
+
+def correct(pred: DiscretePredictive, codes: Tensor) -> Tensor:
+    """Return 1 where the most likely level is the observed one, else 0, float64, shape (n,)."""
+    return (top_level(pred) == codes).to(torch.float64)
+
+
+def top_level(pred: DiscretePredictive) -> Tensor:
+    """Return the position of the most likely level, shape (n,)."""
+    return pred.log_pmf_t().detach().argmax(dim=-1)
 
 
 def auc(y: Any, pred: Any, cutoff: int = 0, kind: str = "roc", fold: bool = False) -> float:
@@ -60,7 +151,6 @@ def auc(y: Any, pred: Any, cutoff: int = 0, kind: str = "roc", fold: bool = Fals
 
     Examples
     --------
-    >>> import numpy as np
     >>> pred = DiscretePredictive.from_log_pmf(np.log([[0.7, 0.3], [0.4, 0.6], [0.5, 0.5], [0.1, 0.9]]))
     >>> auc([0, 0, 1, 1], pred), auc([0, 0, 1, 1], pred, kind="index")
     (0.75, 0.625)
@@ -136,3 +226,79 @@ def _roc(scores: Tensor, event: Tensor) -> Tensor:
     order, below, up_to = pair_positions(scores, event)
     pairs = torch.tensor(float(len(below) * len(order)), dtype=torch.float64)
     return 0.5 * (below + up_to).sum() / pairs
+
+
+def at_cutoff(y: Any, pred: Any, cutoff: int = 0) -> tuple[npt.NDArray[np.bool_], DiscretePredictive]:
+    r"""Return the event :math:`Y > y_{cutoff}` and its prediction, for any binary score or metric.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Labels among ``pred.levels``.
+    pred : Predictive on levels
+        n distributions on K levels.
+    cutoff : int
+        Position 0..K-2 of the last level that does not count as event.
+
+    Returns
+    -------
+    event : array of bool, shape (n,)
+    pred : DiscretePredictive
+        On the levels ``(False, True)``, with h carried over where it was held.
+
+    Examples
+    --------
+    >>> import deeptram.evaluation.scores as scores
+    >>> pred = DiscretePredictive.from_log_pmf(np.log([[0.2, 0.5, 0.3]]), levels=("a", "b", "c"))
+    >>> event, binary = at_cutoff(["c"], pred, cutoff=1)
+    >>> event, binary.pmf(), scores.brier(event, binary)
+    (array([ True]), array([[0.7, 0.3]]), 0.49)
+    """
+    pred = check_discrete(pred, "a cutoff")
+    cutoff = check_cutoff(cutoff, pred)
+    event = (codes_of(y, pred) > cutoff).numpy()
+    column = slice(cutoff, cutoff + 1)
+    if pred.has_trafo:
+        h = pred.trafo_t()[..., column]
+        binary = DiscretePredictive(levels=(False, True), latent=pred.latent, numpy=pred.gives_numpy, h=h)
+    else:
+        log_cdf, log_sf = pred.log_cdf_t()[..., column], pred.log_sf_t()[..., column]
+        binary = DiscretePredictive(
+            levels=(False, True),
+            latent=pred.latent,
+            numpy=pred.gives_numpy,
+            log_cdf=log_cdf,
+            log_sf=log_sf,
+            log_pmf=torch.cat([log_cdf, log_sf], dim=-1),
+        )
+    return event, binary
+
+
+def check_cutoff(cutoff: Any, pred: DiscretePredictive) -> int:
+    """Return the position of a cut between levels, 0..K-2."""
+    position = check_integer(cutoff, "cutoff", 0)
+    if position > len(pred.levels) - 2:
+        raise InvalidInputError(
+            f"cutoff must be at most {len(pred.levels) - 2} for {len(pred.levels)} levels, got {cutoff}; "
+            "it is the position (from 0) of the last level that is no event"
+        )
+    return position
+
+
+def exceedance_log_odds(pred: DiscretePredictive) -> Tensor:
+    r"""Return :math:`\mathrm{logit}\,P(Y > y_k) = \log(1 - F_k) - \log F_k`, shape (n, K-1), float64.
+
+    Taken from h or from the two log-tails, never from a rounded probability,
+    so that predictions of 1 - 1e-30 keep their order and distance.
+
+    Examples
+    --------
+    >>> exceedance_log_odds(DiscretePredictive.from_h(np.array([[-700.0, 3.0]])))
+    tensor([[700., -3.]], dtype=torch.float64)
+    """
+    return -pred.trafo_t(latents.get("logistic")).detach().to(torch.float64)
+
+
+def exceedances(codes: Tensor, n_levels: int) -> Tensor:
+    """Return the events Y > y_k of all thresholds, bool, shape (n, K-1)."""
+    return codes.unsqueeze(1) > torch.arange(n_levels - 1)

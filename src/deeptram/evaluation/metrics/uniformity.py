@@ -20,7 +20,7 @@ from scipy.stats import chi2
 from deeptram._arrays import as_numpy
 from deeptram._validation import check_integer, first_rows, random_generator
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.evaluation.scores.edge import check_predictive, check_rows, codes_of
+from deeptram.evaluation.checks import check_predictive, check_rows, codes_of
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive

@@ -7,11 +7,18 @@ the tensor-level functions, the names below check their input and call them.
 from __future__ import annotations
 
 from deeptram.evaluation.scores import core
-from deeptram.evaluation.scores.log_score import nll
-from deeptram.evaluation.scores.probability import brier, quadratic
-from deeptram.evaluation.scores.ranked_probability import crps, rps
-from deeptram.evaluation.scores.registry import get, names
-from deeptram.evaluation.scores.theory import divergence, entropy, minimax_pool
+from deeptram.evaluation.scores.rules import (
+    brier,
+    crps,
+    divergence,
+    entropy,
+    get,
+    minimax_pool,
+    names,
+    nll,
+    quadratic,
+    rps,
+)
 
 __all__ = [
     "brier",

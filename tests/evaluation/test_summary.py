@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from deeptram.evaluation.tidy import percentile_interval, summarise
+from deeptram.evaluation.bootstrap import Sample, percentile_interval
+from deeptram.evaluation.evaluate import summarise
 
 
 @given(
@@ -43,9 +44,8 @@ def test_nothing_defined():
 
 def test_differences_are_paired():
     base = np.arange(100.0)
-    estimates = {("a", "m"): 5.0, ("b", "m"): 7.0}
-    samples = {("a", "m"): base, ("b", "m"): base + 2}
-    frame = summarise(estimates, samples, 0.8, "a")
+    samples = {("a", "m"): Sample(5.0, base), ("b", "m"): Sample(7.0, base + 2)}
+    frame = summarise(samples, 0.8, "a")
     assert frame["difference"].tolist() == [0.0, 2.0]
     assert frame["difference_lower"].tolist() == [0.0, 2.0]
     assert frame["difference_upper"].tolist() == [0.0, 2.0]
@@ -53,6 +53,6 @@ def test_differences_are_paired():
 
 def test_infinity_minus_infinity_is_undefined():
     samples = np.array([np.inf, np.inf, 1.0])
-    frame = summarise({("a", "m"): np.inf}, {("a", "m"): samples}, 0.9, "a")
+    frame = summarise({("a", "m"): Sample(np.inf, samples)}, 0.9, "a")
     assert np.isnan(frame["difference"][0])
     assert frame["difference_lower"][0] == 0.0

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 from deeptram._validation import check_choice
 from deeptram.evaluation import scores
 from deeptram.evaluation.metrics.calibration import calibration_slope, citl
-from deeptram.evaluation.metrics.classification import accuracy, qwk
-from deeptram.evaluation.metrics.discrimination import auc
+from deeptram.evaluation.metrics.discrimination import accuracy, auc, qwk
 
 Metric: TypeAlias = Callable[..., Any]
 
@@ -23,15 +22,15 @@ _METRICS: dict[str, Metric] = {
 }
 
 
-def get(name: str) -> Metric:
-    """Return the metric (or score) of that name, a function ``(y, pred)``.
+def get(name: str | Metric) -> Metric:
+    """Return the metric (or score) of that name, a function ``(y, pred)``; one of your own as it is.
 
     Examples
     --------
     >>> get("qwk").__name__
     'qwk'
     """
-    return _METRICS[check_choice(name, _METRICS, "metric")]
+    return name if callable(name) else _METRICS[check_choice(name, _METRICS, "metric")]
 
 
 def names() -> list[str]:

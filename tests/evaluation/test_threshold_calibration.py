@@ -1,4 +1,4 @@
-"""Replicates from grouped rows against exact refits."""
+"""Replicates of calibration with a loose tolerance, as the paper's tables have them, against exact refits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from deeptram.evaluation import metrics
 from deeptram.evaluation.bootstrap import resample
 from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope
-from deeptram.paper.grouped_calibration import GroupedCalibration
+from deeptram.evaluation.threshold_calibration import ThresholdCalibration
 from deeptram.predictive.discrete import DiscretePredictive
 
 
@@ -24,7 +24,7 @@ def simulate(rng, n, sharp, miscalibration):
 def test_replicates_are_those_of_exact_fits(rng, slope, sharp, miscalibration):
     r, event = simulate(rng, 2000, sharp, miscalibration)
     (counts,) = resample(np.zeros(2000, dtype=np.int64), 60, 1)
-    one = GroupedCalibration(r, event, slope=slope)
+    one = ThresholdCalibration(r, event, slope=slope, tolerance=1e-3)
     found = one.finish(one.columns() @ counts, counts)
     fit = fit_slope if slope else fit_intercept
     exact = fit(r, event, counts).coef[-1]
@@ -36,7 +36,7 @@ def test_replicates_are_those_of_exact_fits(rng, slope, sharp, miscalibration):
 def test_the_estimate_itself_is_exact(rng, slope):
     r, event = simulate(rng, 500, 2.0, 1.3)
     once = torch.ones(500, 1, dtype=torch.float64)
-    one = GroupedCalibration(r, event, slope=slope)
+    one = ThresholdCalibration(r, event, slope=slope, tolerance=1e-3)
     pred = DiscretePredictive.from_h(-r.unsqueeze(1).numpy())
     metric = metrics.calibration_slope if slope else metrics.citl
     assert float(one.finish(one.columns() @ once, once)) == pytest.approx(
@@ -46,7 +46,7 @@ def test_the_estimate_itself_is_exact(rng, slope):
 
 def test_constant_predictions_have_no_slope():
     once = torch.ones(20, 1, dtype=torch.float64)
-    one = GroupedCalibration(torch.zeros(20), torch.arange(20) % 2 == 0, slope=True)
+    one = ThresholdCalibration(torch.zeros(20), torch.arange(20) % 2 == 0, slope=True, tolerance=1e-3)
     assert bool(one.finish(one.columns() @ once, once).isnan())
 
 
@@ -56,7 +56,7 @@ def test_contradicted_certainty_is_undefined_only_where_it_was_drawn(rng):
     r[0], event[0] = torch.inf, False
     counts = torch.ones(100, 2, dtype=torch.float64)
     counts[0, 1] = 0.0
-    one = GroupedCalibration(r, event, slope=False)
+    one = ThresholdCalibration(r, event, slope=False, tolerance=1e-3)
     found = one.finish(one.columns() @ counts, counts)
     assert found.isnan().tolist() == [True, False]
 
@@ -66,7 +66,7 @@ def test_nearly_separated_events_are_fitted_with_care(rng):
     event = r > 0
     event[195:205] = torch.as_tensor([True, False] * 5)
     (counts,) = resample(np.zeros(400, dtype=np.int64), 200, 2)
-    one = GroupedCalibration(r, event, slope=True)
+    one = ThresholdCalibration(r, event, slope=True, tolerance=1e-3)
     found, exact = one.finish(one.columns() @ counts, counts), fit_slope(r, event, counts).coef[1]
     both = ~(found.isnan() | exact.isnan())
     assert (found.isnan() != exact.isnan()).float().mean() < 0.05

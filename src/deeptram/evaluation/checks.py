@@ -1,4 +1,4 @@
-"""What every score does at its edge: check the prediction, reduce the rows."""
+"""What every score and metric does at its edge: check prediction and outcomes, reduce the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Bootstrap replicates of a logistic fit without refitting, with an error bound.
+r"""Bootstrap replicates of calibration in the large and slope: logistic fits without refitting.
 
 A replicate weighs row i by its count :math:`c_i` and needs the root of
 
@@ -13,7 +13,7 @@ polynomial in d whose coefficients are sums
 replicates come from one matrix product. The remainder is bounded through
 :math:`|\sigma^{(M+1)}(\eta + t)| \le A_{M+1} e^{|t|} \sigma'(\eta)`, again by a
 sum that is linear in the counts. Where the bound is not small enough, the
-replicate has to be fitted anew.
+replicate is fitted anew.
 """
 
 from __future__ import annotations
@@ -28,17 +28,83 @@ from numpy.polynomial import Polynomial
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from deeptram.evaluation.metrics.logistic import solve
+from deeptram.evaluation.metrics.calibration import standardisation
+from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative, solve
+from deeptram.evaluation.statistics import Statistic
 
-ORDER = 8
+ORDER = 8  # the highest: beyond it refits are cheaper
+LEAST_ORDER = 3
+USUAL = 0.55  # share of the radius, three standard errors: within it are nearly all replicates
 RADIUS = 5.5  # standard errors: the ball around the full-sample fit in which the bound holds
 NEWTON_STEPS = 12
 BLOCK = 512  # replicates solved at once
+CERTIFIED = 1e-8  # largest certified error of a coefficient that is not refitted
 
 
-@lru_cache(maxsize=1)
-def derivative_polynomials() -> tuple[tuple[Polynomial, ...], float]:
-    r"""Return polynomials :math:`R_1, ..., R_M` and the largest :math:`|R_{M+1}|` on [0, 1], M = ORDER.
+class ThresholdCalibration(Statistic):
+    """CITL or calibration slope of one threshold: expanded, and refitted where that is not accurate."""
+
+    def __init__(self, log_odds: Tensor, event: Tensor, slope: bool, tolerance: float = CERTIFIED) -> None:
+        self._n, self._slope, self._tolerance = len(event), slope, tolerance
+        kept, self._contradicted = informative(log_odds, event)
+        self._rows = torch.nonzero(kept).squeeze(1)
+        r, self._event = log_odds[kept], event[kept]
+        self._unit, self._offset = 1.0, r
+        once = r.new_ones(len(r), 1)
+        if slope:
+            center, self._unit = standardisation(r)
+            fit = fit_slope((r - center) / self._unit, self._event, once)
+            eta = fit.coef[0] + fit.coef[1] * (r - center) / self._unit
+            # Standardised anew with the weights of the fit, intercept and slope become uncorrelated.
+            weight = torch.sigmoid(eta) * torch.sigmoid(-eta)
+            mean = (weight * r).sum() / weight.sum()
+            spread = ((weight * (r - mean) ** 2).sum() / weight.sum()).sqrt()
+            z = (r - mean) / spread
+            slope_of_z = fit.coef[1] * spread / self._unit
+            self._base = torch.stack([fit.coef[0] + fit.coef[1] * (mean - center) / self._unit, slope_of_z])
+            self._unit, self._z = float(spread), z
+        else:
+            fit = fit_intercept(r, self._event, once)
+            eta = fit.coef[0] + r
+            self._base, z = fit.coef, None
+        self._defined = not bool(fit.coef.isnan().any())
+        self._expansion = Expansion(eta, self._event, z, tolerance * self._unit)
+        self.n_columns = 1 + self._expansion.n_columns
+
+    def columns(self) -> Tensor:
+        flags = self._contradicted.double().unsqueeze(0)
+        if not self._defined:
+            return flags
+        inner = self._expansion.columns()
+        if len(self._rows) == self._n:
+            return torch.cat([inner, flags])
+        full = inner.new_zeros(len(inner), self._n)
+        full[:, self._rows] = inner
+        return torch.cat([full, flags])
+
+    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
+        if not self._defined:
+            return sums.new_full((counts.shape[1],), torch.nan)
+        change, error = self._expansion.roots(sums[:-1])
+        coef = self._base + change
+        again = torch.nonzero(error[-1] / self._unit > self._tolerance).squeeze(1)
+        if len(again):
+            coef[:, again] = self._refit(counts[:, again], coef[:, again])
+        return torch.where(sums[-1] > 0, torch.nan, coef[-1] / self._unit)
+
+    def _refit(self, counts: Tensor, start: Tensor) -> Tensor:
+        """Fit exactly, beginning at the root of the expansion where there is one near."""
+        counts = counts[self._rows]
+        near = ((start - self._base).abs() < 1).all(0)
+        start = torch.where(near, start, self._base)
+        if self._slope:
+            return fit_slope(self._z, self._event, counts, start).coef
+        return fit_intercept(self._offset, self._event, counts, start).coef
+
+
+@lru_cache(maxsize=ORDER)
+def derivative_polynomials(order: int = ORDER) -> tuple[tuple[Polynomial, ...], float]:
+    r"""Return polynomials :math:`R_1, ..., R_M` and the largest :math:`|R_{M+1}|` on [0, 1], M = order.
 
     They give the derivatives :math:`\sigma^{(m)} = \sigma' R_m(\sigma)`:
     :math:`R_1 = 1` and :math:`R_{m+1} = (1 - 2p) R_m + p (1 - p) R_m'`.
@@ -49,7 +115,7 @@ def derivative_polynomials() -> tuple[tuple[Polynomial, ...], float]:
     array([ 1., -6.,  6.])
     """
     p, found = Polynomial([0.0, 1.0]), [Polynomial([1.0])]
-    while len(found) <= ORDER:
+    while len(found) <= order:
         found.append((1 - 2 * p) * found[-1] + p * (1 - p) * found[-1].deriv())
     remainder = found.pop()
     turning = np.clip(np.real(remainder.deriv().roots()), 0.0, 1.0)
@@ -68,11 +134,15 @@ class Expansion:
     z : Tensor, shape (n,), or None
         The covariate, best standardised with weights sigma'(eta), if there is a
         slope besides the intercept.
+    tolerance : float
+        The expansion stops at the first order whose bound is below it for most replicates; the larger the
+        sample, the closer they are to the full-sample fit, and the lower the order.
     """
 
     eta: Tensor
     event: Tensor
     z: Tensor | None
+    tolerance: float = 0.0
 
     @property
     def n_coef(self) -> int:
@@ -82,18 +152,35 @@ class Expansion:
     @property
     def n_columns(self) -> int:
         """Number of sums S."""
-        return ORDER + 2 if self.z is None else (ORDER + 1) * (ORDER + 4) // 2 + 2
+        order = self.order
+        return order + 2 if self.z is None else (order + 1) * (order + 4) // 2 + 2
+
+    @cached_property
+    def order(self) -> int:
+        """The order M of the expansion."""
+        weight = torch.exp(self._log_weight)
+        powers = [weight] if self.z is None else [weight, weight * self.z, weight * self.z**2]
+        sums = torch.stack([power.sum() for power in powers])
+        information = sums.reshape(1, 1, 1) if self.z is None else sums[[0, 1, 1, 2]].reshape(2, 2, 1)
+        far = torch.exp(self._reach) * weight if self.tolerance > 0 else weight
+        for order in range(LEAST_ORDER, ORDER if self.tolerance > 0 else LEAST_ORDER):
+            bound = far * self._reach ** (order + 1)
+            moments = [bound.sum()] if self.z is None else [bound.sum(), (bound * self.z.abs()).sum()]
+            error = self._error(information, torch.stack(moments).unsqueeze(1), sums.new_tensor(USUAL), order)
+            if bool((error <= self.tolerance).all()):
+                return order
+        return ORDER
 
     def columns(self) -> Tensor:
         """Return the values whose weighted sums ``roots`` needs, shape (S, n)."""
         p, weight = torch.sigmoid(self.eta), torch.exp(self._log_weight)
         derivatives = [self._residual]
-        for polynomial in derivative_polynomials()[0]:
+        for polynomial in derivative_polynomials(self.order)[0]:
             value = torch.full_like(p, float(polynomial.coef[-1]))
             for coefficient in polynomial.coef[-2::-1]:
                 value = value * p + float(coefficient)
             derivatives.append(weight * value)
-        bound = torch.exp(self._reach + self._log_weight + (ORDER + 1) * torch.log(self._reach))
+        bound = torch.exp(self._reach + self._log_weight + (self.order + 1) * torch.log(self._reach))
         if self.z is None:
             return torch.stack([*derivatives, bound])
         columns = self.eta.new_empty(self.n_columns, len(self.eta))
@@ -121,7 +208,7 @@ class Expansion:
         return torch.cat([d for d, _ in solved], dim=1), torch.cat([error for _, error in solved], dim=1)
 
     def _solve(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        terms = _terms(self.n_coef)
+        terms = _terms(self.n_coef, self.order)
         equations = [sums[terms.position + j] for j in range(self.n_coef)]
         d = sums.new_zeros(self.n_coef, sums.shape[1])
         for _ in range(NEWTON_STEPS):
@@ -131,11 +218,18 @@ class Expansion:
             if not bool((step.abs() > 1e-12).any()):
                 break
         share = (d.abs() / self._radius.unsqueeze(1)).amax(0)
-        factor = derivative_polynomials()[1] / math.factorial(ORDER + 1) * share ** (ORDER + 1)
-        # Twice the first-order error, for the change of the Jacobian on the way to the root.
-        error = 2 * _absolute_inverse(jacobian, factor * sums[-self.n_coef :])
+        error = self._error(jacobian, sums[-self.n_coef :], share, self.order)
         trusted = (share <= 1) & torch.isfinite(error).all(0) & (step.abs() <= 1e-12).all(0)
         return d, torch.where(trusted, error, torch.inf)
+
+    @staticmethod
+    def _error(jacobian: Tensor, remainder: Tensor, share: Tensor, order: int) -> Tensor:
+        """Return the bound (p, B) of the roots from the sums of the remainder, at a share of the radius.
+
+        Twice the first-order error, for the change of the Jacobian on the way to the root.
+        """
+        factor = derivative_polynomials(order)[1] / math.factorial(order + 1) * share ** (order + 1)
+        return 2 * _absolute_inverse(jacobian, factor * remainder)
 
     @cached_property
     def _residual(self) -> Tensor:
@@ -169,11 +263,12 @@ class _Terms:
     scale: Tensor
     position: Tensor
     n_coef: int
+    order: int
 
     def evaluate(self, equations: list[Tensor], d: Tensor) -> tuple[Tensor, Tensor]:
         """Return values (p, B) of the equations with coefficients (terms, B), and their Jacobian, at d."""
-        first = _powers(d[0])
-        second = _powers(d[1]) if self.n_coef == 2 else torch.ones_like(first)
+        first = _powers(d[0], self.order)
+        second = _powers(d[1], self.order) if self.n_coef == 2 else torch.ones_like(first)
         in_first = self.scale * first[self.a]
         monomials = in_first * second[self.b]
         slopes = [self.scale * self.a.unsqueeze(1) * first[(self.a - 1).clamp(min=0)] * second[self.b]]
@@ -184,19 +279,19 @@ class _Terms:
         return value, torch.stack(rows)
 
 
-def _powers(base: Tensor) -> Tensor:
-    """Return base^0, ..., base^ORDER, shape (ORDER + 1, B)."""
-    factors = base.expand(ORDER + 1, -1).clone()
+def _powers(base: Tensor, order: int) -> Tensor:
+    """Return base^0, ..., base^order, shape (order + 1, B)."""
+    factors = base.expand(order + 1, -1).clone()
     factors[0] = 1.0
     return factors.cumprod(0)
 
 
-@lru_cache(maxsize=2)
-def _terms(n_coef: int) -> _Terms:
+@lru_cache(maxsize=2 * ORDER)
+def _terms(n_coef: int, order: int) -> _Terms:
     """The term sigma^(m) (d0 + d1 z)^m / m! is the sum over l of d0^(m-l) d1^l z^l / ((m-l)! l!)."""
     a, b, scale, position = [], [], [], []
     start = 0
-    for m in range(ORDER + 1):
+    for m in range(order + 1):
         for power in range(m + 1 if n_coef == 2 else 1):
             a.append(m - power)
             b.append(power)
@@ -204,7 +299,7 @@ def _terms(n_coef: int) -> _Terms:
             position.append(start + power)
         start += m + 2 if n_coef == 2 else 1
     scales = torch.tensor(scale, dtype=torch.float64).unsqueeze(1)
-    return _Terms(torch.tensor(a), torch.tensor(b), scales, torch.tensor(position), n_coef)
+    return _Terms(torch.tensor(a), torch.tensor(b), scales, torch.tensor(position), n_coef, order)
 
 
 def _absolute_inverse(matrix: Tensor, right: Tensor) -> Tensor:

@@ -1,0 +1,377 @@
+"""Proper scoring rules (Table D.1 of the paper) with checked input: truth first, smaller is better.
+
+The log-score (Good 1952), the quadratic scores of class probabilities (Brier 1950), and the scores of the
+whole distribution function (Epstein 1969); then entropy, divergence and minimax-optimal pool of each. The
+formulas for distributions on levels are those of ``deeptram.evaluation.scores.core``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from deeptram._validation import check_choice
+from deeptram.errors import InvalidInputError
+from deeptram.evaluation.checks import check_discrete, check_predictive, check_rows, codes_of, reduce_rows
+from deeptram.evaluation.scores import core
+
+Score: TypeAlias = Callable[..., Any]
+OUTCOMES = ("binary", "nominal", "ordinal")
+
+
+def nll(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
+    r"""Return the negative log-likelihood, the training loss and the evaluation score alike.
+
+    .. math::
+        \mathrm{NLL}(f, y) = -\log f(y), \qquad
+        \mathrm{NLL}(f, (l, u]) = -\log(F(u) - F(l)),
+
+    with f the probability (discrete outcomes, counts) or density (continuous
+    outcomes), and the second form for censored outcomes. Strictly proper and
+    local. An outcome to which the prediction gives probability zero costs
+    infinity; it is neither clipped nor left out. Its minimax-optimal pool is
+    the normalised log-linear one, for two levels the transformation pool with
+    logistic latent (Cor. 1).
+
+    Parameters
+    ----------
+    y : array-like of n outcomes, or ``Surv``
+        Labels among ``pred.levels``, numbers, or a censored response.
+    pred : Predictive
+        One distribution for each of the n outcomes.
+    reduction : {"mean", "none"}
+        The mean over rows, or all n scores.
+
+    Returns
+    -------
+    float or array or Tensor
+        A tensor with its graph if ``pred`` was made from tensors, else NumPy.
+
+    References
+    ----------
+    .. [1] Good, I. J. (1952). Rational decisions. JRSS B 14(1), 107-114.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.predictive.discrete import DiscretePredictive
+    >>> pred = DiscretePredictive.from_log_pmf(np.log([[0.2, 0.8], [0.5, 0.5]]))
+    >>> nll([1, 0], pred)
+    0.458
+    >>> nll([1, 0], pred, reduction="none")
+    array([0.223, 0.693])
+    """
+    pred = check_predictive(pred)
+    check_rows(y, pred)
+    return reduce_rows(-pred.log_prob(y), reduction, numpy=pred.gives_numpy)
+
+
+def brier(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
+    r"""Return the Brier score, between 0 and 1.
+
+    .. math::
+        \mathrm{BS}(f, y) = \tfrac12 \sum_{k=1}^{K} (f(y_k) - 1(y = y_k))^2
+
+    For two levels this is :math:`(y - p)^2` with y coded 0/1 and p the
+    probability of the second, the definition of Table D.1, and the same as
+    ``rps``. For more levels it ignores their order; multiply by two for the
+    convention without the factor one half (scikit-learn's for several
+    classes). For the Brier score of one dichotomised event use
+    ``deeptram.evaluation.metrics.at_cutoff`` first. Strictly proper.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Labels among ``pred.levels``.
+    pred : Predictive on levels
+        One distribution for each of the n outcomes.
+    reduction : {"mean", "none"}
+        The mean over rows, or all n scores.
+
+    Returns
+    -------
+    float or array or Tensor
+        A tensor with its graph if ``pred`` was made from tensors, else NumPy.
+
+    References
+    ----------
+    .. [1] Brier, G. W. (1950). Verification of forecasts expressed in terms of
+       probability. Monthly Weather Review 78(1), 1-3.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.predictive.discrete import DiscretePredictive
+    >>> brier([1, 0], DiscretePredictive.from_log_pmf(np.log([[0.2, 0.8], [0.5, 0.5]])), reduction="none")
+    array([0.04, 0.25])
+    """
+    pred = check_discrete(pred, "brier")
+    return reduce_rows(core.brier_of_codes(pred, codes_of(y, pred)), reduction, numpy=pred.gives_numpy)
+
+
+def quadratic(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
+    r"""Return Brier's quadratic score for nominal outcomes, between -1 and 1.
+
+    .. math::
+        \mathrm{QS}(f, y) = \sum_{k=1}^{K} f(y_k)^2 - 2 f(y)
+
+    as in Table D.1; it is :math:`\sum_k (f(y_k) - 1(y = y_k))^2 - 1`, that is
+    twice the ``brier`` score minus one. Strictly proper.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Labels among ``pred.levels``.
+    pred : Predictive on levels
+        One distribution for each of the n outcomes.
+    reduction : {"mean", "none"}
+        The mean over rows, or all n scores.
+
+    Returns
+    -------
+    float or array or Tensor
+        A tensor with its graph if ``pred`` was made from tensors, else NumPy.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.predictive.discrete import DiscretePredictive
+    >>> quadratic([2], DiscretePredictive.from_log_pmf(np.log([[0.2, 0.5, 0.3]])))
+    -0.22
+    """
+    pred = check_discrete(pred, "quadratic")
+    return reduce_rows(core.quadratic_of_codes(pred, codes_of(y, pred)), reduction, numpy=pred.gives_numpy)
+
+
+def rps(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
+    r"""Return the ranked probability score of an ordinal outcome, eq. (3).
+
+    .. math::
+        \mathrm{RPS}(F, y) = \frac{1}{K-1}\sum_{k=1}^{K-1} (F(y_k) - 1(y \le y_k))^2
+
+    with F the predicted CDF on levels :math:`y_1 < \dots < y_K`. Between 0 and
+    1, strictly proper, and not local: a near miss costs less than a far one.
+    For two levels it is the Brier score.
+
+    **Convention**: the sum is divided by K - 1, as in the paper. Several
+    packages (for example scoringrules and properscoring) do not divide; their
+    numbers are K - 1 times larger, as is ``crps`` here.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Labels among ``pred.levels``.
+    pred : Predictive on levels
+        One distribution for each of the n outcomes.
+    reduction : {"mean", "none"}
+        The mean over rows, or all n scores.
+
+    Returns
+    -------
+    float or array or Tensor
+        A tensor with its graph if ``pred`` was made from tensors, else NumPy.
+
+    References
+    ----------
+    .. [1] Epstein, E. S. (1969). A scoring system for probability forecasts of
+       ranked categories. Journal of Applied Meteorology 8(6), 985-987.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.predictive.discrete import DiscretePredictive
+    >>> pred = DiscretePredictive.from_log_pmf(np.log([[0.2, 0.5, 0.3]] * 3), levels=("a", "b", "c"))
+    >>> rps(["a", "b", "c"], pred, reduction="none")
+    array([0.365, 0.065, 0.265])
+    """
+    pred = check_discrete(pred, "rps")
+    return reduce_rows(core.rps_of_codes(pred, codes_of(y, pred)), reduction, numpy=pred.gives_numpy)
+
+
+def crps(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
+    r"""Return the continuous ranked probability score.
+
+    .. math::
+        \mathrm{CRPS}(F, y) = \int (F(t) - 1(y \le t))^2 \, dt
+
+    in the units of y. For counts the integral is a sum over 0, 1, 2, ...; for
+    other discrete outcomes the levels count as one unit apart, which gives
+    K - 1 times the ``rps``. Strictly proper where the mean exists.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Exact outcomes; for censored ones use ``nll``.
+    pred : Predictive
+        One distribution for each of the n outcomes.
+    reduction : {"mean", "none"}
+        The mean over rows, or all n scores.
+
+    Returns
+    -------
+    float or array or Tensor
+        A tensor with its graph if ``pred`` was made from tensors, else NumPy.
+
+    References
+    ----------
+    .. [1] Gneiting, T. and Raftery, A. E. (2007). Strictly proper scoring rules,
+       prediction, and estimation. JASA 102(477), 359-378.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.predictive.discrete import DiscretePredictive
+    >>> crps(["b"], DiscretePredictive.from_log_pmf(np.log([[0.2, 0.5, 0.3]]), levels=("a", "b", "c")))
+    0.13
+    """
+    pred = check_predictive(pred)
+    check_rows(y, pred)
+    return reduce_rows(pred.crps(y), reduction, numpy=pred.gives_numpy)
+
+
+_SCORES: dict[str, Score] = {"nll": nll, "rps": rps, "brier": brier, "quadratic": quadratic, "crps": crps}
+
+
+def get(name: str | Score) -> Score:
+    """Return the score of that name, a function ``(y, pred, *, reduction="mean")``; one of your own as it is.
+
+    Its tensor-level core for discrete outcomes is ``deeptram.evaluation.scores.core.get(name)``.
+
+    Examples
+    --------
+    >>> get("rps").__name__
+    'rps'
+    """
+    return name if callable(name) else _SCORES[check_choice(name, _SCORES, "score")]
+
+
+def names() -> list[str]:
+    """Return the names of all scores.
+
+    Examples
+    --------
+    >>> names()
+    ['nll', 'rps', 'brier', 'quadratic', 'crps']
+    """
+    return list(_SCORES)
+
+
+def entropy(name: str, pred: Any) -> Any:
+    r"""Return the entropy :math:`E_p\, s(p, Y)` of each row's distribution, shape (n,).
+
+    The printed table has the wrong sign for the quadratic score.
+
+    ===========  ==============================================
+    nll          :math:`-\sum_k f_k \log f_k`
+    rps          :math:`\frac{1}{K-1}\sum_{k<K} F_k (1 - F_k)`
+    crps         :math:`\sum_{k<K} F_k (1 - F_k)`
+    brier        :math:`\frac12 \sum_k f_k (1 - f_k)`
+    quadratic    :math:`-\sum_k f_k^2`
+    ===========  ==============================================
+
+    Parameters
+    ----------
+    name : str
+        A score: one of ``deeptram.evaluation.scores.names()``.
+    pred : Predictive on levels
+        n distributions.
+
+    Returns
+    -------
+    array or Tensor, shape (n,)
+        In the kind ``pred`` was made from. Zero probabilities contribute zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.predictive.discrete import DiscretePredictive
+    >>> entropy("brier", DiscretePredictive.from_log_pmf(np.log([[0.2, 0.8]])))
+    array([0.16])
+    """
+    formula = core.formulas(name).entropy
+    pred = check_discrete(pred, f"the entropy of {name}")
+    return reduce_rows(formula(pred), "none", numpy=pred.gives_numpy)
+
+
+def divergence(name: str, p: Any, q: Any) -> Any:
+    r"""Return the divergence :math:`E_p\, s(q, Y) - E_p\, s(p, Y)` of each row, shape (n,).
+
+    It is what forecasting q costs on average when p is true: never negative,
+    and zero exactly for q = p.
+
+    ===========  ==================================================
+    nll          :math:`\sum_k p_k \log(p_k / q_k)` (Kullback-Leibler)
+    rps          :math:`\frac{1}{K-1}\sum_{k<K} (F_k - G_k)^2`
+    crps         :math:`\sum_{k<K} (F_k - G_k)^2`
+    brier        :math:`\frac12 \sum_k (p_k - q_k)^2`
+    quadratic    :math:`\sum_k (p_k - q_k)^2`
+    ===========  ==================================================
+
+    Parameters
+    ----------
+    name : str
+        A score: one of ``deeptram.evaluation.scores.names()``.
+    p, q : Predictive on levels
+        The true and the predicted distributions, n rows each, same levels.
+
+    Returns
+    -------
+    array or Tensor, shape (n,)
+        In the kind ``p`` was made from; infinite for ``nll`` where q rules out what p allows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from deeptram.predictive.discrete import DiscretePredictive
+    >>> p = DiscretePredictive.from_log_pmf(np.log([[0.2, 0.8]]))
+    >>> q = DiscretePredictive.from_log_pmf(np.log([[0.5, 0.5]]))
+    >>> divergence("rps", p, q), divergence("nll", p, q)
+    (array([0.09]), array([0.193]))
+    """
+    formula = core.formulas(name).divergence
+    what = f"the divergence of {name}"
+    p, q = check_discrete(p, what, "p"), check_discrete(q, what, "q")
+    if len(p) != len(q) or tuple(p.levels) != tuple(q.levels):
+        raise InvalidInputError(
+            f"p and q must have the same rows and levels, got {len(p)} rows on {list(p.levels)} and "
+            f"{len(q)} rows on {list(q.levels)}; predict the same outcomes with both"
+        )
+    return reduce_rows(formula(p, q), "none", numpy=p.gives_numpy)
+
+
+def minimax_pool(name: str, outcome: str | None = None) -> str:
+    r"""Return the pooling method that minimises the worst-case regret in this score.
+
+    That is the pool p which attains
+    :math:`\min_p \max_y \{ s(p, y) - \sum_m w_m s(p_m, y) \}` (Theorem 4.1 of
+    Neyman and Roughgarden 2021; Cors. 1 and 2, last column of Table D.1).
+
+    - ``"nll"``: ``"log-linear-density"``, the normalised weighted geometric mean
+      of the probabilities, whatever the number of levels. For a binary outcome
+      it coincides with the ``"transformation"`` pool on the logistic scale
+      (Cor. 1), which is the name returned with ``outcome="binary"``.
+    - all other scores: ``"linear"`` (for RPS and CRPS Cor. 2).
+
+    Parameters
+    ----------
+    name : str
+        A score: one of ``deeptram.evaluation.scores.names()``.
+    outcome : {None, "binary", "nominal", "ordinal"}
+        The kind of outcome, where the answer depends on it.
+
+    Returns
+    -------
+    str
+        A ``method`` of ``deeptram.pool``.
+
+    Examples
+    --------
+    >>> minimax_pool("rps"), minimax_pool("nll"), minimax_pool("nll", "binary")
+    ('linear', 'log-linear-density', 'transformation')
+    """
+    check_choice(name, names(), "score")
+    if outcome is not None:
+        check_choice(outcome, OUTCOMES, "outcome")
+    if name != "nll":
+        return "linear"
+    return "transformation" if outcome == "binary" else "log-linear-density"
