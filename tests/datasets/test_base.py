@@ -10,7 +10,8 @@ import pytest
 from sklearn.datasets import load_digits as sklearn_digits
 from statsmodels.miscmodels.ordinal_model import OrderedModel
 
-from deeptram.datasets import PAPER_EFFECTS, Dataset, Rows, load_digits, simulate_covariates
+from deeptram._rows import RowView
+from deeptram.datasets import PAPER_EFFECTS, Dataset, load_digits, simulate_covariates
 from deeptram.datasets.base import categorical, standardise
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.images import ImageSource
@@ -45,7 +46,7 @@ def test_take_keeps_everything_together(data):
 
 def test_rows_are_lazy_and_flat(data):
     view = data.take([3, 1, 0]).take([2, 0]).X["image"]
-    assert isinstance(view, Rows)
+    assert isinstance(view, RowView)
     assert view.entry is data.X["image"]
     assert view.rows.tolist() == [0, 3]
     assert view.shape == (2, 4, 4)

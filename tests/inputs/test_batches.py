@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from deeptram._rows import is_memory_map
 from deeptram.errors import InvalidInputError
 from deeptram.inputs.batches import (
     LazyImages,
@@ -15,7 +16,6 @@ from deeptram.inputs.batches import (
     TableSource,
     check_augmented,
     image_batches,
-    is_memory_map,
     shuffled_batches,
     spans,
 )

@@ -11,6 +11,7 @@ import pandas as pd
 import typer
 
 from deeptram._files import write_table
+from deeptram._rows import take_rows
 from deeptram._validation import check_choice
 from deeptram.cli.model_data import (
     ImageSettings,
@@ -22,7 +23,6 @@ from deeptram.cli.model_data import (
 )
 from deeptram.cli.progress import working
 from deeptram.ensemble import Ensemble
-from deeptram.ensemble.rows import take_outcomes, take_rows
 from deeptram.errors import InvalidInputError
 from deeptram.estimators import Tram
 from deeptram.estimators.deep import held_out_rows
@@ -236,7 +236,7 @@ def _show(fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, sh
         members = fitted.predict_members(take_rows(X, held))
         scores = evaluate(
             {"ensemble": fitted._pool(members), "members, average": members},
-            take_outcomes(y, held),
+            take_rows(y, held, "y"),
             n_boot=0,
         )
         typer.echo(f"\nScores on the {len(held)} validation rows\n")

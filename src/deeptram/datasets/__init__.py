@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deeptram.datasets.base import Dataset, Rows
+from deeptram.datasets.base import Dataset
 from deeptram.datasets.cache import cache_folder
 from deeptram.datasets.check import check
 from deeptram.datasets.covariates import PAPER_EFFECTS, simulate_covariates
@@ -16,7 +16,6 @@ from deeptram.datasets.utkface import load_utkface
 __all__ = [
     "PAPER_EFFECTS",
     "Dataset",
-    "Rows",
     "cache_folder",
     "check",
     "load_digits",

@@ -11,8 +11,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeptram._arrays import row_numbers
+from deeptram._rows import RowNumbers, RowView, take_rows
 from deeptram.errors import UnsupportedError
-from deeptram.inputs.images import n_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,8 @@ class Dataset:
     def take(self, rows: Any) -> Dataset:
         """Return the given rows; images stay where they are and are read when used."""
         index = row_numbers(rows, len(self), self.name)
-        y = self.y.iloc[index].reset_index(drop=True) if isinstance(self.y, pd.Series) else self.y[index]
+        y = take_rows(self.y, index, "y")
+        y = y.reset_index(drop=True) if isinstance(y, pd.Series) else y
         info = dict(self.info)
         if "rows" in info:
             info["rows"] = {key: _take(value, index) for key, value in info["rows"].items()}
@@ -79,38 +80,6 @@ class Dataset:
     def table(self) -> pd.DataFrame:
         """Return the columns that have one value per row (all but the images)."""
         return pd.DataFrame({key: value for key, value in self.X.items() if np.ndim(value) == 1})
-
-
-class Rows:
-    """Some rows of an array-like, read when asked for.
-
-    Examples
-    --------
-    >>> view = Rows(np.arange(10) ** 2, [2, 4, 6])
-    >>> len(view), view[[2, 0]]
-    (3, array([36,  4]))
-    """
-
-    def __init__(self, entry: Any, rows: Any) -> None:
-        index = row_numbers(rows, n_rows(entry))
-        inner: Any = entry
-        if isinstance(entry, Rows):
-            inner, index = entry.entry, entry.rows[index]
-        self.entry: Any = inner
-        self.rows: NDArray[np.int64] = index
-        self.shape: tuple[int, ...] = (len(index), *inner.shape[1:])
-        self.dtype = inner.dtype
-        self.ndim = len(self.shape)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, rows: Any) -> Any:
-        """Return the rows at the given positions of the view as an array."""
-        return self.entry[self.rows[row_numbers(rows, len(self))]]
-
-    def __repr__(self) -> str:
-        return f"Rows(shape={self.shape}, dtype={self.dtype})"
 
 
 def categorical(values: Any, levels: tuple[Any, ...]) -> pd.Series:
@@ -136,7 +105,5 @@ def standardise(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float
     return (values - mean) / sd, mean, sd
 
 
-def _take(value: Any, index: NDArray[np.int64]) -> Any:
-    if getattr(value, "ndim", 1) > 1:
-        return Rows(value, index)
-    return value[index]
+def _take(value: Any, index: RowNumbers) -> Any:
+    return RowView(value, index) if getattr(value, "ndim", 1) > 1 else take_rows(value, index)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags, get_tags
 
+from deeptram._rows import take_rows
 from deeptram._threads import alone
 from deeptram._validation import check_choice, check_integer, check_weights
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
@@ -21,7 +22,6 @@ from deeptram.ensemble.foreign import predict_all
 from deeptram.ensemble.origins import OriginsMixin, check_model, check_pooling
 from deeptram.ensemble.prediction import PredictionMixin
 from deeptram.ensemble.reading import ReadingMixin
-from deeptram.ensemble.rows import take_outcomes, take_rows
 from deeptram.ensemble.strategies import STRATEGIES, Trained, choose_strategy, train_members
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError
 from deeptram.estimators.deep import deep_task
@@ -173,7 +173,7 @@ class Ensemble(OriginsMixin, PredictionMixin, ReadingMixin, BaseEstimator):
         self._tell_of_interruption(trained)
         held = task.validation_rows
         if held is not None:
-            validation = (take_rows(checked, held), take_outcomes(y, held))
+            validation = (take_rows(checked, held), take_rows(y, held, "y"))
         self._use_validation(validation)
         return self
 

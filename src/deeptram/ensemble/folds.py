@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 
+from deeptram._rows import RowNumbers, count_rows, take_rows
 from deeptram._validation import check_integer, check_sample_weight
 from deeptram.bases import Bernstein
-from deeptram.ensemble.rows import Rows, count_rows, take_outcomes, take_rows
 from deeptram.estimators.base import BaseTram
 from deeptram.fitting.deep.seeds import member_seed
 from deeptram.model.terms import Spec
@@ -44,7 +44,7 @@ def fit_folds(
     weights = check_sample_weight(sample_weight, count_rows(X))
     if weights is not None and not weights.all():  # a weight of zero is no observation at all
         used = np.flatnonzero(weights)
-        X, y, weights = take_rows(X, used), take_outcomes(y, used), weights[used]
+        X, y, weights = take_rows(X, used), take_rows(y, used, "y"), weights[used]
     prepared: BaseTram = clone(template)
     _, matrices, encoded, _ = prepared._prepare(X, y, weights)
     codes = encoded.codes if encoded.codes is not None else np.zeros(len(encoded))
@@ -88,9 +88,9 @@ def _with_common_outcome(template: BaseTram, prepared: BaseTram) -> BaseTram:
 
 
 def _fit_fold(
-    model: BaseTram, X: Any, y: Any, weights: Array | None, train: Rows, test: Rows
+    model: BaseTram, X: Any, y: Any, weights: Array | None, train: RowNumbers, test: RowNumbers
 ) -> tuple[BaseTram, float]:
-    held = take_rows(X, test), take_outcomes(y, test)
+    held = take_rows(X, test), take_rows(y, test, "y")
     validation = held if Spec.of(model.terms).is_deep else None
-    model.fit(take_rows(X, train), take_outcomes(y, train), sample_weight=weights, validation=validation)
+    model.fit(take_rows(X, train), take_rows(y, train, "y"), sample_weight=weights, validation=validation)
     return model, model.score(*held)

@@ -9,10 +9,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
-from sklearn.utils import ClassifierTags, RegressorTags, Tags, _safe_indexing
+from sklearn.utils import ClassifierTags, RegressorTags, Tags
 from sklearn.utils.validation import _check_feature_names, _check_n_features, validate_data
 
 from deeptram import latent as latents
+from deeptram._rows import take_rows
 from deeptram._threads import alone
 from deeptram._validation import as_pandas, check_choice, check_same_length, check_sample_weight
 from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnsupportedError
@@ -286,14 +287,6 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
 
             state["fit_"] = dataclasses.replace(fit, problem=None)
         return state
-
-
-def take_rows(X: Any, rows: NDArray[np.bool_]) -> Any:
-    """Return some rows of a data frame, an array or a dict of arrays."""
-    index = np.flatnonzero(rows)
-    if isinstance(X, dict):
-        return {name: _safe_indexing(column, index) for name, column in X.items()}
-    return _safe_indexing(X, index)
 
 
 def is_censored(y: Any) -> bool:

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeptram._validation import as_pandas
-from deeptram.inputs.images import ImageSource, n_rows
+from deeptram._validation import as_pandas, n_rows
+from deeptram.inputs.images import ImageSource
 from deeptram.responses import Surv
 
 LARGEST = 256 * 1024**2

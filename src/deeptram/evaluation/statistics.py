@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deeptram._rows import take_rows
 from deeptram.evaluation.metrics.discrimination import folded, kappa, pair_positions, probabilistic_index
 from deeptram.predictive.base import Predictive
 
@@ -153,16 +154,3 @@ class Resampled(Statistic):
             drawn = np.repeat(rows, weights)
             values.append(float(self._metric(take_rows(self._y, drawn), self._pred[drawn])))
         return torch.tensor(values, dtype=torch.float64)
-
-
-def take_rows(y: Any, rows: Any) -> Any:
-    """Return some rows of an outcome of any kind (pandas, NumPy, list, ``Surv``).
-
-    Examples
-    --------
-    >>> take_rows(["a", "b", "c"], np.array([2, 0]))
-    array(['c', 'a'], dtype='<U1')
-    """
-    if hasattr(y, "iloc"):
-        return y.iloc[rows]
-    return np.asarray(y)[rows] if isinstance(y, list | tuple) else y[rows]

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from deeptram._rows import is_memory_map
 from deeptram.errors import InvalidInputError
 from deeptram.inputs.images import ImageSource
 
@@ -175,22 +176,6 @@ def image_batches(
     bytes_per_pixel = 1 if entry.dtype == np.uint8 else torch.finfo(dtype).bits // 8
     kind = MemoryImages if entry.size * bytes_per_pixel <= memory_limit else LazyImages
     return kind(images, dtype, device)
-
-
-def is_memory_map(array: np.ndarray[Any, Any]) -> bool:
-    """Return whether an array is, or is a view of, a file mapped into memory.
-
-    Examples
-    --------
-    >>> is_memory_map(np.zeros(3))
-    False
-    """
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        if isinstance(base, np.memmap):
-            return True
-        base = base.base
-    return False
 
 
 def shuffled_batches(rows: Tensor, batch_size: int, generators: Sequence[torch.Generator]) -> list[Tensor]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeptram._arrays import row_numbers
-from deeptram._validation import check_choice
+from deeptram._validation import check_choice, n_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError
 
 CHANNELS = (1, 3, 4)
@@ -193,17 +193,6 @@ def _row_shape(entry: Any, name: str) -> tuple[int, ...]:
     if hasattr(entry, "shape"):
         return tuple(int(size) for size in entry.shape[1:])
     return tuple(np.asarray(entry[np.zeros(1, dtype=np.int64)]).shape[1:])
-
-
-def n_rows(entry: Any) -> int:
-    """Return the number of rows of an entry; zarr arrays have a shape but no ``len()``.
-
-    Examples
-    --------
-    >>> n_rows([1, 2, 3])
-    3
-    """
-    return len(entry) if hasattr(entry, "__len__") else int(entry.shape[0])
 
 
 def _read(entry: Any, index: NDArray[np.int64], name: str) -> NDArray[Any]:

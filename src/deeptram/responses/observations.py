@@ -202,6 +202,10 @@ class Surv:
     def __len__(self) -> int:
         return len(self.observations)
 
+    def take(self, rows: Any) -> Surv:
+        """Return some rows, as indexing does."""
+        return self[rows]
+
     def __getitem__(self, rows: Any) -> Surv:
         if isinstance(rows, tuple) and rows:  # scikit-learn indexes what has a shape by (rows, ...)
             rows = rows[0]

@@ -29,15 +29,15 @@ class Target:
 
     def take(self, rows: Tensor) -> Target:
         """Return some rows; ``rows`` may have leading axes (members)."""
-        return Target({name: take_rows(values, rows) for name, values in self.tensors.items()}, self.kinds)
+        return Target({name: gather_rows(values, rows) for name, values in self.tensors.items()}, self.kinds)
 
 
-def take_rows(values: Tensor, rows: Tensor) -> Tensor:
+def gather_rows(values: Tensor, rows: Tensor) -> Tensor:
     """Return rows of a tensor for row numbers of any shape.
 
     Examples
     --------
-    >>> take_rows(torch.arange(6).reshape(3, 2), torch.tensor([[2], [0]])).shape
+    >>> gather_rows(torch.arange(6).reshape(3, 2), torch.tensor([[2], [0]])).shape
     torch.Size([2, 1, 2])
     """
     picked = values.index_select(0, rows.reshape(-1).to(values.device))

@@ -15,7 +15,7 @@ from torch import Tensor
 from deeptram._validation import check_same_length
 from deeptram.errors import InvalidInputError
 from deeptram.fitting.deep.losses import make_loss
-from deeptram.fitting.deep.row_loss import RowLoss, Target, take_rows
+from deeptram.fitting.deep.row_loss import RowLoss, Target, gather_rows
 from deeptram.fitting.deep.scaling import Scaling
 from deeptram.fitting.deep.seeds import MemberSeeds, generator, seeded
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
@@ -143,7 +143,7 @@ class TrainingRows:
 
     def batch(self, rows: Tensor) -> Batch:
         """Return the inputs of some rows, each with the leading axes of ``rows``."""
-        batch: Batch = {name: take_rows(values, rows) for name, values in self.columns.items()}
+        batch: Batch = {name: gather_rows(values, rows) for name, values in self.columns.items()}
         flat = rows.reshape(-1)
         batch["nets"] = [
             tuple(
@@ -156,7 +156,7 @@ class TrainingRows:
 
     def weights_of(self, rows: Tensor) -> Tensor | None:
         """Return the case weights of some rows."""
-        return None if self.weight is None else take_rows(self.weight, rows)
+        return None if self.weight is None else gather_rows(self.weight, rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from deeptram._rows import take_rows
 from deeptram._validation import check_integer, random_generator
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
 from deeptram.pooling.weights.encode import Problem, problem
-from deeptram.pooling.weights.pooled_score import PooledScore, take_rows
+from deeptram.pooling.weights.pooled_score import PooledScore
 from deeptram.pooling.weights.tune import TunedWeights, tune
 from deeptram.predictive.base import Predictive
 
@@ -89,4 +90,4 @@ def _rows(task: Problem, rows: Any) -> Problem:
     stack = None if task.stack is None else task.stack.take_rows(torch.as_tensor(rows))
     members: list[Predictive] = [] if stack is None else [*stack.members()]
     members = members or [member[rows] for member in task.members]
-    return Problem(members, stack, take_rows(task.y, rows), task.method, task.score, task.latent)
+    return Problem(members, stack, take_rows(task.y, rows, "y"), task.method, task.score, task.latent)

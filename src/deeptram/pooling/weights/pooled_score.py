@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
-from deeptram._validation import n_rows
-from deeptram.errors import InvalidTypeError
+from deeptram._rows import take_rows
 from deeptram.evaluation.scores import get as get_score
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Vector
@@ -35,25 +33,6 @@ class PooledScore:
         """Return the sum of scores over rows (all by default)."""
         members, y = self.members, self.y
         if rows is not None:
-            members, y = [member[rows] for member in members], take_rows(y, rows)
+            members, y = [member[rows] for member in members], take_rows(y, rows, "y")
         pooled = pool(members, method=self.method, weights=w, latent=self.latent)
         return float(np.asarray(self.score(y, pooled)) * len(pooled))
-
-
-def take_rows(y: Any, rows: Any) -> Any:
-    """Return some of the outcomes, whatever they come in.
-
-    Examples
-    --------
-    >>> take_rows(["a", "b", "c"], np.array([2, 0]))
-    ['c', 'a']
-    """
-    if sparse.issparse(y):
-        raise InvalidTypeError("y must be dense, but sparse data was passed; use y.toarray() to convert it")
-    if hasattr(y, "iloc"):
-        return y.iloc[rows]
-    if hasattr(y, "take") and not hasattr(y, "dtype"):
-        return y.take(rows)
-    if hasattr(y, "shape") or not isinstance(y, (list, tuple)):
-        return y[rows]
-    return [y[i] for i in np.arange(n_rows(y))[rows]]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import torch
 
 import deeptram as dt
 from deep_models import FAST, NET
-from deeptram.ensemble.rows import SomeRows, count_rows, take_outcomes, take_rows
+from deeptram._rows import RowView, count_rows, take_rows
+from deeptram.errors import InvalidTypeError
 
 ROWS = np.array([0, 3, 4])
 
@@ -55,9 +57,9 @@ def test_frames_arrays_and_outcomes():
     assert take_rows(X, ROWS).index.tolist() == ["a", "d", "e"]
     np.testing.assert_array_equal(take_rows(X.to_numpy(), ROWS), X.to_numpy()[ROWS])
     survival = dt.Surv.right(np.arange(1.0, 6.0), [1, 0, 1, 0, 1])
-    assert take_outcomes(survival, ROWS).observations.lower.tolist() == [1.0, 4.0, 5.0]
+    assert take_rows(survival, ROWS).observations.lower.tolist() == [1.0, 4.0, 5.0]
     labels = pd.Series(pd.Categorical(["u", "v", "u", "v", "v"], categories=["v", "u"], ordered=True))
-    assert take_outcomes(labels, ROWS).cat.categories.tolist() == ["v", "u"]
+    assert take_rows(labels, ROWS).cat.categories.tolist() == ["v", "u"]
     assert count_rows(X) == count_rows({"a": X["a"]}) == 5
 
 
@@ -67,8 +69,8 @@ def test_what_is_on_disk_stays_there(tmp_path):
     mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
     source = OnDisk(images)
     view = take_rows({"a": mapped, "b": source}, ROWS)
-    assert isinstance(view["a"], SomeRows)
-    assert isinstance(view["b"], SomeRows)
+    assert isinstance(view["a"], RowView)
+    assert isinstance(view["b"], RowView)
     assert (view["a"].shape, view["a"].dtype, len(view["b"])) == ((3, 4, 4), np.float64, 3)
     assert source.reads == 0
     np.testing.assert_array_equal(view["b"][np.array([1, 2])], images[[3, 4]])
@@ -87,3 +89,15 @@ def test_an_ensemble_on_data_that_are_read_when_used():
     np.testing.assert_allclose(from_disk.weights_, in_memory.weights_, atol=1e-3)
     folds = dt.Ensemble.from_folds(model, lazy, data.y, cv=2, random_state=1)
     assert np.isfinite(folds.fold_scores_).all()
+
+
+def test_mixed_lists_stay_lists():
+    assert take_rows([1, "a", 2, "b", 3], ROWS) == [1, "b", 3]
+    assert take_rows(("a", "b", "c"), np.array([True, False, True])).tolist() == ["a", "c"]
+
+
+def test_sparse_data_are_refused():
+    with pytest.raises(
+        InvalidTypeError, match=r"y must be dense, but sparse data was passed; use y\.toarray"
+    ):
+        take_rows(scipy.sparse.eye(5, format="csr"), ROWS, "y")
