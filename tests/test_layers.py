@@ -83,6 +83,7 @@ SAME_NAME: dict[str, str] = {
     "read_table": "of inputs, and of a run",
     "solve": "weights, and the metrics' logistic regression",
     "summarise": "of a deep fit, and of bootstrap samples",
+    "weighted_mean": "of bootstrap samples, and of members",
 }
 
 # (module, use) -> why it reaches for something private of another room or library.
