@@ -749,3 +749,32 @@ def test_many_columns_for_few_rows_are_refused_at_once(outcome) -> None:
         InvalidInputError, match=r"needs fewer columns than rows, got 700 columns .* and 600 rows"
     ):
         dt.Tram(outcome=outcome).fit(x, y)
+
+
+@pytest.mark.parametrize("model", [dt.BoxCox, dt.Lm])
+def test_outcomes_near_the_end_of_floating_point_range_are_refused(model) -> None:
+    y = np.array([1e308, 1.5e308, -1.2e308, 0.0, 3e307, 1.7e308] * 5)
+    with pytest.raises(InvalidInputError, match=r"at most 1e\+150 in absolute value, got 1\.7e\+308"):
+        model().fit(np.arange(30.0)[:, None], y)
+
+
+def test_a_perfect_fit_ends_at_one_point_whether_rows_stand_twice_or_have_weight_two() -> None:
+    rng = np.random.default_rng(3)
+    x, y, weights = rng.random((8, 12)), np.arange(8.0) % 3, np.array([1, 2, 3, 1, 0, 2, 4, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeeptramWarning)
+        weighted = dt.Coxph().fit(x, y, sample_weight=weights)
+        repeated = dt.Coxph().fit(np.repeat(x, weights, axis=0), np.repeat(y, weights))
+    np.testing.assert_allclose(weighted.predict(x), repeated.predict(x), rtol=1e-7, atol=1e-9)
+
+
+def test_a_factor_with_many_separated_levels_ends() -> None:
+    rng = np.random.default_rng(4)
+    level = rng.integers(0, 250, 1500)
+    y = np.clip(np.round(2 * rng.normal(size=250)[level] + rng.logistic(size=1500)), -1, 1)
+    X = pd.DataFrame({"level": pd.Categorical(level.astype(str))})
+    with pytest.warns(SeparationWarning, match=r"increases for ever in: level"):
+        model = dt.Polr().fit(X, pd.Categorical(y, ordered=True))
+    same = pd.Series(y).groupby(level).nunique() == 1
+    ends = np.unique(level)[same & pd.Series(y).groupby(level).first().ne(0)]
+    assert {f"level{k}" for k in ends} - {"level0"} <= set(model.coef_[np.isinf(model.coef_)].index)

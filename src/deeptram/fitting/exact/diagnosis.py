@@ -19,16 +19,18 @@ from deeptram.errors import (
     UnboundedLikelihoodWarning,
 )
 from deeptram.fitting.exact.problem import Problem
-from deeptram.fitting.exact.separation import CERTAIN, RecessionCone
+from deeptram.fitting.exact.separation import CERTAIN
 from deeptram.optimise.newton import NewtonResult
+from deeptram.responses import Observations
 
 Array = NDArray[np.float64]
 
 LITTLE_INFORMATION = 1e-4
-_GROWTH = 1e-7
 _SHARE = 0.01
 _OBLIQUE = 1e-7
 _MANY_COLUMNS = 500
+_LARGEST_OUTCOME = 1e150  # beyond, squares overflow
+_POINT_MASS = 1e9  # how far a perfect fit is taken towards its limit, distributions without spread
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class Diagnosis:
         Columns of the linear shift and of the scale term about which a
         non-convex likelihood says next to nothing where the fit ended.
     displacement : ndarray or None
-        The step from where the fit ended to where separated outcomes are all
-        but certain; predictions are made from there.
+        The step from where the fit ended to where separated (or perfectly
+        fitted) outcomes are all but certain; predictions are made from there.
     """
 
     infinite: Array
@@ -99,6 +101,23 @@ def check_size(n: int, p: int) -> None:
             f"factor) and {n} rows: it fits every outcome without error, so there is no estimate; use fewer "
             "columns or levels, or a CS term with weight decay."
         )
+
+
+def check_range(observations: Observations | None) -> None:
+    """Refuse outcomes whose differences leave the range of floating-point numbers.
+
+    Parameters
+    ----------
+    observations : Observations or None
+        The outcome on the line, if it is there.
+    """
+    for ends in () if observations is None else (observations.lower, observations.upper):
+        largest = float(np.abs(ends[np.isfinite(ends)]).max(initial=0.0))
+        if largest > _LARGEST_OUTCOME:
+            raise InvalidInputError(
+                f"outcomes must be at most {_LARGEST_OUTCOME:.0e} in absolute value, got {largest:.1e}; "
+                "rescale y (for example divide it by its largest value)."
+            )
 
 
 def has_lost_information(start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION) -> bool:
@@ -138,6 +157,8 @@ def weak_shares(
         curvature there is not looked at.
     """
     both = start_hessian + hessian
+    if not np.isfinite(both).all():
+        return np.ones(len(both))  # beyond floating-point range: nothing is known
     unit = np.sqrt(np.maximum(np.abs(np.diag(both)), 1e-300))
     basis = (np.eye(len(both)) if held is None else null_space(held / unit)) / unit[:, None]
     values, vectors = np.linalg.eigh(basis.T @ both @ basis)
@@ -173,15 +194,15 @@ def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Di
         signs[kept] = np.sign(coefficients @ result.parameters)
         step = result.parameters * max(CERTAIN / margin - 1, 0.0)
         return Diagnosis(signs, displacement=step)
-    growing, exact, slopes, constraints = problem.recession_rows(result.parameters)
-    cone = RecessionCone(growing, exact, constraints, slopes)
-    direction = cone.growth_direction()
-    if direction is None:
+    cone = problem.recession_cone(result.parameters)
+    if cone.growth_direction() is None:
         return none if result.certificate.convex else _weak(problem, result, start_hessian)
-    unbounded = not result.converged and bool((slopes @ direction).max(initial=0.0) > _GROWTH)
-    if unbounded:
-        perfect = not len(growing) and bool(np.abs(exact @ result.parameters).max() < 0.01)
-        return Diagnosis(none.infinite, unbounded=True, perfect=perfect)
+    if not result.converged and cone.raises_densities():
+        if not cone.fits_exactly(result.parameters):
+            return Diagnosis(none.infinite, unbounded=True)
+        limit = cone.certain_direction()
+        step = _POINT_MASS * limit / np.abs(limit).max() - result.parameters
+        return Diagnosis(none.infinite, unbounded=True, perfect=True, displacement=step)
     signs[kept], displacement = cone.infinite_part(coefficients, coefficients @ result.parameters)
     moving = problem.undetermined_strata()
     return Diagnosis(signs, moving, displacement=displacement if signs.any() or moving else None)
@@ -211,11 +232,8 @@ def is_perfect_fit(problem: Problem, parameters: Array) -> bool:
     parameters : ndarray
         Where to look from (only its scale coefficients matter).
     """
-    growing, exact, slopes, constraints = problem.recession_rows(parameters)
-    if not len(slopes):
-        return False
-    direction = RecessionCone(growing, exact, constraints, slopes).growth_direction()
-    return direction is not None and bool((slopes @ direction).max() > _GROWTH)
+    cone = problem.recession_cone(parameters)
+    return cone.growth_direction() is not None and cone.raises_densities()
 
 
 def explain(

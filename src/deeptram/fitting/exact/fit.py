@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from deeptram._threads import one_thread
 from deeptram.bases import without_rounding
-from deeptram.fitting.exact.diagnosis import Labels, check_size, diagnose, explain, is_perfect_fit
+from deeptram.fitting.exact.diagnosis import (
+    Labels,
+    check_range,
+    check_size,
+    diagnose,
+    explain,
+    is_perfect_fit,
+)
 from deeptram.fitting.exact.discriminant import discriminant_start
 from deeptram.fitting.exact.problem import Problem, StructuredData
 from deeptram.fitting.exact.subsample import subsample_start
@@ -23,9 +30,10 @@ Array = NDArray[np.float64]
 
 _SINGULAR = 1e-13
 _USUAL_CURVATURE = 0.05
-_POINT_MASS = 1e6  # how far a perfect fit is taken towards its limit, distributions without spread
 _WORTH_THREADS = 400_000
-_LONG_STEP = 5e7
+_LONG_STEP = 5e7  # multiplications
+_VERY_LONG_STEP = 1e9
+_TOLERANCE, _COARSE = 1e-13, 1e-9  # of the whole; the last step is on top of it
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,8 @@ def fit_exact(
         Whether to leave out the warnings.
     """
     check_size(*data.x.shape)
+    check_range(data.observations)
+    work = len(data.x) * data.x.shape[1] ** 2
     with one_thread(len(data.x) < _WORTH_THREADS):
         problem = Problem(data)
         begin = _better_start(problem) if start is None else start
@@ -109,9 +119,10 @@ def fit_exact(
             begin,
             problem.constraints,
             convex=problem.objective.is_convex,
+            tolerance=_TOLERANCE if work < _VERY_LONG_STEP else _COARSE,
             unit=problem.unit,
             is_hopeless=partial(is_perfect_fit, problem),
-            is_separating=_separates(problem),
+            is_separating=_separates(problem) if work > _LONG_STEP else None,
         )
         curvature = result.start_hessian
         if begin is not problem.start:
@@ -120,8 +131,7 @@ def fit_exact(
         diagnosis = diagnose(problem, result, curvature)
     if not quiet:
         explain(problem, result, diagnosis, Labels(linear=list(names)) if labels is None else labels)
-    limit = result.parameters * (_POINT_MASS if diagnosis.perfect else 1.0)
-    loglik = -result.value
+    limit, loglik = result.parameters, -result.value
     if diagnosis.displacement is not None:
         limit = limit + diagnosis.displacement
         loglik = max(loglik, -problem.objective.value(torch.from_numpy(limit)))
@@ -155,11 +165,8 @@ def fit_exact(
     )
 
 
-def _separates(problem: Problem) -> Callable[[Array], bool] | None:
-    """Return the question whether a point separates the classes, where a step takes long."""
-    n, d = len(problem.data.x), len(problem.start)
-    if n * d**2 < _LONG_STEP:
-        return None  # the limit of further steps is worth more
+def _separates(problem: Problem) -> Callable[[Array], bool]:
+    """Return the question whether a point separates the classes, worth asking where a step takes long."""
     return lambda point: problem.objective.margin(torch.from_numpy(point)) > 0
 
 
@@ -179,6 +186,8 @@ def _covariance(problem: Problem, result: NewtonResult) -> Array:
     nothing have NaN.
     """
     hessian = result.hessian
+    if not np.isfinite(hessian).all():
+        return np.full((len(problem.back), len(problem.back)), np.nan)
     frame = np.diag(1 / np.sqrt(np.maximum(np.diag(hessian), 1e-300)))
     values, vectors = np.linalg.eigh(frame @ hessian @ frame)
     if values.min(initial=1.0) <= _SINGULAR and result.certificate.active and problem.constraints is not None:

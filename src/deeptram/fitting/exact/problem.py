@@ -29,6 +29,7 @@ from deeptram.fitting.exact.collinearity import (
     rounding_of,
 )
 from deeptram.fitting.exact.line_parts import discrete_parts, line_parts
+from deeptram.fitting.exact.separation import RecessionCone
 from deeptram.fitting.exact.standardize import moments, standardize
 from deeptram.fitting.exact.starts import start_theta, typical_values
 from deeptram.latent import Latent
@@ -42,6 +43,8 @@ Array = NDArray[np.float64]
 
 _MAX_VERTICES = 256
 _OBLIQUE = 1e-4
+_MOSTLY = 0.5  # a column with more zeros than this is sparse
+_ROUNDING = 1e-12  # of entries of about one
 
 
 @dataclass(frozen=True)
@@ -162,6 +165,7 @@ class Problem:
         kept = ~self.aliased
         self.start = np.concatenate([theta, np.zeros(int(kept.sum()))])
         self.constraints = None
+        self._level = np.ones(cells.n_columns)
         d = data.n_strata * (data.n_classes - 1)
         back = np.zeros((d + len(kept), len(self.start)))
         columns = cells.columns.ravel()
@@ -214,6 +218,8 @@ class Problem:
         stacked = np.vstack(rows) if rows else np.zeros((0, n_theta))
         self.constraints = np.hstack([stacked, np.zeros((len(stacked), p + q))])
         self.start = np.concatenate([self._line_start(basis_map, n_theta), np.zeros(p + q)])
+        self._level = np.zeros(n_theta)
+        self._level[: data.n_strata * d] = np.tile(np.linalg.solve(basis_map, self.constant), data.n_strata)
         # theta_user = (block_map kron basis_map) theta + constant * (mean / sd)' beta
         theta_back, scale_back = np.kron(block_map, basis_map), np.zeros((len(kept_scale), q))
         scale_back[kept_scale] = np.diag(1 / scale_sd)
@@ -313,11 +319,25 @@ class Problem:
 
     # -- maxima at infinity -----------------------------------------------------------------------
 
-    def recession_rows(self, parameters: Array) -> tuple[Array, Array, Array, Array]:
-        """Return growing rows, exact rows, their slopes and constraints, to look for maxima at infinity."""
+    def recession_cone(self, parameters: Array) -> RecessionCone:
+        """Return the directions in which nothing falls, to look for maxima at infinity.
+
+        Columns that are mostly zero (levels of a factor) stand there without their
+        means: the linear programs are sparse then, and a hundred times quicker.
+        """
+        found = [rows.numpy() for rows in self.objective.recession_rows(torch.from_numpy(parameters))]
+        level, shift = self._level, self._shift
+        coordinates = np.eye(len(self.start))
+        if len(self.turn) == (~self.aliased).sum() and np.array_equal(self.turn, np.eye(len(self.turn))):
+            zero = (self.data.x == 0).mean(axis=0) > _MOSTLY
+            means = np.where(zero, self.x_mean / self.x_sd, 0.0)[~self.aliased]
+            coordinates[: len(level), shift] = -np.outer(level, means)
+            for rows in found:
+                rows[:, shift] -= np.outer(rows[:, : len(level)] @ level, means)
+                rows[np.abs(rows) < _ROUNDING] = 0.0
+        growing, exact, slopes = found
         constraints = np.zeros((0, len(self.start))) if self.constraints is None else self.constraints
-        growing, exact, slopes = self.objective.recession_rows(torch.from_numpy(parameters))
-        return growing.numpy(), exact.numpy(), slopes.numpy(), constraints
+        return RecessionCone(growing, exact, constraints, slopes, coordinates)
 
     def undetermined_strata(self) -> tuple[int, ...]:
         """Return the strata whose outcomes one value explains; their baseline has no finite optimum."""

@@ -8,7 +8,6 @@ from scipy.optimize import brentq
 from scipy.stats import chi2
 
 from deeptram.fitting.exact.fit import ExactFit
-from deeptram.fitting.exact.separation import RecessionCone
 from deeptram.optimise.newton import minimize
 
 Array = NDArray[np.float64]
@@ -93,6 +92,5 @@ def _stays_up(fit: ExactFit, column: int, side: float) -> bool:
     """Return whether a separated coefficient can go to that infinity while no contribution falls."""
     if fit.infinite[column] == side:
         return True
-    growing, exact, _, constraints = fit.problem.recession_rows(fit.solution)
     place = int((~fit.problem.aliased[:column]).sum())
-    return RecessionCone(growing, exact, constraints).reaches(side * fit.problem.coefficient_rows[place])
+    return fit.problem.recession_cone(fit.solution).reaches(side * fit.problem.coefficient_rows[place])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import null_space
 from scipy.optimize import linprog
+
+from deeptram.optimise.quadratic import solve_quadratic
 
 Array = NDArray[np.float64]
 
@@ -18,8 +21,9 @@ _SPANNED = 1e-6
 _WORKING_ROWS = 1000
 _MAX_ROUNDS = 50
 _FAR = 1e3
+_NO_ERROR = 0.01
 _SPARSE = 0.1
-
+_MANY_ENTRIES = 500_000  # sorting them takes longer than solving with some rows twice
 
 CERTAIN = 40.0  # the argument of F at which a probability is one, up to rounding
 
@@ -47,6 +51,9 @@ class RecessionCone:
         C.
     slopes : ndarray, optional, shape (e, k)
         S: rows of the slope of h at exact observations (non-negative where C d >= 0).
+    coordinates : ndarray, optional, shape (k, k)
+        T, where all rows are given for c with d = T c: coordinates in which they
+        have many zeros. Directions come back as d.
 
     Examples
     --------
@@ -57,16 +64,22 @@ class RecessionCone:
     """
 
     def __init__(
-        self, increasing: Array, fixed: Array, constraints: Array, slopes: Array | None = None
+        self,
+        increasing: Array,
+        fixed: Array,
+        constraints: Array,
+        slopes: Array | None = None,
+        coordinates: Array | None = None,
     ) -> None:
         self.n_parameters = increasing.shape[1]
+        self._coordinates = np.eye(self.n_parameters) if coordinates is None else coordinates
+        self._slopes = np.zeros((0, self.n_parameters)) if slopes is None else slopes
         largest = np.abs(increasing).max(axis=0, initial=0.0)
         largest = np.maximum(largest, np.abs(fixed).max(axis=0, initial=0.0))
         self._unit = np.where(largest > 0, largest, 1.0)
         self._rows = _unit_rows(increasing / self._unit)
-        self._gains = self._rows
-        if slopes is not None:
-            self._gains = np.vstack([self._rows, _unit_rows(slopes / self._unit)])
+        self._gains = np.vstack([self._rows, _unit_rows(self._slopes / self._unit)])
+        self._fixed = fixed
         equal: Array = fixed / self._unit
         if len(fixed) > self.n_parameters:
             equal = np.asarray(np.linalg.qr(equal, mode="r"))
@@ -82,7 +95,34 @@ class RecessionCone:
         if answer is None or float((self._gains @ answer).max()) <= _TOLERANCE:
             return None
         self._growing = answer
-        return answer / self._unit
+        return self._outside(answer)
+
+    def raises_densities(self) -> bool:
+        """Return whether the direction of largest growth makes some outcome's density grow for ever."""
+        return bool((self._slopes @ (self._growing / self._unit)).max(initial=0.0) > _TOLERANCE)
+
+    def fits_exactly(self, parameters: Array) -> bool:
+        """Return whether all outcomes are exact and, at a point far along the way, fitted without error."""
+        inside = np.linalg.solve(self._coordinates, parameters)
+        return not len(self._rows) and bool(np.abs(self._fixed @ inside).max() < _NO_ERROR)
+
+    def certain_direction(self) -> Array:
+        r"""Return the direction in which the densities that grow for ever grow fastest, the slowest of them.
+
+        The shortest d of the cone with :math:`S d \ge 1` where S d can grow at all: one point, whatever
+        way led to the cone, and the same for a row that stands twice and one of weight two.
+        """
+        slopes = _unit_rows(self._slopes / self._unit)
+        growing = slopes[slopes @ self._all_growing(slopes) > _TOLERANCE]
+        basis = null_space(self._equal) if len(self._equal) else np.eye(self.n_parameters)
+        limits = np.vstack([growing, self._constraints]) @ basis
+        bounds = np.concatenate([np.ones(len(growing)), np.zeros(len(self._constraints))])
+        shortest, _ = solve_quadratic(np.eye(basis.shape[1]), np.zeros(basis.shape[1]), limits, bounds)
+        return self._outside(basis @ shortest)
+
+    def _outside(self, direction: Array) -> Array:
+        """Return a direction in the parameters' own coordinates."""
+        return np.asarray(self._coordinates @ (direction / self._unit))
 
     def infinite_part(self, coefficients: Array, preferred: Array) -> tuple[Array, Array]:
         r"""Return the signs with which coefficients run to infinity (0: they do not), and a way there.
@@ -108,7 +148,7 @@ class RecessionCone:
         """
         direction = self._all_growing(self._gains)
         wanted = np.where(preferred >= 0, 1.0, -1.0)
-        rows = coefficients / self._unit
+        rows = coefficients @ self._coordinates / self._unit
         rows = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-300)
         spanned = (
             np.linalg.norm(rows @ self._span(direction + self._all_growing(self._constraints)), axis=1)
@@ -130,10 +170,9 @@ class RecessionCone:
 
     def reaches(self, row: Array) -> bool:
         """Return whether a linear function of the parameters grows in some direction of the cone."""
-        end = self._extreme(row / self._unit)
-        return end is not None and float(row / self._unit @ end) > _TOLERANCE * float(
-            np.abs(row / self._unit).max()
-        )
+        row = row @ self._coordinates / self._unit
+        end = self._extreme(row)
+        return end is not None and float(row @ end) > _TOLERANCE * float(np.abs(row).max())
 
     def _all_growing(self, rows: Array) -> Array:
         """Return a direction of the cone in which every one of the rows grows that grows in any."""
@@ -170,16 +209,21 @@ class RecessionCone:
             fixed = right[: int((sizes > 1e-9 * max(float(sizes[0]), 1e-300)).sum())]
             direction = direction - fixed.T @ (fixed @ direction)
         typical = float(np.median((self._rows @ direction)[grows]))
-        return np.asarray(_FAR * direction / typical / self._unit)
+        return self._outside(_FAR * direction / typical)
+
+    @cached_property
+    def _is_sparse(self) -> bool:
+        return np.count_nonzero(self._rows) < _SPARSE * self._rows.size
 
     def _extreme(self, objective: Array) -> Array | None:
         """Maximise a linear function over the cone in a box, by the rows that turn out to matter."""
         rows = self._rows
-        chosen = np.arange(0, len(rows), max(len(rows) // _WORKING_ROWS, 1))
+        every = 1 if self._is_sparse else max(len(rows) // _WORKING_ROWS, 1)
+        chosen = np.arange(0, len(rows), every)
         objective = objective / max(float(np.abs(objective).max()), 1e-300)
         for _ in range(_MAX_ROUNDS):
             inequalities: Any = np.vstack([rows[chosen], self._constraints])
-            if np.count_nonzero(inequalities) < _SPARSE * inequalities.size:
+            if self._is_sparse:
                 inequalities = sparse.csr_array(inequalities)
             answer = linprog(
                 -objective,
@@ -215,4 +259,4 @@ def _unit_rows(rows: Array) -> Array:
     """Return the rows, each divided by its largest entry; of few rows the distinct ones only."""
     size = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     scaled = rows / np.where(size > 0, size, 1.0)
-    return scaled if len(rows) > 10 * _WORKING_ROWS else np.unique(np.round(scaled, 12), axis=0)
+    return scaled if rows.size > _MANY_ENTRIES else np.unique(np.round(scaled, 12), axis=0)
