@@ -213,7 +213,7 @@ class RecessionCone:
 
     @cached_property
     def _is_sparse(self) -> bool:
-        return np.count_nonzero(self._rows) < _SPARSE * self._rows.size
+        return bool(np.count_nonzero(self._rows) < _SPARSE * self._rows.size)
 
     def _extreme(self, objective: Array) -> Array | None:
         """Maximise a linear function over the cone in a box, by the rows that turn out to matter."""
