@@ -126,7 +126,7 @@ def test_a_step_that_is_not_optimal_on_its_face_is_not_called_converged(monkeypa
     problem = Problem(line_data())
     monkeypatch.setattr(
         "deeptram.optimise.newton.newton_step",
-        lambda gradient, hessian, rows, point, lift: (np.zeros_like(point), np.zeros(len(rows))),
+        lambda gradient, hessian, rows, slack, lift: (np.zeros_like(gradient), np.zeros(len(rows))),
     )
     result = minimize(problem.objective, problem.start, problem.constraints)
     assert result.certificate.gap == 0
@@ -200,7 +200,7 @@ def test_a_function_without_minimum_ends_the_search_when_recognised():
 
 def test_steps_respect_constraints_from_points_on_the_boundary():
     rows = np.array([[-1.0, 1.0, 0.0], [0.0, -1.0, 1.0]])
-    step, multipliers = newton_step(np.array([0.0, 1.0, 0.0]), np.eye(3), rows, np.array([0.0, 0.0, 1.0]))
+    step, multipliers = newton_step(np.array([0.0, 1.0, 0.0]), np.eye(3), rows, np.array([0.0, 1.0]))
     np.testing.assert_allclose(step, [-0.5, -0.5, 0.0])
     np.testing.assert_allclose(multipliers, [0.5, 0.0])
 
@@ -226,3 +226,42 @@ def test_normal_linear_model_is_least_squares():
     coefficients, residual, _, _ = np.linalg.lstsq(design, y, rcond=None)
     np.testing.assert_allclose(user[2:] / user[1], coefficients[1:], rtol=1e-9)
     np.testing.assert_allclose(1 / user[1] ** 2, residual / 60, rtol=1e-8)
+
+
+class Quadratic:
+    """x'Hx/2 + c'x."""
+
+    def __init__(self, hessian, linear):
+        self.hessian, self.linear = torch.from_numpy(hessian), torch.from_numpy(linear)
+        self.n_parameters = len(linear)
+
+    def value(self, x):
+        return float(0.5 * x @ self.hessian @ x + self.linear @ x)
+
+    def evaluate(self, x):
+        return self.value(x), self.hessian @ x + self.linear, self.hessian
+
+    def longest_step(self, x, step):
+        return 1.0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_more_constraints_than_parameters_against_slsqp(seed):
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(8, 4))
+    problem = Quadratic(a.T @ a, rng.normal(size=4))
+    constraints = np.concatenate([np.eye(4), rng.normal(size=(3, 4))])
+    start = np.linalg.lstsq(constraints, np.ones(7), rcond=None)[0]
+    if (constraints @ start <= 0).any():
+        constraints, start = np.eye(4), np.ones(4)
+    found = minimize(problem, start, constraints)
+    other = scipy_minimize(
+        lambda x: problem.value(torch.from_numpy(x)),
+        start,
+        constraints={"type": "ineq", "fun": lambda x: constraints @ x, "jac": lambda x: constraints},
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 300},
+    )
+    assert found.converged
+    assert (constraints @ found.parameters > -1e-12).all()
+    assert found.value == pytest.approx(other.fun, abs=1e-9)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deeptram.optimise.nonnegative import nonnegative_least_squares
+from deeptram.optimise.quadratic import nonnegative_least_squares
 
 seeds = st.integers(0, 2**32 - 1)
 

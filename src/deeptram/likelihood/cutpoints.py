@@ -16,7 +16,7 @@ from torch import Tensor
 
 from deeptram.latent import Latent
 from deeptram.likelihood.cutpoint_cells import Cells
-from deeptram.optimise.objective import keep_positive
+from deeptram.optimise.newton import keep_positive
 
 Array = NDArray[np.float64]
 Segment = tuple[int, int, int, int]

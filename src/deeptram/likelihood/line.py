@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from deeptram.latent import Latent
-from deeptram.optimise.objective import keep_positive
+from deeptram.optimise.newton import keep_positive
 
 
 @dataclass

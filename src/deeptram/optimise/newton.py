@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrs
 from torch import Tensor
 
-from deeptram.optimise.objective import Objective
 from deeptram.optimise.quadratic import increment_coordinates, solve_bounded, solve_quadratic
 
 Array = NDArray[np.float64]
@@ -24,6 +24,26 @@ _DIVERGED = 1e8
 _NEGLIGIBLE = 1e-17
 _STATIONARY = 1e-3
 _SMALL = 0.25
+_KEPT = 0.05  # of a value that must stay positive, in one step
+
+
+class Objective(Protocol):
+    """A smooth function of a parameter vector with analytic derivatives.
+
+    Implementing an objective: give the number of parameters, the value (plus
+    infinity outside the domain), and value, gradient and Hessian together.
+    """
+
+    n_parameters: int
+
+    def value(self, parameters: Tensor) -> float:
+        """Return f; ``inf`` where the parameters are outside the domain."""
+
+    def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Return f, its gradient (d,) and its Hessian (d, d)."""
+
+    def longest_step(self, parameters: Tensor, step: Tensor) -> float:
+        """Return a length in (0, 1] up to which a step stays well inside the domain."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +140,7 @@ def minimize(
     n_iter, converged = 0, False
     gap, multipliers = np.inf, np.zeros(len(rows))
     while _is_finite((value, gradient, hessian)):
-        step, multipliers = newton_step(gradient, hessian, rows, point, lift)
+        step, multipliers = newton_step(gradient, hessian, rows, rows @ point, lift)
         gap = -float(gradient @ step) / 2
         floor = tolerance * (unit + abs(value))
         if gap <= floor:
@@ -130,7 +150,7 @@ def minimize(
                 if polished[0] <= value + floor and _is_finite(polished):
                     point = point + step
                     value, gradient, hessian = polished
-                    step, multipliers = newton_step(gradient, hessian, rows, point, lift)
+                    step, multipliers = newton_step(gradient, hessian, rows, rows @ point, lift)
                     gap = -float(gradient @ step) / 2
             break
         largest = float(np.abs(point).max(initial=0.0))
@@ -165,11 +185,18 @@ def minimize(
 
 
 def newton_step(
-    gradient: Array, hessian: Array, rows: Array, point: Array, lift: Array | None = None
+    gradient: Array, hessian: Array, rows: Array, slack: Array, lift: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the constrained Newton step and the multipliers of all constraints.
+    r"""Return the minimiser d of the quadratic model, and the multipliers of all constraints.
 
-    ``lift`` are coordinates in which the constraints are bounds (``increment_coordinates``).
+    Parameters
+    ----------
+    gradient, hessian : ndarray, shapes (d,) and (d, d)
+        Of a function that need not be convex.
+    rows, slack : ndarray, shapes (m, d) and (m,)
+        A step keeps :math:`C d + s \ge 0`, with :math:`s \ge 0` the slack of the constraints now.
+    lift : ndarray, optional
+        Coordinates in which the constraints are bounds (``increment_coordinates``).
     """
     if lift is not None:
         gradient, hessian = lift.T @ gradient, lift.T @ hessian @ lift
@@ -178,7 +205,7 @@ def newton_step(
     scaled = hessian * np.outer(unit, unit)
     if not len(rows):
         return -dpotrs(_factor(scaled), direction, lower=1)[0] * unit, np.zeros(0)
-    bounds = np.minimum(-(rows @ point), 0.0)
+    bounds = np.minimum(-slack, 0.0)
     tolerance = 1e-12 * (1 + np.abs(bounds))
     normals = np.eye(len(unit))[-len(bounds) :] if lift is not None else rows * unit
     factor = _factor(scaled, normals[bounds >= -tolerance])
@@ -196,6 +223,20 @@ def newton_step(
     return step * unit, multipliers
 
 
+def keep_positive(current: Tensor, change: Tensor) -> float:
+    """Return the length in (0, 1] up to which positive values keep a twentieth of themselves.
+
+    Examples
+    --------
+    >>> keep_positive(torch.tensor([1.0, 2.0]), torch.tensor([-1.9, 5.0]))
+    0.5
+    """
+    if len(current) == 0:
+        return 1.0
+    fastest = float((-change / current).max())
+    return min(1.0, (1 - _KEPT) / fastest) if fastest > 0 else 1.0
+
+
 def _general_step(factor: Array, direction: Array, rows: Array, bounds: Array) -> tuple[Array, Array]:
     """Solve the quadratic program, adding to H where it is too close to singular for a feasible answer."""
     root = factor.T
@@ -203,7 +244,7 @@ def _general_step(factor: Array, direction: Array, rows: Array, bounds: Array) -
         if extra:
             factor = _factor_of_root(np.vstack([root, np.sqrt(extra) * np.eye(len(root))]))
         step, multipliers = solve_quadratic(factor, direction, rows, bounds)
-        size = np.linalg.norm(rows, axis=1) * max(float(np.abs(step).max()), 1.0)
+        size = np.abs(rows) @ np.abs(step)
         if (rows @ step >= bounds - 1e-9 * (np.abs(bounds) + size)).all():
             break
     return step, multipliers

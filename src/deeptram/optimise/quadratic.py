@@ -1,4 +1,4 @@
-"""Small convex quadratic programs with linear inequalities."""
+"""Small convex quadratic programs with linear inequalities, all by one method: non-negative least squares."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from deeptram.optimise.nonnegative import nonnegative_least_squares
-
 Array = NDArray[np.float64]
+
+_ROUNDING = 1e-13
+_EXCHANGES = 30  # at most, per column
 
 
 def increment_coordinates(constraints: Array) -> Array | None:
@@ -132,5 +133,79 @@ def _on_face(rows: Array, right: Array, whitened: Array, active: NDArray[np.bool
     if not active.any():
         return np.zeros_like(whitened), np.zeros(0)
     face = rows[active]
-    multipliers: Array = np.linalg.lstsq(face @ face.T, right[active], rcond=None)[0].astype(np.float64)
-    return face.T @ multipliers, multipliers
+    # not by the normal equations, whose condition number is the square of this
+    least = np.asarray(np.linalg.lstsq(face, right[active], rcond=None)[0])
+    return least, np.asarray(np.linalg.lstsq(face.T, least, rcond=None)[0])
+
+
+def nonnegative_least_squares(matrix: Array, target: Array, start: Array | None = None) -> Array:
+    r"""Return the x that minimises :math:`\|Ax - b\|` subject to :math:`x \ge 0`.
+
+    The active-set method of Lawson and Hanson (1974, ch. 23), and not SciPy's: its solver returns points
+    that are not optimal in some versions (1.15) and raises errors in others where columns are dependent.
+    This one starts from the positive part of the unconstrained solution, which is close, and goes on until
+    the Kuhn-Tucker conditions hold to rounding; the number of exchanges is bounded far above what is ever
+    needed.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (m, d)
+        A.
+    target : ndarray, shape (m,)
+        b.
+    start : ndarray, optional, shape (d,)
+        Any point :math:`\ge 0`.
+
+    Returns
+    -------
+    ndarray, shape (d,)
+        Entries that the constraint holds at zero are exactly zero.
+
+    Examples
+    --------
+    >>> nonnegative_least_squares(np.eye(2), np.array([3.0, -1.0]))
+    array([3., 0.])
+    """
+    units = np.linalg.norm(matrix, axis=0)
+    units[units == 0] = 1.0
+    matrix = matrix / units
+    everything = np.ones(len(units), dtype=bool)
+    x = np.maximum(_least_squares_on(matrix, target, everything), 0.0) if start is None else start * units
+    free = x > 0
+    x = _settle(matrix, target, x, free)
+    negligible = _ROUNDING * np.linalg.norm(target)
+    refused = np.zeros(len(x), dtype=bool)
+    for _ in range(_EXCHANGES * len(x)):
+        pull = matrix.T @ (target - matrix @ x) - negligible
+        pull[free | refused] = -np.inf
+        entering = int(pull.argmax())
+        if pull[entering] <= 0:
+            break
+        free[entering] = True
+        if _least_squares_on(matrix, target, free)[entering] <= 0:
+            free[entering], refused[entering] = False, True  # rounding: it would leave at once
+            continue
+        refused[:] = False
+        x = _settle(matrix, target, x, free)
+    return np.asarray(x / units)
+
+
+def _settle(matrix: Array, target: Array, x: Array, free: NDArray[np.bool_]) -> Array:
+    """Return the least-squares point of a face, taking entries from ``free`` that reach zero on the way."""
+    while free.any():
+        goal = _least_squares_on(matrix, target, free)
+        blocking = free & (goal <= 0)
+        if not blocking.any():
+            return goal
+        way = x[blocking] - goal[blocking]
+        share = np.divide(x[blocking], way, out=np.zeros_like(way), where=way > 0)
+        x = np.maximum(x + share.min() * (goal - x), 0.0)
+        free[np.flatnonzero(blocking)[share <= share.min()]] = False
+        x[~free] = 0.0
+    return np.zeros_like(x)
+
+
+def _least_squares_on(matrix: Array, target: Array, free: NDArray[np.bool_]) -> Array:
+    point = np.zeros(matrix.shape[1])
+    point[free] = np.linalg.lstsq(matrix[:, free], target, rcond=None)[0]
+    return point

@@ -1,8 +1,8 @@
 r"""Minimise a smooth function on the simplex :math:`\{w \ge 0, \sum_m w_m = 1\}`, with a certificate.
 
-Each step minimises the second-order model over the whole simplex (a small quadratic programme, solved
-exactly by an active set) and then searches along the way there. Vertices and faces are reached in finitely
-many steps; on the right face it is Newton's method.
+Each step minimises the second-order model over the whole simplex (``newton_step``, the same as in exact
+fits) and then searches along the way there. Vertices and faces are reached in finitely many steps; on the
+right face it is Newton's method. Where f is not convex a stationary point is found.
 
 **Certificate.** For convex f and gradient g at w, every v on the simplex has
 :math:`f(v) \ge f(w) + g'(v - w) \ge f(w) - (g'w - \min_m g_m)`: the Frank-Wolfe gap in brackets bounds how
@@ -18,11 +18,13 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from deeptram.optimise.newton import newton_step
+
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
 Oracle: TypeAlias = Callable[[Vector], tuple[float, Vector, Matrix]]
 
-_RIDGE = 1e-13
+_ROUNDING = 1e-15  # a weight below is none
 _SUFFICIENT = 1e-4
 _SHORTEST = 1e-10
 
@@ -38,9 +40,7 @@ class SimplexSolution:
     converged: bool
 
 
-def minimize(
-    oracle: Oracle, start: Vector, *, tol: float = 1e-10, max_iter: int = 100, convex: bool = True
-) -> SimplexSolution:
+def minimize(oracle: Oracle, start: Vector, *, tol: float = 1e-10, max_iter: int = 100) -> SimplexSolution:
     """Minimise a function on the simplex from ``start``.
 
     Parameters
@@ -51,8 +51,6 @@ def minimize(
     tol : float
         Stop when the Frank-Wolfe gap is at most ``tol * max(1, |value|)``.
     max_iter : int
-    convex : bool
-        False replaces negative eigenvalues of the Hessian by their size, and finds a stationary point.
 
     Examples
     --------
@@ -72,8 +70,7 @@ def minimize(
     while steps < max_iter and np.isfinite(value):
         if _gap(w, gradient) <= tol * max(1.0, abs(value)):
             break
-        model = hessian if convex else _positive(hessian)
-        candidate = _second_order_step(w, gradient, model)
+        candidate = _second_order_step(w, gradient, hessian)
         found = _search(oracle, w, value, gradient, candidate)
         if found is None:
             vertex = np.zeros_like(w)
@@ -95,63 +92,30 @@ def _gap(w: Vector, gradient: Vector) -> float:
 
 
 def _second_order_step(w: Vector, gradient: Vector, hessian: Matrix) -> Vector:
-    """Return the minimiser over the simplex of g'(v - w) + (v - w)'H(v - w)/2."""
+    """Return the minimiser over the simplex of g'(v - w) + (v - w)'H(v - w)/2.
+
+    A constrained Newton step in coordinates of the plane on which weights sum to one.
+    """
     if not (np.isfinite(hessian).all() and np.isfinite(gradient).all()):
         vertex = np.zeros_like(w)
         vertex[np.argmin(np.nan_to_num(gradient, nan=np.inf))] = 1.0
         return vertex
-    size = max(float(np.trace(hessian)), float(np.abs(gradient).max()))
-    ridge = _RIDGE * size if size > 0 else 1.0
-    return quadratic_programme(hessian + ridge * np.eye(len(w)), gradient - hessian @ w - ridge * w, w)
-
-
-def quadratic_programme(hessian: Matrix, linear: Vector, start: Vector) -> Vector:
-    """Return the minimiser of v'Hv/2 + c'v over the simplex, H positive definite, by a primal active set.
-
-    Examples
-    --------
-    >>> quadratic_programme(np.eye(2), np.array([0.0, -3.0]), np.array([0.5, 0.5]))
-    array([0., 1.])
-    """
-    v = np.array(start, dtype=np.float64)
-    free = v > 0
-    for _ in range(50 * len(v) + 50):
-        target, level = _on_face(hessian, linear, free)
-        blocked = free & (target < 0)
-        if blocked.any():
-            step = v[blocked] / (v[blocked] - target[blocked])
-            v = v + float(step.min()) * (target - v)
-            leaving = np.flatnonzero(blocked)[np.argmin(step)]
-            v[leaving] = 0.0
-            free[leaving] = False
-            continue
-        v = target
-        multipliers = hessian @ v + linear - level
-        multipliers[free] = 0.0
-        scale = np.abs(linear).max() + np.abs(hessian).max()
-        entering = int(np.argmin(multipliers))
-        if multipliers[entering] >= -1e-14 * scale:
-            break
-        free[entering] = True
-    v = np.maximum(v, 0.0)
+    plane = _directions(len(w))
+    step, multipliers = newton_step(plane.T @ gradient, plane.T @ hessian @ plane, plane, w)
+    v = w + plane @ step
+    v[(multipliers > 0) | (v < _ROUNDING)] = 0.0
     return np.asarray(v / v.sum())
 
 
-def _on_face(hessian: Matrix, linear: Vector, free: npt.NDArray[np.bool_]) -> tuple[Vector, float]:
-    """Solve the programme with the weights of ``free`` members unrestricted but for their sum."""
-    index = np.flatnonzero(free)
-    size = len(index)
-    system = np.ones((size + 1, size + 1))
-    system[:size, :size] = hessian[np.ix_(index, index)]
-    system[size, size] = 0.0
-    right = np.append(-linear[index], 1.0)
-    try:
-        solution = np.linalg.solve(system, right)
-    except np.linalg.LinAlgError:
-        solution = np.linalg.lstsq(system, right, rcond=None)[0]
-    target = np.zeros(len(linear))
-    target[index] = solution[:size]
-    return target, float(-solution[size])
+def _directions(n: int) -> Matrix:
+    """Return orthogonal directions (n, n - 1) along which a sum of weights stays the same.
+
+    Examples
+    --------
+    >>> np.round(_directions(2)[:, 0] * np.sqrt(2), 12).tolist()
+    [-1.0, 1.0]
+    """
+    return np.asarray(np.linalg.qr(np.ones((n, 1)), mode="complete")[0][:, 1:])
 
 
 def _search(
@@ -181,13 +145,3 @@ def _noise(value: float, new_value: float, change: float) -> bool:
     """Whether the expected change is below rounding of the value, and the new value no worse than that."""
     resolution = 4 * np.finfo(np.float64).eps * max(1.0, abs(value))
     return bool(-change < resolution * 1e3 and new_value <= value + resolution)
-
-
-def _positive(hessian: Matrix) -> Matrix:
-    """Replace negative eigenvalues by their size."""
-    if not np.isfinite(hessian).all():
-        return hessian
-    values, vectors = np.linalg.eigh(hessian)
-    size = np.abs(values)
-    matrix: Matrix = (vectors * np.maximum(size, 1e-12 * size.max(initial=0.0))) @ vectors.T
-    return matrix

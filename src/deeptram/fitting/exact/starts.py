@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
-from deeptram.optimise.nonnegative import nonnegative_least_squares
+from deeptram.optimise.quadratic import nonnegative_least_squares
 from deeptram.responses import Observations
 
 if TYPE_CHECKING:

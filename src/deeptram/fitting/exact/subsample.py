@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeptram.likelihood.cutpoints import CutpointLikelihood
-from deeptram.optimise.newton import minimize
-from deeptram.optimise.objective import Objective
+from deeptram.optimise.newton import Objective, minimize
 
 Array = NDArray[np.float64]
 

@@ -23,10 +23,10 @@ from torch import Tensor
 from deeptram import latent as latents
 from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_same_length
-from deeptram.errors import InvalidInputError, InvalidTypeError, NotFittedError
+from deeptram.errors import FittingError, InvalidInputError, InvalidTypeError, NotFittedError
 from deeptram.latent import Latent
 from deeptram.likelihood.linear_forms import Term, total
-from deeptram.optimise.barrier import BarrierSolution, minimize
+from deeptram.optimise.newton import minimize
 from deeptram.pooling.recalibration.design import class_terms, line_terms
 from deeptram.pooling.recalibration.recalibrated import RecalibratedCount, recalibrate_line
 from deeptram.predictive.base import Predictive
@@ -36,7 +36,10 @@ from deeptram.predictive.line import LinePredictive
 
 Floats = npt.NDArray[np.float64]
 SLOPES = ("common", "threshold")
-_SPREAD = 1e-2
+_FURTHEST = 10.0  # length of a step relative to the parameters
+_STEPS = 1000  # predictions that are far too certain come back by one unit of log NLL a step
+_HAIR = 1e-10
+_LEAST_SLOPE = 1e-12  # a slope of zero would be no distribution any more
 
 
 class Recalibration:
@@ -90,8 +93,7 @@ class Recalibration:
             self._fit_levels(pred, y, scale)
         else:
             terms = line_terms(_on_line(pred), y, scale, True)
-            start = np.array([0.0, 1.0])
-            solution = self._solve(terms, len(pred), np.array([[0.0, 1.0]]), start, start)
+            solution = self._solve(terms, len(pred), np.array([[0.0, 1.0]]), np.array([0.0, 1.0]))
             self.intercept_, self.slope_ = solution[:1], solution[1:]
         self.latent_ = scale
         return self
@@ -101,25 +103,31 @@ class Recalibration:
         inner = len(pred.levels) - 1
         slopes = inner if self.slope == "threshold" else 1
         identity = np.concatenate([np.zeros(inner), np.ones(slopes)])
-        start = identity + np.concatenate([_SPREAD * np.arange(inner), np.zeros(slopes)])
         if self.slope == "threshold":
             constraints = _threshold_constraints(pred.trafo_t(scale).detach().to(torch.float64))
         else:
             constraints = _common_constraints(inner)
-        solution = self._solve(terms, len(pred), constraints, start, identity)
+        solution = self._solve(terms, len(pred), constraints, identity)
         self.intercept_ = solution[:inner]
+        if self.slope == "common":  # where constraints are active they hold up to rounding only
+            self.intercept_ = np.maximum.accumulate(self.intercept_)
         self.slope_ = np.broadcast_to(solution[inner:], (inner,)).copy()
 
-    def _solve(
-        self, terms: Sequence[Term], n: int, constraints: Floats, start: Floats, identity: Floats
-    ) -> Floats:
-        oracle = _MeanNll(terms, n)
+    def _solve(self, terms: Sequence[Term], n: int, constraints: Floats, identity: Floats) -> Floats:
+        """Return the best parameters; the search starts at the identity (slopes 1, the rest 0)."""
+        least = _LEAST_SLOPE * identity
+        objective = _MeanNll(terms, n, identity, least)
         with one_thread():
-            solution = minimize(oracle, constraints, start)
-            self.nll_before_ = float(oracle(identity)[0])
-        self.nll_after_ = min(solution.value, self.nll_before_)
-        self.converged_ = solution.converged
-        return _better(solution, identity, self.nll_before_)
+            found = minimize(objective, identity - least, constraints, max_iter=_STEPS)
+        if not np.isfinite(found.certificate.gap):
+            raise FittingError(
+                "recalibration needs derivatives that floats can hold, got predictions too certain for "
+                "that; use a linear pool, or leave them as they are"
+            )
+        best = found.parameters + least
+        self.nll_before_, self.nll_after_ = objective.nll(identity), objective.nll(best)
+        self.converged_ = found.converged
+        return np.maximum(best, np.where(identity > 0, least, -np.inf))
 
     def apply(self, pred: Predictive) -> Predictive:
         """Return the recalibrated distributions of any rows (new ones, too)."""
@@ -177,7 +185,7 @@ class Temperature(Recalibration):
         else:
             terms, size = line_terms(_on_line(pred), y, scale, False), 1
         one = np.ones(1)
-        slope = self._solve(terms, len(pred), np.ones((1, 1)), one, one)
+        slope = self._solve(terms, len(pred), np.ones((1, 1)), one)
         self.intercept_, self.slope_ = np.zeros(size), np.repeat(slope, size)
         self.latent_ = scale
         return self
@@ -189,19 +197,36 @@ class Temperature(Recalibration):
 
 
 class _MeanNll:
-    """The mean NLL of recalibrated rows; infinite where a gap would not be positive."""
+    r"""The mean NLL plus a hair, :math:`10^{-10}\|\theta - \theta_0\|^2 / 2`; infinite where a gap closes.
 
-    def __init__(self, terms: Sequence[Term], n: int) -> None:
-        self.terms, self.n = terms, n
+    The hair keeps what the data say nothing about (thresholds around a class that was not seen) as close to
+    the identity :math:`\theta_0` as it may be. Parameters are counted from the least slopes.
+    """
 
-    def __call__(self, x: Floats) -> tuple[float, Floats, Floats]:
-        value, gradient, hessian = total(self.terms, torch.from_numpy(np.ascontiguousarray(x)))
-        mean = -float(value) / self.n
-        return (mean if np.isfinite(mean) else np.inf), -gradient.numpy() / self.n, -hessian.numpy() / self.n
+    def __init__(self, terms: Sequence[Term], n: int, identity: Floats, least: Floats) -> None:
+        self.terms, self.n, self.n_parameters = terms, n, len(least)
+        self._least, self._identity = torch.from_numpy(least), torch.from_numpy(identity)
 
+    def nll(self, theta: Floats) -> float:
+        """Return the mean NLL itself."""
+        return -float(total(self.terms, torch.from_numpy(theta))[0]) / self.n
 
-def _better(solution: BarrierSolution, identity: Floats, before: float) -> Floats:
-    return solution.x if solution.value <= before else identity
+    def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Return value, gradient and Hessian."""
+        theta = parameters + self._least
+        value, gradient, hessian = total(self.terms, theta)
+        away = theta - self._identity
+        mean = -float(value) / self.n + _HAIR * float(away @ away) / 2
+        hessian = _HAIR * torch.eye(len(theta), dtype=torch.float64) - hessian / self.n
+        return (mean if np.isfinite(mean) else np.inf), _HAIR * away - gradient / self.n, hessian
+
+    def value(self, parameters: Tensor) -> float:
+        """Return the value alone."""
+        return self.evaluate(parameters)[0]
+
+    def longest_step(self, parameters: Tensor, step: Tensor) -> float:
+        """Keep steps from ending in a tail so far out that no curvature is left to come back by."""
+        return min(1.0, _FURTHEST * (1 + float(parameters.abs().max())) / float(step.abs().max()))
 
 
 def _scale(pred: Predictive, latent: str | Latent | None) -> Latent:

@@ -75,7 +75,7 @@ def search(
     if convex:
         return minimize(oracle, equal if start is None else start, tol=tol)
     starts = [equal, *np.eye(n_members)] if start is None else [start]
-    found = [minimize(oracle, point, tol=tol, convex=False) for point in starts]
+    found = [minimize(oracle, point, tol=tol) for point in starts]
     best = min(found, key=_rank)
     steps = sum(solution.n_iter for solution in found)
     return SimplexSolution(best.weights, best.value, best.gap, steps, best.converged)
