@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from deeptram.cli.main import app
 

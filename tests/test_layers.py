@@ -67,10 +67,7 @@ SAME_NAME: dict[str, str] = {
     "crps": "dt.scores.crps is the score, the other the integral behind it",
     "minimize": "one per kind of problem, called through the module: newton.minimize, simplex.minimize",
     # To be renamed or merged:
-    "about": "two groups of commands",
-    "check": "the command, and what it calls",
     "find_images": "of three data sets",
-    "pool": "the command, and what it calls",
     "Encoded": "rows of a model, and of a weight problem",
     "Objective": "of an exact fit, and of a weight problem",
     "PredictionMixin": "of estimators, and of ensembles",
@@ -89,7 +86,6 @@ SAME_NAME: dict[str, str] = {
 # (module, use) -> why it reaches for something private of another room or library.
 TORCH_HOOKS = "torch has no public way to ask whether a module has hooks"
 PRIVATE_USES: dict[tuple[str, str], str] = {
-    ("deeptram.__main__", "os._exit"): "documented by Python, in spite of its name",
     ("deeptram._workers", "os._exit"): "documented by Python, in spite of its name",
     ("deeptram.model.dropout", "layer._forward_hooks"): TORCH_HOOKS,
     ("deeptram.model.dropout", "layer._forward_pre_hooks"): TORCH_HOOKS,

@@ -1,6 +1,6 @@
-"""Worker processes that end with the process that started them.
+"""When processes end: workers with the process that started them, all of them at Ctrl-C.
 
-Imports nothing heavy: a worker watches its parent before it loads anything else.
+Imports nothing heavy: this is there before anything else is loaded.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,3 +52,24 @@ def _watch(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_SECONDS)
     os._exit(1)  # nobody would collect what this process does
+
+
+@contextmanager
+def interrupts_end_the_process() -> Iterator[None]:
+    """Let Ctrl-C end the process at once inside the block, with a word on stderr and exit code 130.
+
+    For loading modules: an extension that is interrupted half-way answers with an error of its own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _leave(_signal: int, _frame: FrameType | None) -> None:
+    os.write(2, b"deeptram: interrupted\n")
+    os._exit(130)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from PIL import Image
-from typer.testing import CliRunner
 
 import deeptram as dt
 from deeptram.cli.main import app

@@ -9,12 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import pytest
-import typer
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 import deeptram
-from deeptram.cli.group import DeeptramGroup, ManyValuesCommand, repeat_option_names
+from deeptram.cli.group import DeeptramGroup, ManyValuesCommand, many, repeat_option_names
 from deeptram.errors import InvalidInputError
 
 
@@ -39,20 +39,23 @@ def test_names_of_list_options_are_repeated(given, expected):
 
 @pytest.fixture
 def toy():
-    app = typer.Typer(cls=DeeptramGroup, pretty_exceptions_enable=False)
+    app = DeeptramGroup(name="toy")
 
     @app.command(cls=ManyValuesCommand)
-    def add(numbers: list[int] = typer.Option(...), times: int = 1) -> None:
-        typer.echo(times * sum(numbers))
+    @many("--numbers", type=int, required=True)
+    @click.option("--times", default=1)
+    def add(numbers, times):
+        click.echo(times * sum(numbers))
 
     @app.command()
-    def fail(kind: str) -> None:
+    @click.argument("kind")
+    def fail(kind):
         if kind == "ours":
             raise InvalidInputError("expected\n  this, got that; do it")
         if kind == "interrupt":
             raise KeyboardInterrupt
         if kind == "exit":
-            raise typer.Exit(3)
+            raise click.exceptions.Exit(3)
         raise ZeroDivisionError("a bug")
 
     return app
@@ -148,15 +151,15 @@ ENDINGS = {
 @pytest.mark.parametrize("kind", ENDINGS)
 def test_what_the_machine_refuses_is_one_line_and_code_2(kind):
     error, message = ENDINGS[kind]
-    app = typer.Typer(cls=DeeptramGroup, pretty_exceptions_enable=False)
+    app = DeeptramGroup(name="toy")
 
     @app.command()
-    def work(from_worker: bool = False) -> None:
+    @click.option("--from-worker", is_flag=True)
+    def work(from_worker):
         if from_worker:
             raise RuntimeError("could not send the task") from error
         raise error
 
-    app.command()(lambda: None)
     for extra in ([], ["--from-worker"]):
         result = call(app, "work", *extra)
         lines = [line for line in result.stderr.splitlines() if line]
@@ -184,7 +187,7 @@ def end(process):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="looks into /proc")
 def test_closed_pipes_and_early_interruptions_of_a_process():
-    piped, early = begin("--help", stdout=subprocess.PIPE), begin("--help", stdout=subprocess.DEVNULL)
+    piped, early = begin("--help", stdout=subprocess.PIPE), begin("pool", "--help", stdout=subprocess.DEVNULL)
     piped.stdout.close()
     maps, limit = Path(f"/proc/{early.pid}/maps"), time.monotonic() + 60
     while "numpy" not in maps.read_text() and time.monotonic() < limit:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from deeptram.cli.pool_summary import PoolReport, show_report
+from deeptram.cli.pool import PoolReport, show_report
 from deeptram.pooling import Guarantees, PoolInfo, Statement
 from deeptram.pooling.weights import TunedWeights
 

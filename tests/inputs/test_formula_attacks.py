@@ -329,7 +329,7 @@ def test_a_saved_model_whose_digest_fits(X, y, tmp_path, monkeypatch):
 
 
 def test_the_command_line(X, y, tmp_path, monkeypatch):
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     from deeptram.cli.main import app
 

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
+import click
 import pandas as pd
-import typer
 from rich.console import Console
 from rich.table import Table
 
-from deeptram.cli.progress import working
-from deeptram.datasets import check as check_data
-
-app = typer.Typer(help="Data sets on this computer.", no_args_is_help=True)
+from deeptram.cli.group import PATH, working
+from deeptram.datasets import check
 
 
-@app.callback()
-def about() -> None:
+@click.group("data", no_args_is_help=True)
+def data_commands() -> None:
     """Data sets on this computer."""
 
 
-@app.command("check")
-def check(
-    directory: Annotated[
-        Path | None,
-        typer.Argument(help="Folder with one sub-folder per data set (default: the variable DEEPTRAM_DATA)."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-) -> None:
-    """Tell which data sets are usable, and what is missing where."""
+@data_commands.command("check")
+@click.argument("directory", type=PATH, required=False)
+@click.option("--quiet", is_flag=True, help="No progress.")
+def check_command(directory: Path | None, quiet: bool) -> None:
+    """Tell which data sets are usable, and what is missing where.
+
+    DIRECTORY has one sub-folder per data set (default: the variable DEEPTRAM_DATA).
+    """
     with working("checking", quiet):
-        found = check_data(directory)
+        found = check(directory)
     Console().print(check_table(found))
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
-import typer
 
 from deeptram import plots
 from deeptram._files import write_bytes, write_table
-from deeptram.cli.progress import working
+from deeptram.cli.group import PATH, working
 from deeptram.cli.tables import output_folder
 from deeptram.datasets import Dataset, load_digits
 from deeptram.ensemble import Ensemble
@@ -62,14 +62,16 @@ class Parts:
     test: Dataset
 
 
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for tables, figures and the fitted ensemble.")],
-    members: Annotated[int, typer.Option(min=2, help="Members of each ensemble.")] = 5,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 60,
-    seed: Annotated[int, typer.Option(min=0, help="Root seed.")] = 1,
-    n_boot: Annotated[int, typer.Option(min=0, help="Bootstrap samples for the intervals.")] = 1000,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
-) -> None:
+@click.command("demo")
+@click.option("--out", type=PATH, required=True, help="Folder for tables, figures and the fitted ensemble.")
+@click.option("--members", type=click.IntRange(min=2), default=5, help="Members of each ensemble.")
+@click.option("--epochs", type=click.IntRange(min=1), default=60, help="Epochs of training.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, help="Root seed.")
+@click.option(
+    "--n-boot", type=click.IntRange(min=0), default=1000, help="Bootstrap samples for the intervals."
+)
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def demo_command(out: Path, members: int, epochs: int, seed: int, n_boot: int, quiet: bool) -> None:
     """Fit ensembles of five models to images of digits and covariates with known effects.
 
     Needs no data: the digits come with scikit-learn. Scores, coefficients against the truth,
@@ -79,7 +81,7 @@ def demo(
     started = time.perf_counter()
     parts = split_digits(seed)
     models = fit_models(parts, members, epochs, seed, quiet)
-    tables = summarise(parts, models, n_boot)
+    tables = demo_tables(parts, models, n_boot)
     for name, table in tables.items():
         write_table(folder / f"{name}.csv", table)
     write_bytes(folder / "README.txt", EXPLANATION.encode())
@@ -138,7 +140,7 @@ def fit_models(parts: Parts, members: int, epochs: int, seed: int, quiet: bool) 
     for name, parts_of_h in terms.items():
         model = Polr(parts_of_h, training=training)
         if not quiet:
-            typer.echo(f"fitting {name}", err=True)
+            click.echo(f"fitting {name}", err=True)
         if name.startswith("SI") and "CS" not in name:
             fitted[name] = model.fit(parts.train.X, parts.train.y)
         else:
@@ -147,7 +149,7 @@ def fit_models(parts: Parts, members: int, epochs: int, seed: int, quiet: bool) 
     return fitted
 
 
-def summarise(parts: Parts, models: dict[str, Any], n_boot: int) -> dict[str, pd.DataFrame]:
+def demo_tables(parts: Parts, models: dict[str, Any], n_boot: int) -> dict[str, pd.DataFrame]:
     """Return the tables of the demonstration, by the name of their file.
 
     Parameters
@@ -242,13 +244,13 @@ def draw(parts: Parts, models: dict[str, Any], tables: dict[str, pd.DataFrame], 
 
 def _show(tables: dict[str, pd.DataFrame], folder: Path, seconds: float) -> None:
     scores = tables["scores"].pivot_table(index="name", columns="metric", values="estimate", sort=False)
-    typer.echo("\nScores on the test rows (smaller is better for nll and rps)\n")
-    typer.echo(scores[[*METRICS, *CALIBRATION]].round(3).to_string())
+    click.echo("\nScores on the test rows (smaller is better for nll and rps)\n")
+    click.echo(scores[[*METRICS, *CALIBRATION]].round(3).to_string())
     coefficients = tables["coefficients"]
     wide = coefficients.pivot_table(index="covariate", columns="model", values="coef", sort=False)
     wide.insert(0, "truth", coefficients.groupby("covariate", sort=False)["truth"].first())
-    typer.echo("\nLog odds-ratios: truth and estimates (intervals in coefficients.csv)\n")
-    typer.echo(wide.round(2).to_string())
+    click.echo("\nLog odds-ratios: truth and estimates (intervals in coefficients.csv)\n")
+    click.echo(wide.round(2).to_string())
     held = tables["guarantees"].query("applies")
-    typer.echo(f"\n{int(held['held'].sum())} of {len(held)} guarantees of the paper that apply held.")
-    typer.echo(f"Everything is in {folder} ({seconds:.0f} seconds); README.txt says what is what.")
+    click.echo(f"\n{int(held['held'].sum())} of {len(held)} guarantees of the paper that apply held.")
+    click.echo(f"Everything is in {folder} ({seconds:.0f} seconds); README.txt says what is what.")

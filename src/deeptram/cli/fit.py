@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
-import typer
 
 from deeptram._files import write_table
 from deeptram._rows import take_rows
 from deeptram._validation import check_choice
+from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many, working
 from deeptram.cli.model_data import (
     ImageSettings,
     check_not_outcome,
@@ -21,7 +22,6 @@ from deeptram.cli.model_data import (
     read_columns,
     read_outcome,
 )
-from deeptram.cli.progress import working
 from deeptram.ensemble import Ensemble
 from deeptram.errors import InvalidInputError
 from deeptram.estimators import Tram
@@ -43,55 +43,83 @@ NETWORK_OPTIONS = (
 IMAGE_OPTIONS = ("image_column", "image_size", "grey", "image_term")
 
 
-def fit(
-    context: typer.Context,
-    data: Annotated[Path, typer.Option(help="Table of the training rows: .csv, .csv.gz or .parquet.")],
-    outcome: Annotated[str, typer.Option(help="Column of the outcome (of the time, for survival).")],
-    kind: Annotated[str, typer.Option("--type", help=f"Type of outcome: {', '.join(OUTCOMES)}.")],
-    out: Annotated[Path, typer.Option(help="Folder for the fitted model; deeptram predict reads it.")],
-    linear: Annotated[
-        str | None, typer.Option(help="Linear shift, a formula: 'x1 + x2', 'age * sex', 'bs(age, df=4)'.")
-    ] = None,
-    deep: Annotated[
-        list[str] | None, typer.Option(help="Columns of a network: --deep x3 x4 (their shift is smooth).")
-    ] = None,
-    images: Annotated[Path | None, typer.Option(help="Folder of image files.")] = None,
-    image_column: Annotated[str, typer.Option(help="Column with the names of the image files.")] = "file",
-    image_size: Annotated[int, typer.Option(min=4, help="Images are resized to this many pixels.")] = 64,
-    grey: Annotated[bool, typer.Option("--grey", help="Read images as grey ones.")] = False,
-    image_term: Annotated[
-        str, typer.Option(help="What images change: the whole baseline (intercept), or a shift.")
-    ] = "intercept",
-    event: Annotated[
-        str | None, typer.Option(help="Survival: column that is 1 where the event was seen.")
-    ] = None,
-    levels: Annotated[list[str] | None, typer.Option(help="The classes in order: --levels low high.")] = None,
-    latent: Annotated[
-        str | None, typer.Option(help="logistic, normal, cloglog or loglog; default by the type of outcome.")
-    ] = None,
-    members: Annotated[
-        int, typer.Option(min=1, help="Members of the ensemble (models with networks; others are one).")
-    ] = 5,
-    pooling: Annotated[str, typer.Option(help="How members are pooled.")] = "transformation",
-    weights: Annotated[str, typer.Option(help="equal, or tuned on the validation rows.")] = "equal",
-    validation: Annotated[
-        float, typer.Option(help="Share of the rows on which best epochs are chosen.")
-    ] = 0.2,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs of training.")] = 100,
-    learning_rate: Annotated[float, typer.Option(help="Step size of training.")] = 1e-3,
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows per step.")] = 64,
-    patience: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many epochs without improvement.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Root seed.")] = 1,
-    n_jobs: Annotated[int | None, typer.Option(help="Members trained at the same time.")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder that keeps finished members: a killed fit goes on from there.")
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a model saved there before.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+@click.command("fit", cls=ManyValuesCommand)
+@click.option(
+    "--data", type=PATH, required=True, help="Table of the training rows: .csv, .csv.gz or .parquet."
+)
+@click.option("--outcome", required=True, help="Column of the outcome (of the time, for survival).")
+@click.option("--type", "kind", required=True, help=f"Type of outcome: {', '.join(OUTCOMES)}.")
+@click.option(
+    "--out", type=PATH, required=True, help="Folder for the fitted model; deeptram predict reads it."
+)
+@click.option("--linear", help="Linear shift, a formula: 'x1 + x2', 'age * sex', 'bs(age, df=4)'.")
+@many("--deep", help="Columns of a network: --deep x3 x4 (their shift is smooth).")
+@click.option("--images", type=PATH, help="Folder of image files.")
+@click.option("--image-column", default="file", help="Column with the names of the image files.")
+@click.option(
+    "--image-size", type=click.IntRange(min=4), default=64, help="Images are resized to this many pixels."
+)
+@click.option("--grey", is_flag=True, help="Read images as grey ones.")
+@click.option(
+    "--image-term",
+    default="intercept",
+    help="What images change: the whole baseline (intercept), or a shift.",
+)
+@click.option("--event", help="Survival: column that is 1 where the event was seen.")
+@many("--levels", help="The classes in order: --levels low high.")
+@click.option("--latent", help="logistic, normal, cloglog or loglog; default by the type of outcome.")
+@click.option(
+    "--members",
+    type=click.IntRange(min=1),
+    default=5,
+    help="Members of the ensemble (models with networks; others are one).",
+)
+@click.option("--pooling", default="transformation", help="How members are pooled.")
+@click.option("--weights", default="equal", help="equal, or tuned on the validation rows.")
+@click.option("--validation", default=0.2, help="Share of the rows on which best epochs are chosen.")
+@click.option("--epochs", type=click.IntRange(min=1), default=100, help="Epochs of training.")
+@click.option("--learning-rate", default=1e-3, help="Step size of training.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Rows per step.")
+@click.option("--patience", type=click.IntRange(min=1), help="Stop after so many epochs without improvement.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, help="Root seed.")
+@click.option("--n-jobs", type=int, help="Members trained at the same time.")
+@click.option(
+    "--checkpoint",
+    type=PATH,
+    help="Folder that keeps finished members: a killed fit goes on from there.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace a model saved there before.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+@click.pass_context
+def fit_command(
+    ctx: click.Context,
+    data: Path,
+    outcome: str,
+    kind: str,
+    out: Path,
+    linear: str | None,
+    deep: list[str] | None,
+    images: Path | None,
+    image_column: str,
+    image_size: int,
+    grey: bool,
+    image_term: str,
+    event: str | None,
+    levels: list[str] | None,
+    latent: str | None,
+    members: int,
+    pooling: str,
+    weights: str,
+    validation: float,
+    epochs: int,
+    learning_rate: float,
+    batch_size: int,
+    patience: int | None,
+    seed: int,
+    n_jobs: int | None,
+    checkpoint: Path | None,
+    overwrite: bool,
+    quiet: bool,
 ) -> None:
     """Fit a transformation model to a table; with --deep or --images an ensemble of them.
 
@@ -102,7 +130,7 @@ def fit(
     check_choice(image_term, PLACES, "--image-term")
     check_choice(weights, ("equal", "tuned"), "--weights")
     has_networks = bool(deep) or images is not None
-    _check_effect(context, has_networks, images is not None)
+    _check_effect(ctx, has_networks, images is not None)
     _check_free(out, overwrite)
     settings = []
     if images is not None:
@@ -183,15 +211,14 @@ def _levels(levels: list[str] | None, kind: str, y: Any) -> list[Any] | None:
         ) from error
 
 
-def _check_effect(context: typer.Context, has_networks: bool, has_images: bool) -> None:
+def _check_effect(ctx: click.Context, has_networks: bool, has_images: bool) -> None:
     """Refuse options that would change nothing."""
     for names, needed, has in (
         (NETWORK_OPTIONS, "--deep or --images", has_networks),
         (IMAGE_OPTIONS, "--images", has_images),
     ):
         for name in names:
-            source = context.get_parameter_source(name)
-            if not has and source is not None and source.name == "COMMANDLINE":
+            if not has and is_given(ctx, name):
                 raise InvalidInputError(
                     f"--{name.replace('_', '-')} has no effect without {needed}, got neither of them in this "
                     "call; leave it out"
@@ -223,15 +250,15 @@ def _coefficients(fitted: Any) -> pd.DataFrame | None:
 def _show(fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, share: float) -> None:
     order = order_of(fitted)
     if order is not None:
-        typer.echo(order)
+        click.echo(order)
     if table is not None:
-        typer.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
-        typer.echo(table.round(4).to_string() + "\n")
+        click.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
+        click.echo(table.round(4).to_string() + "\n")
     if isinstance(fitted, Ensemble):
         if fitted._lost() is not None:
-            typer.echo(f"No coefficients: {fitted._lost()}.")
+            click.echo(f"No coefficients: {fitted._lost()}.")
         weights = ", ".join(f"{weight:.3f}" for weight in fitted.weights_)
-        typer.echo(f"{len(fitted.members_)} members with weights {weights}; trained {fitted.strategy_}.")
+        click.echo(f"{len(fitted.members_)} members with weights {weights}; trained {fitted.strategy_}.")
         held = held_out_rows(np.arange(len(y)), share, MemberSeeds.of(fitted.root_seed_).validation)
         members = fitted.predict_members(take_rows(X, held))
         scores = evaluate(
@@ -239,9 +266,9 @@ def _show(fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, sh
             take_rows(y, held, "y"),
             n_boot=0,
         )
-        typer.echo(f"\nScores on the {len(held)} validation rows\n")
+        click.echo(f"\nScores on the {len(held)} validation rows\n")
         wide = scores.pivot(index="metric", columns="name", values="estimate").round(4)
-        typer.echo(wide.to_string() + "\n")
+        click.echo(wide.to_string() + "\n")
     else:
-        typer.echo(f"Exact maximum likelihood, log-likelihood {fitted.loglik_:.4f}.")
-    typer.echo(f"Mean log-likelihood of the training rows {fitted.score(X, y):.4f}. Saved to {out}.")
+        click.echo(f"Exact maximum likelihood, log-likelihood {fitted.loglik_:.4f}.")
+    click.echo(f"Mean log-likelihood of the training rows {fitted.score(X, y):.4f}. Saved to {out}.")

@@ -1,32 +1,67 @@
-"""How the command line ends: one line and exit code 2 for bad input and for what the machine refuses.
+"""The group of commands: loaded when they are asked for, and how they end.
 
-A full disk, a limit on the size of files, a folder that cannot be written and a closed pipe are nobody's bug;
-Ctrl-C ends with 130, what nobody expected with 1 and a traceback.
+One line on stderr and exit code 2 for bad input and for what the machine refuses: a full disk, a limit on the
+size of files, a folder that cannot be written and a closed pipe are nobody's bug. Ctrl-C ends with 130, what
+nobody expected with 1 and a traceback.
 """
 
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
-import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+import click
+from click.core import ParameterSource
 
+from deeptram._workers import interrupts_end_the_process
 from deeptram.errors import DeeptramError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-
-# typer uses the package click or, from some version on, its own copy of it; what it exports leads to both.
-_USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0].__bases__[0]
+PATH = click.Path(path_type=Path)
 
 
-class DeeptramGroup(TyperGroup):
-    """The commands; errors made on purpose become one line on stderr, without a traceback."""
+class DeeptramGroup(click.Group):
+    """The commands; errors made on purpose become one line on stderr, without a traceback.
+
+    Parameters
+    ----------
+    lazy : mapping
+        ``"module:command"`` and a line of help by the name of the command. The module is
+        loaded when the command, or its help, is asked for.
+    **settings
+        Of ``click.Group``.
+    """
+
+    def __init__(self, lazy: Mapping[str, tuple[str, str]] | None = None, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.lazy = dict(lazy or {})
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [*self.lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, loading its module."""
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        module, _, command = self.lazy[cmd_name][0].partition(":")
+        with interrupts_end_the_process():  # loading takes seconds
+            found: click.Command = getattr(importlib.import_module(module), command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands, loading none that is lazy."""
+        rows = [(name, line) for name, (_, line) in self.lazy.items()]
+        rows += [(name, command.get_short_help_str()) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def main(
         self,
@@ -34,27 +69,25 @@ class DeeptramGroup(TyperGroup):
         prog_name: str | None = None,
         complete_var: str | None = None,
         standalone_mode: bool = True,
-        windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
         """Run the command line and leave the process with its exit code."""
-        passed = {"complete_var": complete_var, "windows_expand_args": windows_expand_args, **extra}
         if not standalone_mode:
-            return super().main(args, prog_name, standalone_mode=False, **passed)
+            return super().main(args, prog_name, complete_var, False, **extra)
         try:
-            code = super().main(args, prog_name, standalone_mode=False, **passed)
+            code = super().main(args, prog_name, complete_var, False, **extra)
             _flush()  # what cannot be written shows here, not in a traceback after the end
         except DeeptramError as error:
             _fail(str(error))
-        except _USAGE_ERROR as error:
+        except click.UsageError as error:
             _fail(_usage_message(error))
         except KeyboardInterrupt:
             code = INTERRUPTED
-        except (SystemExit, typer.Abort, Exception) as error:
+        except (SystemExit, click.Abort, Exception) as error:
             reason = _machine_message(error)
             if reason is not None:
                 _fail(reason)
-            if not isinstance(error, typer.Abort):
+            if not isinstance(error, click.Abort):
                 raise
             code = INTERRUPTED
         if code == INTERRUPTED:
@@ -62,18 +95,50 @@ class DeeptramGroup(TyperGroup):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-class ManyValuesCommand(TyperCommand):
+class ManyValuesCommand(click.Command):
     """A command whose list options take several values at once: ``--members a.csv b.csv``."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments after repeating the name of a list option before each of its values."""
-        names = {
-            name
-            for option in self.params
-            if isinstance(option, TyperOption) and option.multiple
-            for name in option.opts
-        }
-        return super().parse_args(ctx, repeat_option_names(args, names))
+        lists = [option for option in self.params if isinstance(option, click.Option) and option.multiple]
+        return super().parse_args(
+            ctx, repeat_option_names(args, {name for option in lists for name in option.opts})
+        )
+
+
+def many(name: str, **settings: Any) -> Callable[[Any], Any]:
+    """Return a list option; the command gets a list, or None if it is not given.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"--members"``.
+    **settings
+        Of ``click.option``.
+    """
+    return click.option(name, multiple=True, callback=_as_list, **settings)
+
+
+def _as_list(_ctx: click.Context, _option: click.Parameter, values: Sequence[Any]) -> list[Any] | None:
+    return list(values) or None
+
+
+@contextmanager
+def working(message: str, quiet: bool) -> Iterator[None]:
+    """Show on stderr what is being done, where somebody is watching.
+
+    Examples
+    --------
+    >>> with working("reading", quiet=True):
+    ...     pass
+    """
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(message):
+        yield
 
 
 def repeat_option_names(args: Sequence[str], options: set[str]) -> list[str]:
@@ -102,26 +167,24 @@ def repeat_option_names(args: Sequence[str], options: set[str]) -> list[str]:
     return repeated
 
 
-def is_given(ctx: typer.Context, name: str) -> bool:
+def is_given(ctx: click.Context, name: str) -> bool:
     """Whether an option was written on the command line (and is not the default).
 
     Parameters
     ----------
-    ctx : typer.Context
+    ctx : click.Context
     name : str
         Of the parameter in Python.
     """
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def _usage_message(error: Exception) -> str:
-    message = str(getattr(error, "format_message", error.__str__)())
-    if not message:
-        sys.exit(BAD_INPUT)  # called without arguments: the help has been shown
-    context = getattr(error, "ctx", None)
-    where = "deeptram" if context is None else str(context.command_path)
-    return f"{message.rstrip('.')}; see '{where} --help'"
+def _usage_message(error: click.UsageError) -> str:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        sys.exit(BAD_INPUT)
+    where = "deeptram" if error.ctx is None else error.ctx.command_path
+    return f"{error.format_message().rstrip('.')}; see '{where} --help'"
 
 
 _REMEDIES = {
@@ -138,10 +201,9 @@ _REMEDIES = {
 def _machine_message(error: BaseException) -> str | None:
     """Return a sentence if an error comes from the machine (disk, pipe, memory), also from a worker's."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, OSError | MemoryError | EOFError):
-        ended = isinstance(cause, SystemExit | typer.Abort)  # typer's and rich's answers to a closed pipe
-        cause = cause.__cause__ or (cause.__context__ if ended else None)
-    if isinstance(cause, BrokenPipeError):
+    while cause is not None and not isinstance(cause, SystemExit | OSError | MemoryError | EOFError):
+        cause = cause.__cause__
+    if isinstance(cause, SystemExit | BrokenPipeError):  # click and rich leave where a pipe is closed
         return "the output must be read to its end, got a closed pipe; write to a file to keep all of it"
     if isinstance(cause, MemoryError):
         return "the computer must have enough memory for this, got too little; use fewer rows or jobs"

@@ -1,50 +1,32 @@
-"""The command line application. A command is a module of its own, registered below."""
+"""The command line application: the table of its commands, each in a module of its own."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+import click
 
 from deeptram._version import __version__
-from deeptram.cli.data import app as data_app
-from deeptram.cli.demo import demo
-from deeptram.cli.fit import fit
-from deeptram.cli.group import DeeptramGroup, ManyValuesCommand
-from deeptram.cli.pool import pool
-from deeptram.cli.predict import predict
-from deeptram.cli.report import report
-from deeptram.cli.reproduce import reproduce
+from deeptram.cli.group import DeeptramGroup
 
-app = typer.Typer(
+COMMANDS = {
+    "demo": ("deeptram.cli.demo:demo_command", "Fit ensembles to images of digits with known effects."),
+    "fit": ("deeptram.cli.fit:fit_command", "Fit a transformation model, or an ensemble, to a table."),
+    "predict": ("deeptram.cli.predict:predict_command", "Predict the distribution of each row of a table."),
+    "pool": ("deeptram.cli.pool:pool_command", "Pool the predictions of several models."),
+    "reproduce": ("deeptram.cli.studies:reproduce_command", "Rerun one of the paper's studies."),
+    "report": ("deeptram.cli.studies:report_command", "Write report.html, figures and tables of a run."),
+    "data": ("deeptram.cli.data:data_commands", "Data sets on this computer."),
+}
+
+
+@click.group(
     name="deeptram",
     cls=DeeptramGroup,
+    lazy=COMMANDS,
     no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+    context_settings={"show_default": True, "max_content_width": 110},
 )
-
-app.command("demo")(demo)
-app.command("fit", cls=ManyValuesCommand)(fit)
-app.command("predict", cls=ManyValuesCommand)(predict)
-app.command("pool", cls=ManyValuesCommand)(pool)
-app.command("reproduce", cls=ManyValuesCommand)(reproduce)
-app.command("report")(report)
-app.add_typer(data_app, name="data")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"deeptram {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def about(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
+@click.version_option(__version__, message="deeptram %(version)s", help="Show the version.")
+def app() -> None:
     """Deep transformation models and interpretable ensembles.
 
     Exit codes: 0 done, 2 usage, bad input or a full disk, 130 interrupted, 1 unexpected.

@@ -6,33 +6,45 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from deeptram._files import write_json, write_table
 from deeptram._validation import check_choice, check_integer, check_probability_level
-from deeptram.cli.group import is_given
-from deeptram.cli.pool_summary import PoolReport, show_report
+from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many, working
 from deeptram.cli.predictions import Predictions, as_table, read_predictions, read_truth
-from deeptram.cli.progress import working
 from deeptram.cli.tables import output_folder
 from deeptram.errors import DeeptramWarning, InvalidInputError
 from deeptram.evaluation import evaluate
 from deeptram.plots import calibration, performance
 from deeptram.plots import weights as weights_plot
-from deeptram.plots.style import AVERAGE
-from deeptram.pooling import METHODS, Guarantees, guarantees
-from deeptram.pooling import pool as pool_members
+from deeptram.plots.style import AVERAGE, metric_label
+from deeptram.pooling import METHODS, Guarantees, PoolInfo, guarantees, pool
 from deeptram.pooling.weights import TunedWeights, tune_weights
 from deeptram.predictive.base import Predictive
 
 SCHEMES = ("equal", "tuned")
+SHOWN_METRICS = ("nll", "rps", "brier", "accuracy", "qwk", "auc")
+WIDE = 110
+SHORT = {"qwk": "QWK"}
+CLAIMS = {
+    "Prop. 1": "{score} at most the average",
+    "Prop. 2": "keeps the members' structure",
+    "Prop. 3": "{score} at most the average",
+    "Prop. 4": "{score} at most the average",
+    "Prop. 5": "{score} at most the average",
+    "Cor. 1": "smallest worst case in {score}",
+    "Cor. 2": "smallest worst case in {score}",
+    "Table D.1": "smallest worst case in {score}",
+}
 COMPARED = ("linear", "log-linear", "transformation")
-Paths = list[Path]
 
 
 @dataclass(frozen=True)
@@ -44,35 +56,58 @@ class Pooled:
     tuned: dict[str, TunedWeights]
 
 
-def pool(
-    ctx: typer.Context,
-    members: Annotated[
-        Paths, typer.Option(help="Tables of predictions, one per member, one column per level.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for pooled.csv, weights.json, metrics.csv and figures.")],
-    truth: Annotated[Path | None, typer.Option(help="Table with the outcomes of the same rows.")] = None,
-    form: Annotated[str, typer.Option("--input", help="What the tables hold: proba or cdf.")] = "proba",
-    method: Annotated[str, typer.Option(help=f"The pool: {', '.join(METHODS)}.")] = "transformation",
-    weights: Annotated[
-        str, typer.Option(help="equal, or tuned on --tune-members and --tune-truth.")
-    ] = "equal",
-    tune_members: Annotated[
-        Paths | None, typer.Option(help="The members' predictions for data set aside for tuning, same order.")
-    ] = None,
-    tune_truth: Annotated[Path | None, typer.Option(help="The outcomes of the data for tuning.")] = None,
-    score: Annotated[str, typer.Option(help="What tuning minimises: nll, rps, brier or quadratic.")] = "nll",
-    latent: Annotated[
-        str, typer.Option(help="Scale of the transformation pool: logistic, normal, cloglog or loglog.")
-    ] = "logistic",
-    tolerance: Annotated[
-        float,
-        typer.Option(help="Accept rows that sum to one within this, and rescale them (for rounded files)."),
-    ] = 0.0,
-    n_boot: Annotated[int, typer.Option(help="Bootstrap samples for the intervals; 0 for none.")] = 1000,
-    level: Annotated[float, typer.Option(help="Coverage of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.")] = 0,
-    figures: Annotated[bool, typer.Option(help="Draw figures when --truth is given.")] = True,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+@click.command("pool", cls=ManyValuesCommand)
+@many(
+    "--members", type=PATH, required=True, help="Tables of predictions, one per member, one column per level."
+)
+@click.option(
+    "--out", type=PATH, required=True, help="Folder for pooled.csv, weights.json, metrics.csv and figures."
+)
+@click.option("--truth", type=PATH, help="Table with the outcomes of the same rows.")
+@click.option("--input", "form", default="proba", help="What the tables hold: proba or cdf.")
+@click.option("--method", default="transformation", help=f"The pool: {', '.join(METHODS)}.")
+@click.option("--weights", default="equal", help="equal, or tuned on --tune-members and --tune-truth.")
+@many(
+    "--tune-members",
+    type=PATH,
+    help="The members' predictions for data set aside for tuning, same order.",
+)
+@click.option("--tune-truth", type=PATH, help="The outcomes of the data for tuning.")
+@click.option("--score", default="nll", help="What tuning minimises: nll, rps, brier or quadratic.")
+@click.option(
+    "--latent",
+    default="logistic",
+    help="Scale of the transformation pool: logistic, normal, cloglog or loglog.",
+)
+@click.option(
+    "--tolerance",
+    default=0.0,
+    help="Accept rows that sum to one within this, and rescale them (for rounded files).",
+)
+@click.option("--n-boot", default=1000, help="Bootstrap samples for the intervals; 0 for none.")
+@click.option("--level", default=0.95, help="Coverage of the intervals.")
+@click.option("--seed", default=0, help="Seed of the bootstrap.")
+@click.option("--figures/--no-figures", default=True, help="Draw figures when --truth is given.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+@click.pass_context
+def pool_command(
+    ctx: click.Context,
+    members: list[Path],
+    out: Path,
+    truth: Path | None,
+    form: str,
+    method: str,
+    weights: str,
+    tune_members: list[Path] | None,
+    tune_truth: Path | None,
+    score: str,
+    latent: str,
+    tolerance: float,
+    n_boot: int,
+    level: float,
+    seed: int,
+    figures: bool,
+    quiet: bool,
 ) -> None:
     """Pool the predictions of several models, made by any software.
 
@@ -177,7 +212,7 @@ def _check_tuning(
         )
 
 
-def _check_effects(ctx: typer.Context, has_truth: bool, method: str, weights: str, n_boot: int) -> None:
+def _check_effects(ctx: click.Context, has_truth: bool, method: str, weights: str, n_boot: int) -> None:
     """Refuse options that would change nothing: somebody expected them to."""
     needs: dict[str, str] = {}
     if weights == "equal":
@@ -209,7 +244,7 @@ def _pool_all(read: Predictions, method: str, latent: str, tuning: Tuning | None
             given = tuning.predictions.members
             tuned[name] = tune_weights(given, tuning.y, method=name, score=score, latent=scale)
             chosen[name] = tuned[name].weights
-        pools[name] = pool_members(read.members, method=name, weights=chosen[name], latent=scale)
+        pools[name] = pool(read.members, method=name, weights=chosen[name], latent=scale)
     return Pooled(pools, chosen, tuned)
 
 
@@ -280,3 +315,111 @@ def _weights_record(
 def _finite(value: float) -> float | None:
     """JSON has neither NaN nor infinity."""
     return float(value) if np.isfinite(value) else None
+
+
+# -- what the command says in the terminal ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PoolReport:
+    """Everything the summary needs."""
+
+    names: Sequence[str]
+    n_rows: int
+    n_levels: int
+    info: PoolInfo
+    tuned: TunedWeights | None
+    n_tuning: int
+    score: str
+    table: pd.DataFrame | None
+    level: float
+    guarantees: Guarantees | None
+    notes: Sequence[str]
+    folder: Path
+
+
+def show_report(report: PoolReport, console: Console | None = None) -> None:
+    """Print the summary."""
+    console = Console(highlight=False) if console is None else console
+    info = report.info
+    scale = f" on the {info.latent} scale" if info.latent else ""
+    scheme = "equal weights" if report.tuned is None else "tuned weights"
+    console.print(f"{len(report.names)} members, {report.n_rows:,} rows, {report.n_levels} levels")
+    console.print(f"[bold]{info.method} pool{scale}, {scheme}[/bold]")
+    _show_weights(console, report)
+    if report.table is not None:
+        console.print()
+        console.print(_scores(report, console.width))
+    if report.guarantees is not None:
+        console.print()
+        console.print(_guarantees(report.guarantees))
+        missing = [one.score for one in report.guarantees.statements if one.statement == "none"]
+        if missing:
+            labels = " and ".join(metric_label(name) for name in missing)
+            console.print(f"  [dim]no such guarantee exists for {labels} of this pool[/dim]")
+    for note in report.notes:
+        console.print(f"[yellow]note:[/yellow] {escape(note)}")
+    console.print(f"\nwritten to {escape(str(report.folder))}: {', '.join(_files(report.folder))}")
+
+
+def _show_weights(console: Console, report: PoolReport) -> None:
+    if report.tuned is None:
+        return
+    shown = [
+        f"{escape(name)} {weight:.3f}"
+        for name, weight in zip(report.names, report.info.weights, strict=True)
+        if weight > 0
+    ]
+    console.print(f"weights: {', '.join(shown)}")
+    pairs = zip(report.names, report.info.weights, strict=True)
+    dropped = [escape(name) for name, weight in pairs if not weight]
+    if dropped:
+        console.print(f"  weight zero: {', '.join(dropped)}")
+    gap = report.tuned.gap
+    proof = f"within {max(gap, 0.0):.0e} of the optimum" if np.isfinite(gap) else "no certificate: not convex"
+    reached = f"{metric_label(report.score)} {report.tuned.value:.4f}"
+    console.print(f"  {reached} on {report.n_tuning:,} rows for tuning, {proof}")
+
+
+def _scores(report: PoolReport, width: int) -> Table:
+    table: Any = report.table
+    metrics = [name for name in SHOWN_METRICS if name in set(table["metric"])]
+    with_intervals = np.isfinite(table["lower"]).any()
+    title = f"Scores with {report.level:.0%} bootstrap intervals" if with_intervals else "Scores"
+    shown = Table(title=title, title_justify="left", box=None)
+    shown.add_column("")
+    for metric in metrics:
+        shown.add_column(SHORT.get(metric, metric_label(metric)), justify="right")
+    own_line = " " if width >= WIDE else "\n"
+    names = list(table["name"].unique())
+    cells = table.set_index(["name", "metric"])
+    for name in names:
+        values = [_cell(cells.loc[(name, metric)], own_line) for metric in metrics]
+        label = "average member" if name == AVERAGE else escape(name)
+        shown.add_row(label, *values, style="bold" if name == report.info.method else "")
+    return shown
+
+
+def _cell(row: pd.Series, separator: str) -> str:
+    if not np.isfinite(row["lower"]) and not np.isfinite(row["upper"]):
+        return f"{row['estimate']:.4f}"
+    return f"{row['estimate']:.4f}{separator}[dim]{row['lower']:.3f} to {row['upper']:.3f}[/dim]"
+
+
+def _guarantees(found: Guarantees) -> Table:
+    shown = Table(title=f"Guarantees of the {found.method} pool", title_justify="left", box=None)
+    for header in ("", "claim", "pool", "bound", "here"):
+        shown.add_column(header, justify="right" if header in ("pool", "bound") else "left")
+    for one in found.statements:
+        if one.applies:
+            verdict = "held in every row" if one.held else "[red]violated[/red]"
+            score = metric_label(one.score.removeprefix("regret "))
+            claim = CLAIMS.get(one.statement, one.claim).format(score=score)
+            shown.add_row(one.statement, claim, f"{one.pool:.4f}", f"{one.bound:.4f}", verdict)
+    return shown
+
+
+def _files(folder: Path) -> list[str]:
+    order = ("pooled.csv", "weights.json", "metrics.csv", "guarantees.csv")
+    figures = ("calibration.png", "performance.png", "weights.png")
+    return [name for name in (*order, *figures) if (folder / name).is_file()]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import numpy as np
 import pandas as pd
-import typer
 
 from deeptram._files import write_table
 from deeptram._validation import check_choice
+from deeptram.cli.group import PATH, ManyValuesCommand, many, working
 from deeptram.cli.model_data import ImageSettings, order_of, read_columns
-from deeptram.cli.progress import working
 from deeptram.cli.tables import ID
 from deeptram.ensemble import Ensemble, load
 from deeptram.errors import InvalidInputError
@@ -25,26 +25,32 @@ from deeptram.predictive import DiscretePredictive, Predictive
 QUANTILES = [0.025, 0.25, 0.5, 0.75, 0.975]
 
 
-def predict(
-    model: Annotated[Path, typer.Argument(help="Folder written by deeptram fit, or by save().")],
-    data: Annotated[Path, typer.Option(help="Table of the rows to predict: .csv, .csv.gz or .parquet.")],
-    out: Annotated[Path, typer.Option(help="Table to write, .csv.")],
-    images: Annotated[
-        Path | None, typer.Option(help="Folder of image files, for models with images.")
-    ] = None,
-    quantiles: Annotated[
-        list[float] | None, typer.Option(help="Numbers: which quantiles, --quantiles 0.1 0.5 0.9.")
-    ] = None,
-    times: Annotated[
-        list[float] | None, typer.Option(help="Also P(Y > t) at these values, --times 1 2 5.")
-    ] = None,
-    pooling: Annotated[str | None, typer.Option(help="Another pool than the ensemble's own.")] = None,
-    uncertainty: Annotated[
-        bool, typer.Option("--uncertainty", help="Also total, aleatoric and epistemic uncertainty.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+@click.command("predict", cls=ManyValuesCommand)
+@click.argument("model", type=PATH)
+@click.option(
+    "--data", type=PATH, required=True, help="Table of the rows to predict: .csv, .csv.gz or .parquet."
+)
+@click.option("--out", type=PATH, required=True, help="Table to write, .csv.")
+@click.option("--images", type=PATH, help="Folder of image files, for models with images.")
+@many("--quantiles", type=float, help="Numbers: which quantiles, --quantiles 0.1 0.5 0.9.")
+@many("--times", type=float, help="Also P(Y > t) at these values, --times 1 2 5.")
+@click.option("--pooling", help="Another pool than the ensemble's own.")
+@click.option("--uncertainty", is_flag=True, help="Also total, aleatoric and epistemic uncertainty.")
+@click.option("--quiet", is_flag=True, help="Print nothing.")
+def predict_command(
+    model: Path,
+    data: Path,
+    out: Path,
+    images: Path | None,
+    quantiles: list[float] | None,
+    times: list[float] | None,
+    pooling: str | None,
+    uncertainty: bool,
+    quiet: bool,
 ) -> None:
     """Predict the distribution of each row of a table.
+
+    MODEL is a folder written by deeptram fit, or by save().
 
     Classes: one column of probabilities per level (deeptram pool reads them) and the most likely one as
     prediction. Numbers: quantiles, with the median as prediction.
@@ -79,9 +85,9 @@ def predict(
             f"--out must be a file that can be written, got {out} ({type(error).__name__}); choose another"
         ) from error
     if not quiet:
-        typer.echo(" ".join(filter(None, [f"{len(result)} rows written to {out}.", order_of(fitted)])))
+        click.echo(" ".join(filter(None, [f"{len(result)} rows written to {out}.", order_of(fitted)])))
         for note in dict.fromkeys(str(warning.message) for warning in caught):
-            typer.echo(f"Note: {note}.", err=True)
+            click.echo(f"Note: {note}.", err=True)
 
 
 def _needs_ensemble(fitted: Any, option: str) -> None:
