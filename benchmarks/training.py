@@ -43,7 +43,7 @@ from deeptram.model import Design, Outcome, OutcomeSettings
 from deeptram.model.deep import row_parameters_of
 from deeptram.model.terms import CI, Spec
 from deeptram.networks import MLP, paper_mnist
-from deeptram.predictive.parameters import build_predictive
+from deeptram.predictive.kinds import build_predictive
 
 LOGISTIC = latent.get("logistic")
 

@@ -26,6 +26,7 @@ LAYERS = [
     "_rows",
     "_schema",
     "_numerics",
+    "_registry",
     "_threads",
     "latent",
     "bases",
@@ -63,6 +64,8 @@ SAME_NAME: dict[str, str] = {
     "get": REGISTRY,
     "names": REGISTRY,
     "from_dict": REGISTRY,
+    "register": REGISTRY,
+    "to_dict": REGISTRY,
     "pit": "dt.metrics.pit are the values, dt.plots.pit draws them",
     "crps": "dt.scores.crps is the score, the other the integral behind it",
     "minimize": "one per kind of problem, called through the module: newton.minimize, simplex.minimize",
@@ -279,8 +282,12 @@ def test_exceptions_are_still_needed():
 @pytest.mark.parametrize(
     ("module", "source", "fault"),
     [
-        ("deeptram.latent.base", "from deeptram.evaluation.scores import nll", "imports 'evaluation'"),
-        ("deeptram.latent.base", "import deeptram.model.inference", "imports 'model'"),
+        (
+            "deeptram.latent.distribution",
+            "from deeptram.evaluation.scores import nll",
+            "imports 'evaluation'",
+        ),
+        ("deeptram.latent.distribution", "import deeptram.model.inference", "imports 'model'"),
         ("deeptram.pooling.linear", "from deeptram import estimators", "imports 'estimators'"),
         ("deeptram.pooling.linear", "import deeptram as dt", "imports '__init__'"),
         ("deeptram.pooling.linear", "from deeptram import pool", "imports '__init__'"),

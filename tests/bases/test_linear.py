@@ -53,6 +53,6 @@ def test_negative_slopes_are_refused():
     for slope in (0, -1, np.inf, np.nan):
         with pytest.raises(
             InvalidInputError,
-            match=r"fixed_slope must be a (positive number, got .*; use 1|finite number in)",
+            match=r"fixed_slope must be a (positive number, got .*; use 1|finite number of at least 0)",
         ):
             LogLinear(fixed_slope=slope)

@@ -294,7 +294,10 @@ def set_net(name=None, **config):
         ),
         (lambda m: m["parameters"].update(training={"shell": "rm"}), "cannot be rebuilt .*no setting shell"),
         (lambda m: m["parameters"].update(nonsense=1), r"parameters\.nonsense must be absent, got 1"),
-        (lambda m: m["parameters"].update(latent="evil"), "the name of a latent distribution, got 'evil'"),
+        (
+            lambda m: m["parameters"].update(latent="evil"),
+            r"a saved latent must be one of logistic, .* got 'evil', .* deeptram\.latent\.register",
+        ),
         (lambda m: m["fitted"].pop("outcome"), r"model\.fitted\.outcome must be there, got None"),
         (lambda m: m["fitted"]["outcome"].update(kind="ordinal"), "must be one of outcomes with bernstein"),
         (lambda m: m["fitted"]["outcome"].update(levels=[None]), r"levels\[0\] must be a label, got None"),
@@ -306,7 +309,7 @@ def set_net(name=None, **config):
         (lambda m: m["fitted"]["outcome"]["basis"].update(support=[1, 0]), "cannot be rebuilt .*support"),
         (
             lambda m: m["fitted"].update(latent="evil"),
-            r"fitted\.latent must be one of logistic, .* got 'evil'",
+            r"fitted\.latent: a saved latent must be one of logistic, .* got 'evil'",
         ),
         (lambda m: m.pop("fitted"), r"deeptram\.json: model\.fitted must be there"),
         (lambda m: m["fitted"]["design"].update(strata=["p"]), "must be there exactly when strata_column is"),

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import deeptram as dt
-from deeptram.bases.increasing import theta_from_free
+from deeptram.bases import theta_from_free
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "mnist_increments.py"
 

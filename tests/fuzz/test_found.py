@@ -153,7 +153,7 @@ REFUSED = [
         InvalidInputError,
         r"log_first must be True or False, got",
     ),
-    (lambda: bases.from_dict(3), InvalidInputError, r"name of the basis must be one of"),
+    (lambda: bases.from_dict(3), dt.errors.FileFormatError, r"a saved basis must be one of"),
     (
         lambda: encode_count([1], log_first="x"),
         InvalidInputError,

@@ -19,7 +19,7 @@ from deeptram.model import Design, Outcome, OutcomeSettings
 from deeptram.model.deep import DeepModel, is_network_parameter, row_parameters_of
 from deeptram.model.terms import CI, CS, LS, SI, Scale, Spec
 from deeptram.networks import CNN, MLP
-from deeptram.predictive.parameters import build_predictive
+from deeptram.predictive.kinds import build_predictive
 
 N = 30
 

@@ -68,7 +68,7 @@ def test_contributions_have_the_sign_of_h():
 @pytest.mark.parametrize("k", [0, 1])
 def test_predicted_probabilities_are_those_of_the_formula(k):
     model, matrices = build([dt.LS("a")], [[-1.0, 1.0]], [0.7])
-    from deeptram.predictive.parameters import build_predictive
+    from deeptram.predictive.kinds import build_predictive
 
     rows = model.row_parameters(FRAME, matrices).numpy()
     predictive = build_predictive(

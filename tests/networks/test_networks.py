@@ -14,7 +14,7 @@ from torch import nn
 from deeptram import networks
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.networks import CNN, MLP, NetworkFactory, paper_melanoma, paper_mnist, paper_utkface
-from deeptram.networks.layers import ACTIVATIONS
+from deeptram.networks.factories import ACTIVATIONS
 
 FACTORIES = {
     "mlp": (MLP(hidden=(5, 4), dropout=0.2), (3,)),
@@ -218,7 +218,7 @@ def test_image_networks_refuse_tables(net):
         (lambda: CNN(padding="half"), "padding must be one of 'same', 'valid', got 'half'"),
         (lambda: MLP.from_dict({"depth": 2}), "MLP takes hidden, .*, got depth"),
         (lambda: CNN.from_dict({"depth": 2}), "CNN takes channels, .*, got depth"),
-        (lambda: networks.register("", MLP), "name must be a non-empty string"),
+        (lambda: networks.register("", MLP), "name of a network must be a non-empty string"),
         (lambda: networks.register("MLP", paper_mnist), "must be new, got 'MLP', which is taken"),
         (lambda: networks.register("paper_mnist", paper_utkface), "must be new, got 'paper_mnist'"),
     ],

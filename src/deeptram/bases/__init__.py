@@ -1,22 +1,39 @@
-"""Monotone bases of the transformation function h."""
+"""Monotone bases of the transformation function h: start reading at ``Basis``.
 
-from deeptram.bases.base import Basis
+A basis of your own is an object that is passed as ``basis=``; ``register`` makes it known to saved models.
+"""
+
+from deeptram.bases.basis import (
+    ROUNDING,
+    Basis,
+    check_name,
+    free_from_theta,
+    from_dict,
+    log_increments,
+    names,
+    register,
+    theta_from_free,
+    to_dict,
+    without_rounding,
+)
 from deeptram.bases.bernstein import Bernstein
 from deeptram.bases.cutpoints import Cutpoints
-from deeptram.bases.increasing import free_from_theta, log_increments, theta_from_free, without_rounding
 from deeptram.bases.linear import Linear, LogLinear
-from deeptram.bases.registry import BASES, from_dict
 
 __all__ = [
-    "BASES",
+    "ROUNDING",
     "Basis",
     "Bernstein",
     "Cutpoints",
     "Linear",
     "LogLinear",
-    "from_dict",
+    "check_name",
     "free_from_theta",
+    "from_dict",
     "log_increments",
+    "names",
+    "register",
     "theta_from_free",
+    "to_dict",
     "without_rounding",
 ]

@@ -29,12 +29,13 @@ from torch import Tensor
 
 from deeptram._arrays import elementwise
 from deeptram._validation import as_float, check_flag, check_integer
-from deeptram.bases.base import Basis, as_floating, successive_differences
+from deeptram.bases.basis import Basis, as_floating, register, successive_differences
 from deeptram.errors import InvalidInputError
 
 LARGEST_ORDER = 1000  # binomial coefficients beyond overflow
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Bernstein(Basis):
     """Bernstein polynomials of degree ``order`` with linear continuation.
@@ -66,6 +67,10 @@ class Bernstein(Basis):
         object.__setattr__(self, "order", check_integer(self.order, "order", 1, LARGEST_ORDER))
         object.__setattr__(self, "log_first", bool(check_flag(self.log_first, "log_first")))
         object.__setattr__(self, "support", _check_support(self.support, self.log_first))
+
+    @property
+    def coef_names(self) -> list[str]:
+        return [f"Bs{k + 1}" for k in range(self.n_coef)]
 
     @property
     def n_coef(self) -> int:

@@ -15,10 +15,11 @@ import torch
 
 from deeptram._arrays import elementwise
 from deeptram._validation import check_integer
-from deeptram.bases.base import Basis, as_floating, successive_differences
+from deeptram.bases.basis import Basis, as_floating, register, successive_differences
 from deeptram.errors import UnsupportedError
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Cutpoints(Basis):
     """One coefficient for each class but the last; ``y`` is the class code 0, ..., K - 1.

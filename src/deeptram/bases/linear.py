@@ -18,7 +18,7 @@ import torch
 from deeptram._arrays import elementwise
 from deeptram._numerics import log_softplus, softplus, softplus_inverse
 from deeptram._validation import check_number
-from deeptram.bases.base import Basis, as_floating
+from deeptram.bases.basis import Basis, as_floating, register
 from deeptram.errors import InvalidInputError
 
 
@@ -29,6 +29,10 @@ class _Line(Basis):
     @property
     def n_coef(self) -> int:
         return 2
+
+    @property
+    def is_line(self) -> bool:
+        return self.n_coef == 2
 
     @property
     def support(self) -> tuple[float, float]:
@@ -57,6 +61,7 @@ class _Line(Basis):
         return log_softplus(free[..., 1:])
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class Linear(_Line):
     r"""The basis :math:`a(y) = (1, y)`.
@@ -70,6 +75,10 @@ class Linear(_Line):
 
     name: ClassVar[str] = "linear"
 
+    @property
+    def coef_names(self) -> list[str]:
+        return ["(Intercept)", "y"]
+
     @elementwise
     def evaluate(self, y: Any) -> Any:
         y = as_floating(y)
@@ -81,6 +90,7 @@ class Linear(_Line):
         return torch.stack([torch.zeros_like(y), torch.ones_like(y)], dim=-1)
 
 
+@register
 @dataclasses.dataclass(frozen=True)
 class LogLinear(_Line):
     r"""The basis :math:`a(t) = (1, \log t)` for positive responses.
@@ -117,6 +127,10 @@ class LogLinear(_Line):
     @property
     def n_coef(self) -> int:
         return 2 if self.fixed_slope is None else 1
+
+    @property
+    def coef_names(self) -> list[str]:
+        return ["(Intercept)", "log(y)"][: self.n_coef]
 
     @property
     def domain(self) -> tuple[float, float]:

@@ -26,7 +26,7 @@ from deeptram.estimators.saved_format import SEED
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.fitting.deep.training import Training
 from deeptram.model.persistence import JSON_NAME, plain, read_folder, write_folder
-from deeptram.networks.registry import Budget
+from deeptram.networks import Budget
 
 SCHEMA = 1
 INDEX = "checkpoint.json"

@@ -25,7 +25,7 @@ from deeptram.estimators.persistence import (
     parameters_to_record,
     rebuilding,
 )
-from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED
+from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, plain, read_folder, write_folder
 from deeptram.pooling import METHODS
 from deeptram.pooling.recalibration import Recalibration
@@ -178,7 +178,7 @@ _RECALIBRATION = fields(
     {
         "intercept": listed(schema.number(), 1),
         "slope": listed(schema.number(0), 1),
-        "latent": choice(latents.names()),
+        "latent": latent_name,
         "converged": flag,
     }
 )
@@ -238,7 +238,7 @@ def _recalibrations_to_record(recalibrations: list[Recalibration] | None) -> Any
         {
             "intercept": one.intercept_.tolist(),
             "slope": one.slope_.tolist(),
-            "latent": one.latent_.name,
+            "latent": latents.saved_name(one.latent_),
             "converged": bool(one.converged_),
         }
         for one in recalibrations

@@ -13,7 +13,6 @@ from scipy import stats
 from sklearn.base import clone
 
 from deeptram._validation import check_choice, check_probability_level
-from deeptram.bases import Bernstein
 from deeptram.errors import DeeptramWarning, InvalidInputError, MissingMethodError, UnsupportedError
 from deeptram.estimators.coefficient_table import (
     CoefficientTable,
@@ -162,12 +161,8 @@ class InferenceMixin(VaryingEffectsMixin):
         levels, basis = self.outcome_.levels, self.outcome_.basis
         if self.outcome_.kind == "nominal" and levels is not None:
             return [f"{level}:(Intercept)" for level in levels[1:]]
-        if levels is not None:
-            base = [f"{a}|{b}" for a, b in itertools.pairwise(levels)]
-        elif isinstance(basis, Bernstein):
-            base = [f"Bs{k + 1}" for k in range(basis.n_coef)]
-        else:
-            base = ["(Intercept)", "y" if basis.name == "linear" else "log(y)"][: basis.n_coef]
+        cuts = None if levels is None else [f"{a}|{b}" for a, b in itertools.pairwise(levels)]
+        base = basis.coef_names if cuts is None else cuts
         blocks = [""]
         if self.design_.strata is not None:
             blocks = [f":{self.design_.strata_column}{level}" for level in self.design_.strata.levels]

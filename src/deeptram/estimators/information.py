@@ -27,7 +27,7 @@ from deeptram.fitting.exact.standardize import standardize
 from deeptram.latent import Latent
 from deeptram.model import Encoded, Matrices, Outcome
 from deeptram.predictive import DiscretePredictive, LinePredictive
-from deeptram.predictive.parameters import RowParameters, build_predictive
+from deeptram.predictive.kinds import RowParameters, build_predictive
 
 Array = NDArray[np.float64]
 

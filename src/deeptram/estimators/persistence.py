@@ -14,8 +14,10 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from deeptram import bases
 from deeptram import latent as latents
 from deeptram._schema import LARGEST
+from deeptram.bases import Basis
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import FitSummary, keep_fit
@@ -38,7 +40,7 @@ from deeptram.model.persistence import (
     unplain,
 )
 from deeptram.model.terms import Spec
-from deeptram.networks.registry import Budget
+from deeptram.networks import Budget
 from deeptram.optimise.newton import Certificate
 
 Array = NDArray[np.float64]
@@ -77,7 +79,9 @@ def parameters_to_record(estimator: BaseTram) -> dict[str, Any]:
         "random_state": _seed_or_none(arguments["random_state"]),
     }
     if isinstance(arguments.get("latent"), Latent):
-        special["latent"] = arguments["latent"].name
+        special["latent"] = latents.saved_name(arguments["latent"])
+    if isinstance(arguments.get("basis"), Basis):
+        special["basis"] = bases.to_dict(arguments["basis"])
     if arguments.get("levels") is not None:
         special["levels"] = plain(list(arguments["levels"]))
     rest = {key: plain(value) for key, value in arguments.items() if key not in special}
@@ -89,6 +93,8 @@ def parameters_from_record(record: Mapping[str, Any], networks: Networks) -> Bas
     given = dict(record["parameters"])
     terms, training = given.pop("terms"), given.pop("training")
     arguments = {key: unplain(value) for key, value in given.items()}
+    if isinstance(given.get("basis"), dict):
+        arguments["basis"] = bases.from_dict(given["basis"])
     arguments["terms"] = terms_from_record(terms, networks)
     arguments["training"] = None if training is None else Training.from_dict(unplain(training))
     return CLASSES[record["class"]](**arguments)
@@ -118,7 +124,7 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
     model = estimator.model_
     record["fitted"] = {
         "outcome": {key: plain(value) for key, value in estimator.outcome_.to_dict().items()},
-        "latent": estimator.latent_.name,
+        "latent": latents.saved_name(estimator.latent_),
         "design": estimator.design_.to_dict(),
         "n_obs": int(estimator.n_obs_),
         "n_events": getattr(estimator, "n_events_", None),

@@ -15,7 +15,7 @@ from deeptram.latent import Latent
 from deeptram.model import Design, Matrices, Outcome
 from deeptram.model.terms import Spec
 from deeptram.predictive import Predictive
-from deeptram.predictive.parameters import RowParameters
+from deeptram.predictive.kinds import RowParameters
 
 Array = NDArray[np.float64]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from deeptram import bases
 from deeptram import latent as latents
 from deeptram._schema import (
     Check,
@@ -23,12 +26,11 @@ from deeptram._schema import (
     tagged,
     text,
 )
-from deeptram.bases import BASES
-from deeptram.errors import UnknownNameError
+from deeptram.errors import FileFormatError
 from deeptram.inputs.factors import FactorEncoder
 from deeptram.model.outcome import BASES as LINE_BASES
-from deeptram.model.outcome import DISCRETE, OUTCOMES
 from deeptram.model.persistence import unplain
+from deeptram.predictive.kinds import DISCRETE, OUTCOMES
 
 LARGEST_ORDER, MOST_LAYERS, MOST_PIXELS = 10_000, 1_000, 10**9
 TINY = 1e-100
@@ -43,6 +45,24 @@ def unmarked(check: Check) -> Check:
     >>> unmarked(fixed(number(), number()))({"tuple": [0, 1]}, "file.json: support")
     """
     return lambda value, at: check(unplain(value), at)
+
+
+@contextlib.contextmanager
+def located(at: str) -> Iterator[None]:
+    """Put the place in the file before the message of an error about the file.
+
+    Examples
+    --------
+    >>> with located("file.json: latent"):
+    ...     latents.from_file("cauchy")
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.FileFormatError: file.json: latent: a saved latent must be one of ...
+    """
+    try:
+        yield
+    except FileFormatError as error:
+        raise FileFormatError(f"{at}: {error}") from error
 
 
 def label(value: Any, at: str) -> None:
@@ -199,22 +219,33 @@ def _outcome_agrees(state: dict[str, Any], at: str) -> None:
         raise misfit(f"{at}.lifetimes", "false for outcomes that are no times", state["lifetimes"])
 
 
+_BASES: dict[str, dict[str, Check]] = {
+    "bernstein": {
+        "order": integer(1, LARGEST_ORDER),
+        "support": fixed(number(), number()),
+        "log_first": flag,
+    },
+    "cutpoints": {"n_levels": integer(2, 10**6)},
+    "linear": {},
+    "log-linear": {"fixed_slope": optional(number(TINY))},
+}
+
+
+def _basis(value: Any, at: str) -> None:
+    """Check for one of our bases, or for the settings of somebody's registered one."""
+    name = value.get("name") if isinstance(value, dict) else None
+    if name in _BASES or not isinstance(name, str):
+        tagged("name", _BASES)(value, at)
+    else:
+        with located(at):
+            bases.check_name(name)
+        mapping(setting)(value, at)
+
+
 _OUTCOME = fields(
     {
         "kind": choice(OUTCOMES),
-        "basis": tagged(
-            "name",
-            {
-                **{name: {} for name in BASES},
-                "bernstein": {
-                    "order": integer(1, LARGEST_ORDER),
-                    "support": fixed(number(), number()),
-                    "log_first": flag,
-                },
-                "cutpoints": {"n_levels": integer(2, 10**6)},
-                "log-linear": {"fixed_slope": optional(number(TINY))},
-            },
-        ),
+        "basis": _basis,
         "levels": optional(LEVELS),
         "log_first": flag,
         "lifetimes": flag,
@@ -263,11 +294,19 @@ def _columns(value: Any, at: str) -> None:
     (text if isinstance(value, str) else listed(text, 1))(value, at)
 
 
-def _latent(value: Any, at: str) -> None:
-    try:
-        latents.get(value)
-    except UnknownNameError as error:
-        raise misfit(at, "the name of a latent distribution", value) from error
+def _name_or_basis(value: Any, at: str) -> None:
+    (choice(LINE_BASES) if isinstance(value, str) else _basis)(value, at)
+
+
+def latent_name(value: Any, at: str) -> None:
+    """Check for the name of a registered latent distribution.
+
+    Examples
+    --------
+    >>> latent_name("probit", "file.json: latent")
+    """
+    with located(at):
+        latents.from_file(value)
 
 
 _TERM = tagged(
@@ -288,8 +327,10 @@ PARAMETERS = fields(
     },
     {
         "outcome": choice(OUTCOMES),
-        "latent": _latent,
-        "basis": optional(choice(LINE_BASES)),
+        "latent": latent_name,
+        "basis": optional(
+            lambda value, at: (choice(LINE_BASES) if isinstance(value, str) else _basis)(value, at)
+        ),
         "order": integer(1, LARGEST_ORDER),
         "support": unmarked(optional(fixed(number(), number()))),
         "log_first": lambda value, at: None if value == "auto" else flag(value, at),
@@ -344,7 +385,7 @@ _CERTIFICATE = fields(
 _FITTED = fields(
     {
         "outcome": unmarked(_OUTCOME),
-        "latent": choice(latents.names()),
+        "latent": latent_name,
         "design": _DESIGN,
         "n_features_in": optional(COUNT),
         "feature_names_in": optional(NAMES),

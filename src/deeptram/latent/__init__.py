@@ -1,20 +1,30 @@
 """Latent distributions F_Z, looked up by name.
 
+Everything a model, a pool or a score must know of F_Z is a method of ``Latent``; start reading there. An
+object of your own is accepted wherever a name is, and ``register`` makes its name known to saved models.
+
 Examples
 --------
 >>> from deeptram import latent
 >>> latent.get("probit").name
 'normal'
->>> latent.names()
-['logistic', 'normal', 'minimum-extreme-value', 'maximum-extreme-value']
 """
 
 from __future__ import annotations
 
-from deeptram.latent.base import Latent
+from deeptram.latent.distribution import Latent, from_file, get, names, register, saved_name
 from deeptram.latent.extreme_value import MaximumExtremeValue, MinimumExtremeValue
-from deeptram.latent.logistic import Logistic
-from deeptram.latent.normal import Normal
-from deeptram.latent.registry import get, names
+from deeptram.latent.symmetric import Logistic, Normal
 
-__all__ = ["Latent", "Logistic", "MaximumExtremeValue", "MinimumExtremeValue", "Normal", "get", "names"]
+__all__ = [
+    "Latent",
+    "Logistic",
+    "MaximumExtremeValue",
+    "MinimumExtremeValue",
+    "Normal",
+    "from_file",
+    "get",
+    "names",
+    "register",
+    "saved_name",
+]

@@ -10,7 +10,7 @@ from scipy.special import exp1
 from torch import Tensor
 
 from deeptram._numerics import log1mexp_of_log
-from deeptram.latent.base import FAR, Latent
+from deeptram.latent.distribution import FAR, Latent, register
 
 _LOG_HALF = -math.log(2.0)
 _LARGEST = 700.0
@@ -153,3 +153,7 @@ class MaximumExtremeValue(Latent):
     def squared_sf_integral(self, z: Tensor) -> Tensor:
         r"""Return :math:`\int_z^\infty (1 - F)^2`, by reflection."""
         return self._mirror.squared_cdf_integral(-z)
+
+
+register(MinimumExtremeValue())
+register(MaximumExtremeValue())

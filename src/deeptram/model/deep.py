@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from deeptram._threads import alone
 from deeptram._validation import first_rows
-from deeptram.bases import Bernstein
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.batches import spans
 from deeptram.inputs.network_inputs import NetworkInputs
@@ -33,7 +32,7 @@ from deeptram.model.parts import (
     term_label,
 )
 from deeptram.model.terms import CI, Spec
-from deeptram.predictive.parameters import RowParameters
+from deeptram.predictive.kinds import RowParameters
 
 Array = NDArray[np.float64]
 Batch = dict[str, Any]
@@ -90,7 +89,7 @@ class DeepModel(nn.Module):
         self.dtype = dtype
         self.autocast: torch.dtype | None = None
         d, p = outcome.basis.n_coef, len(design.names)
-        self.is_nominal = outcome.kind == "nominal"
+        self.is_nominal = outcome.kind.is_nominal
         self.n_outputs = d if self.is_nominal else 1
         remaining = list(self.inputs)
         if isinstance(spec.intercept, CI):
@@ -158,8 +157,7 @@ class DeepModel(nn.Module):
     @property
     def is_line(self) -> bool:
         """Whether h is a straight line with a free slope."""
-        basis = self.outcome.basis
-        return basis.n_coef == 2 and not self.outcome.is_discrete and not isinstance(basis, Bernstein)
+        return self.outcome.basis.is_line
 
     def network_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the weights of the networks (the other parameters are structured)."""

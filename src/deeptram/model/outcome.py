@@ -15,18 +15,10 @@ from deeptram._validation import check_choice, check_integer
 from deeptram.bases import Basis, Bernstein, Cutpoints, Linear, LogLinear
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
-from deeptram.predictive import Predictive, RowParameters, build_predictive
-from deeptram.responses import (
-    DiscreteResponse,
-    Observations,
-    Surv,
-    encode_continuous,
-    encode_count,
-    encode_survival,
-)
+from deeptram.predictive import Predictive, RowParameters
+from deeptram.predictive.kinds import Kind, kind_of
+from deeptram.responses import DiscreteResponse, Observations, Surv
 
-OUTCOMES = ("binary", "ordinal", "nominal", "continuous", "count", "survival")
-DISCRETE = ("binary", "ordinal", "nominal")
 BASES = ("bernstein", "linear", "log-linear")
 
 
@@ -35,7 +27,7 @@ class OutcomeSettings:
     """What the user said about the outcome; the arguments of ``Tram`` that concern y."""
 
     kind: str
-    basis: str | None = None
+    basis: str | Basis | None = None
     order: int = 6
     support: tuple[float, float] | None = None
     log_first: bool | str = "auto"
@@ -69,8 +61,8 @@ class Outcome:
 
     Attributes
     ----------
-    kind : str
-        One of ``OUTCOMES``.
+    kind : Kind
+        Binary, ordinal, nominal, continuous, count or survival; a name is turned into its kind.
     basis : Basis
         Basis of h: cutpoints for classes (for nominal outcomes only their
         number matters), Bernstein or a line otherwise.
@@ -91,12 +83,15 @@ class Outcome:
     (('high', 'low'), array([1, 0, 1]))
     """
 
-    kind: str
+    kind: Kind
     basis: Basis
     response: DiscreteResponse | None = None
     log_first: bool = False
     lifetimes: bool = False
     observed: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", kind_of(self.kind))
 
     @property
     def levels(self) -> tuple[Any, ...] | None:
@@ -117,39 +112,47 @@ class Outcome:
         ``used`` marks the rows that count (those of positive weight); levels
         are learned from all rows, the support from these.
         """
-        kind = check_choice(settings.kind, OUTCOMES, "outcome")
+        kind = kind_of(settings.kind)
         if y is None:
             raise InvalidInputError(
                 "a transformation model requires y to be passed, but the target y is None: call fit(X, y)."
             )
-        if isinstance(y, Surv) and kind not in ("survival", "continuous"):
+        if isinstance(y, Surv) and not kind.has_density:
             raise InvalidInputError(
                 f"a censored response needs outcome='survival' or 'continuous', got outcome={kind!r}; "
                 "change it, or pass plain labels or numbers"
             )
-        if kind in DISCRETE:
-            if settings.basis is not None:
-                raise UnsupportedError(
-                    f"outcome={kind!r} has cutpoints, not a basis, got basis={settings.basis!r}; leave it out"
-                )
-            levels = settings.levels
-            if levels is not None and (isinstance(levels, str) or not isinstance(levels, Iterable)):
-                raise InvalidInputError(
-                    f"levels must be a sequence of labels, got {levels!r}; pass a list of labels"
-                )
-            response, codes = DiscreteResponse.infer_and_encode(y, levels, kind, stacklevel=6)
-            return cls(kind, Cutpoints(response.n_levels), response), Encoded(codes=codes)
-        log_first = _check_log_first(settings.log_first)
-        observations = _observations(kind, log_first is True, y)
+        return cls._fit_classes(settings, y) if kind.is_discrete else cls._fit_line(settings, y, used)
+
+    @classmethod
+    def _fit_classes(cls, settings: OutcomeSettings, y: Any) -> tuple[Outcome, Encoded]:
+        kind, levels = kind_of(settings.kind), settings.levels
+        if settings.basis is not None:
+            raise UnsupportedError(
+                f"outcome={kind!r} has cutpoints, not a basis, got basis={settings.basis!r}; leave it out"
+            )
+        if levels is not None and (isinstance(levels, str) or not isinstance(levels, Iterable)):
+            raise InvalidInputError(
+                f"levels must be a sequence of labels, got {levels!r}; pass a list of labels"
+            )
+        response, codes = DiscreteResponse.infer_and_encode(y, levels, kind, stacklevel=7)
+        return cls(kind, Cutpoints(response.n_levels), response), Encoded(codes=codes)
+
+    @classmethod
+    def _fit_line(
+        cls, settings: OutcomeSettings, y: Any, used: NDArray[np.bool_] | None
+    ) -> tuple[Outcome, Encoded]:
+        kind, log_first = kind_of(settings.kind), _log_first(settings)
+        observations = kind.observe(y, log_first is True)
         if len(observations) == 0:
             raise InvalidInputError("y must hold at least one row, got 0 sample(s); pass data to fit on")
         counted = observations if used is None or len(used) != len(observations) else observations.take(used)
-        lifetimes = (kind == "survival" or isinstance(y, Surv)) and _all_positive(observations)
+        lifetimes = (kind.is_time or isinstance(y, Surv)) and _all_positive(observations)
         if log_first == "auto":
             log_first = lifetimes and settings.basis in (None, "bernstein") and _positive_support(settings)
         settings = dataclasses.replace(settings, log_first=log_first)
         basis = _make_basis(settings, counted)
-        observed = None if kind == "count" else _observed_range(counted, log_first is True)
+        observed = _observed_range(counted, log_first is True) if kind.has_density else None
         fitted = cls(kind, basis, None, log_first is True, lifetimes, observed)
         return fitted, Encoded(observations=fitted._seen(observations))
 
@@ -157,7 +160,7 @@ class Outcome:
         """Read outcomes of new data."""
         if self.response is not None:
             return Encoded(codes=self.response.encode(y))
-        return Encoded(observations=self._seen(_observations(self.kind, self.log_first, y)))
+        return Encoded(observations=self._seen(self.kind.observe(y, self.log_first)))
 
     def _seen(self, observations: Observations) -> Observations:
         """Return what was seen of lifetimes: a start or an entry at zero says nothing."""
@@ -165,8 +168,7 @@ class Outcome:
 
     def predictive(self, parameters: RowParameters, latent: str | Latent) -> Predictive:
         """Return the distributions of rows with these parameters."""
-        return build_predictive(
-            self.kind,
+        return self.kind.predictive(
             parameters,
             self.basis,
             latent,
@@ -179,8 +181,8 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as JSON-able values."""
         return {
-            "kind": self.kind,
-            "basis": self.basis.to_dict(),
+            "kind": str(self.kind),
+            "basis": bases.to_dict(self.basis),
             "levels": None if self.levels is None else list(self.levels),
             "log_first": self.log_first,
             "lifetimes": self.lifetimes,
@@ -192,7 +194,7 @@ class Outcome:
         """Rebuild an outcome from ``to_dict``."""
         levels, seen = state["levels"], state["observed"]
         return cls(
-            kind=state["kind"],
+            kind=kind_of(state["kind"]),
             basis=bases.from_dict(state["basis"]),
             response=None if levels is None else DiscreteResponse(tuple(levels)),
             log_first=state["log_first"],
@@ -201,7 +203,11 @@ class Outcome:
         )
 
 
-def _check_log_first(value: Any) -> bool | str:
+def _log_first(settings: OutcomeSettings) -> bool | str:
+    """Return whether h is a function of log y: as said, or as the basis that was given has it."""
+    value = settings.log_first
+    if isinstance(settings.basis, Basis):
+        return settings.basis.domain[0] == 0.0
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     if isinstance(value, str) and value == "auto":
@@ -225,13 +231,12 @@ def _positive_support(settings: OutcomeSettings) -> bool:
         return True
 
 
-def _observations(kind: str, log_first: bool, y: Any) -> Observations:
-    if kind == "count":
-        return encode_count(y, log_first)
-    return encode_survival(y) if kind == "survival" else encode_continuous(y)
-
-
 def _make_basis(settings: OutcomeSettings, observations: Observations) -> Basis:
+    if isinstance(settings.basis, Basis):
+        if settings.log_first:
+            _check_positive(observations)
+        _check_several_values(observations, settings.basis.n_coef < 2)
+        return settings.basis
     name = check_choice(settings.basis or "bernstein", BASES, "basis")
     if name == "log-linear" or settings.log_first:
         _check_positive(observations)

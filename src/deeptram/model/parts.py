@@ -4,7 +4,7 @@ Parameters live on a *working scale* on which a step of an optimiser means about
 the same for all of them: columns of LS are centred and scaled, columns of Scale
 are scaled, and for straight-line bases the outcome is. The baseline is held as
 free numbers :math:`\varphi` from which increasing coefficients follow (see
-``deeptram.bases.increasing``). ``DeepModel`` translates back.
+``deeptram.bases.basis``). ``DeepModel`` translates back.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def check_supported(spec: Spec, outcome: Outcome, design: Design) -> None:
             "Varying cannot be combined with networks, got both; use dt.CI(net, columns), which lets a "
             "network change the whole of h"
         )
-    if outcome.kind == "nominal" and (spec.scale is not None or design.n_strata > 1):
+    if outcome.kind.is_nominal and (spec.scale is not None or design.n_strata > 1):
         raise UnsupportedError(
             "strata and Scale need an ordered outcome, got outcome='nominal'; use LS, CI and CS terms"
         )

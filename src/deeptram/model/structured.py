@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeptram._validation import first_rows
-from deeptram.bases import without_rounding
-from deeptram.bases.increasing import ROUNDING
+from deeptram.bases import ROUNDING, without_rounding
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Outcome
-from deeptram.predictive.parameters import RowParameters
+from deeptram.predictive.kinds import RowParameters
 
 Array = NDArray[np.float64]
 
@@ -46,7 +45,7 @@ class StructuredModel:
     def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
         """Return baseline, shift and log scale of each row."""
         theta = self._theta_rows(matrices)
-        if self.outcome.kind == "nominal":
+        if self.outcome.kind.is_nominal:
             return RowParameters(theta=theta + matrices.x @ self.beta, shift=np.zeros(len(matrices.x)))
         log_scale = None if matrices.scale is None else matrices.scale @ self.gamma / 2
         return RowParameters(theta=theta, shift=matrices.x @ self.beta, log_scale=log_scale)

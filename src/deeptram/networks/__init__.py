@@ -1,16 +1,30 @@
-"""Network factories ``net(in_shape, out_features) -> torch.nn.Module``."""
+"""Network factories ``net(in_shape, out_features) -> torch.nn.Module``; start reading at ``factories``.
+
+Any such callable is a network for a term; ``register`` gives your own a name, for models that are saved.
+"""
 
 from __future__ import annotations
 
 from deeptram.networks.cnn import CNN
-from deeptram.networks.layers import NetworkFactory, glorot_
+from deeptram.networks.factories import (
+    Budget,
+    Configured,
+    NetworkFactory,
+    from_dict,
+    glorot_,
+    is_registered,
+    names,
+    register,
+    to_dict,
+)
 from deeptram.networks.mlp import MLP
 from deeptram.networks.paper import paper_melanoma, paper_mnist, paper_utkface
-from deeptram.networks.registry import from_dict, is_registered, names, register, to_dict
 
 __all__ = [
     "CNN",
     "MLP",
+    "Budget",
+    "Configured",
     "NetworkFactory",
     "from_dict",
     "glorot_",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
 from deeptram._validation import check_choice, check_integer
-from deeptram.errors import InvalidInputError
-from deeptram.networks.layers import (
+from deeptram.networks.factories import (
+    Configured,
     activation,
     check_dropout,
     check_positive,
@@ -20,13 +18,14 @@ from deeptram.networks.layers import (
     conv,
     glorot_,
     linear,
+    register,
 )
 
 PADDINGS = ("same", "valid")
 
 
 @dataclass(frozen=True)
-class CNN:
+class CNN(Configured):
     """Factory of convolutional networks: blocks of convolutions, then dense layers.
 
     Each block is ``convolutions`` times (convolution, activation, dropout) and
@@ -121,31 +120,6 @@ class CNN:
                 side += self.convolutions * (self.kernel_size - 1)
         return side
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the configuration as JSON-able values."""
-        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-
-    @classmethod
-    def from_dict(cls, config: Mapping[str, Any]) -> CNN:
-        """Rebuild the factory from :meth:`to_dict`.
-
-        Examples
-        --------
-        >>> CNN.from_dict(CNN(channels=(8,)).to_dict()) == CNN(channels=(8,))
-        True
-        """
-        unknown = sorted(set(config) - set(cls.__dataclass_fields__))
-        if unknown:
-            raise InvalidInputError(
-                f"CNN takes {', '.join(cls.__dataclass_fields__)}, got {', '.join(unknown)}; remove it"
-            )
-        values: dict[str, Any] = dict(config)
-        for name in ("channels", "dense"):
-            if name in values:
-                values[name] = tuple(values[name])
-        return cls(**values)
-
     def _hidden(self, layer: nn.Module) -> list[nn.Module]:
         layers = [layer, activation(self.activation)]
         return [*layers, nn.Dropout(self.dropout)] if self.dropout > 0 else layers
@@ -155,3 +129,6 @@ class CNN:
         for _ in self.channels:
             side = (side - loss) // self.pool
         return side
+
+
+register("CNN", CNN)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 from torch import nn
 
-from deeptram.errors import InvalidInputError
-from deeptram.networks.layers import (
+from deeptram.networks.factories import (
+    Configured,
     activation,
     check_dropout,
     check_shape,
     check_sizes,
     glorot_,
     linear,
+    register,
 )
 
 
 @dataclass(frozen=True)
-class MLP:
+class MLP(Configured):
     r"""Factory of fully connected networks.
 
     .. math:: \eta(x) = W_L\,\phi(W_{L-1} \cdots \phi(W_1 x + b_1) \cdots + b_{L-1})
@@ -77,30 +76,5 @@ class MLP:
         glorot_(network)
         return network
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the configuration as JSON-able values."""
-        return {
-            "hidden": list(self.hidden),
-            "dropout": self.dropout,
-            "activation": self.activation,
-            "output_bias": self.output_bias,
-        }
 
-    @classmethod
-    def from_dict(cls, config: Mapping[str, Any]) -> MLP:
-        """Rebuild the factory from :meth:`to_dict`.
-
-        Examples
-        --------
-        >>> MLP.from_dict(MLP(hidden=(8,)).to_dict()) == MLP(hidden=(8,))
-        True
-        """
-        unknown = sorted(set(config) - set(cls.__dataclass_fields__))
-        if unknown:
-            raise InvalidInputError(
-                f"MLP takes {', '.join(cls.__dataclass_fields__)}, got {', '.join(unknown)}; remove it"
-            )
-        values = dict(config)
-        if "hidden" in values:
-            values["hidden"] = tuple(values["hidden"])
-        return cls(**values)
+register("MLP", MLP)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from deeptram.networks.layers import check_room, check_shape, conv, glorot_, linear
+from deeptram.networks.factories import check_room, check_shape, conv, glorot_, linear, register
 
 DROPOUT = 0.3
 
@@ -127,3 +127,7 @@ def _utkface_block(inputs: int, filters: int) -> list[nn.Module]:
 
 def _mnist_side(side: int) -> int:
     return ((side - 2) // 2 - 4) // 2
+
+
+for _network in (paper_mnist, paper_melanoma, paper_utkface):
+    register(_network.__name__, _network)

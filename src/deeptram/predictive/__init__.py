@@ -16,8 +16,8 @@ from deeptram.predictive.foreign import (
     from_torch,
     from_trafo,
 )
+from deeptram.predictive.kinds import OUTCOMES, Kind, RowParameters, build_predictive, kind_of
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.parameters import OUTCOMES, RowParameters, build_predictive
 from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive, SurvivalPredictive
 from deeptram.predictive.transformation import TrafoPredictive, TransformationCount, TransformationPredictive
 
@@ -25,6 +25,7 @@ __all__ = [
     "OUTCOMES",
     "CountPredictive",
     "DiscretePredictive",
+    "Kind",
     "LinePredictive",
     "Predictive",
     "QuantilesPredictive",
@@ -44,4 +45,5 @@ __all__ = [
     "from_survival",
     "from_torch",
     "from_trafo",
+    "kind_of",
 ]

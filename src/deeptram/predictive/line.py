@@ -16,7 +16,7 @@ from deeptram._arrays import as_numpy
 from deeptram._numerics import logdiffexp
 from deeptram._validation import first_rows
 from deeptram.errors import ExtrapolationWarning, InvalidInputError, UnsupportedError
-from deeptram.latent import Latent, Logistic
+from deeptram.latent import Latent
 from deeptram.predictive import functionals
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.calculus import FAR, coordinate, solve_increasing
@@ -99,10 +99,7 @@ class LinePredictive(Predictive):
     def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         r"""Return :math:`\log h'(y) = \log f(y) - \log f_Z(h(y))` on the scale of ``latent``."""
         latent = self._own_latent if latent is None else latent
-        if isinstance(latent, Logistic):  # f_Z = F (1 - F) without a detour through h
-            log_cdf, log_sf = self.log_tails_t(y)
-            return self.log_pdf_t(y) - log_cdf - log_sf
-        return self.log_pdf_t(y) - latent.log_pdf_t(self.trafo_t(y, latent))
+        return self.log_pdf_t(y) - latent.log_pdf_from_log_t(*self.log_tails_t(y))
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log(F(upper) - F(lower)) from whichever tail is accurate, shape (n, G)."""

@@ -95,7 +95,6 @@ class TrafoPredictive(LinePredictive):
 _CELLS = 32
 _CELLS_SHARED = 512
 _SUSPICIOUS = 1e-6
-_SQRT_PI = math.sqrt(math.pi)
 
 
 class TransformationPredictive(TrafoPredictive):
@@ -249,18 +248,13 @@ class TransformationPredictive(TrafoPredictive):
         return ends if bool(torch.isfinite(ends).all()) else None
 
     def crps_t(self, y: Tensor) -> Tensor:
-        """Return the CRPS; in closed form for straight lines and a normal or logistic latent variable."""
-        if (
-            self.lifetimes
-            or not isinstance(self.basis, Linear)
-            or self.latent.name not in ("normal", "logistic")
-        ):
+        """Return the CRPS; in closed form for straight lines where the latent variable has one."""
+        if self.lifetimes or not isinstance(self.basis, Linear):
             return super().crps_t(y)
-        z, unit = self.own_trafo_t(y)[:, 0], torch.exp(-self.own_log_slope_t(y)[:, 0])
-        if self.latent.name == "logistic":
-            return unit * (z.abs() - 2 * self.latent.log_cdf_t(z.abs()) - 1)
-        inner = z * torch.erf(z / math.sqrt(2.0)) + 2 * torch.exp(self.latent.log_pdf_t(z)) - 1 / _SQRT_PI
-        return unit * inner
+        standard = self.latent.standard_crps_t(self.own_trafo_t(y)[:, 0])
+        if standard is None:
+            return super().crps_t(y)
+        return standard * torch.exp(-self.own_log_slope_t(y)[:, 0])
 
     # -- quantiles ------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from deeptram.fitting.exact.fit import fit_exact
 from deeptram.fitting.exact.problem import StructuredData
 from deeptram.model.terms import CI, CS, LS, SI, Scale, Varying
 from deeptram.networks import CNN, MLP
-from deeptram.predictive.parameters import build_predictive
+from deeptram.predictive.kinds import build_predictive
 
 KINDS = ["binary", "ordinal", "nominal", "continuous", "count", "survival"]
 

@@ -15,7 +15,7 @@ from deeptram.fitting.deep.line_loss import LineLoss
 from deeptram.fitting.deep.losses import ClassLoss, OrderedLogitLoss, make_loss
 from deeptram.model import Encoded, Outcome, OutcomeSettings
 from deeptram.model.parts import Working
-from deeptram.predictive.parameters import RowParameters, build_predictive
+from deeptram.predictive.kinds import RowParameters, build_predictive
 from deeptram.responses import Observations
 
 LATENTS = latent.names()

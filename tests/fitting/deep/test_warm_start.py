@@ -16,7 +16,7 @@ from deeptram.fitting.exact.nominal import fit_nominal
 from deeptram.fitting.exact.problem import StructuredData
 from deeptram.model import Encoded
 from deeptram.model.terms import CI, CS, LS, SI, Scale
-from deeptram.predictive.parameters import build_predictive
+from deeptram.predictive.kinds import build_predictive
 
 
 class Silent(nn.Module):

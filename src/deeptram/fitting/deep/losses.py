@@ -21,7 +21,7 @@ from deeptram.latent import Latent
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import Working
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.parameters import RowParameters
+from deeptram.predictive.kinds import RowParameters
 
 
 class ClassLoss(RowLoss):

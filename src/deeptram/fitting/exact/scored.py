@@ -18,7 +18,7 @@ from deeptram.fitting.exact.fit import ExactFit
 from deeptram.fitting.exact.problem import StructuredData
 from deeptram.model import Outcome
 from deeptram.optimise.newton import Certificate
-from deeptram.predictive.parameters import RowParameters, build_predictive
+from deeptram.predictive.kinds import RowParameters, build_predictive
 
 Array = NDArray[np.float64]
 

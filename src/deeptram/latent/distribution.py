@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 from deeptram._arrays import elementwise
-from deeptram.errors import InvalidInputError
+from deeptram._numerics import logdiffexp
+from deeptram._registry import Registry
+from deeptram.errors import InvalidInputError, InvalidTypeError
 
 FAR = 100.0  # beyond this all probabilities are 0 or 1
 _PANELS, _NODES = 100, 20
+_NARROW = 3e-3  # where the error of the expansion, width^4, meets that of the difference, eps / width
 # log F and log(1 - F) at both ends of all that counts
 _BOTH_TAILS = torch.tensor([[-60.0, -1e-17], [-1e-26, -39.0]], dtype=torch.float64)
 
@@ -31,13 +34,14 @@ class Latent(ABC):
 
     Implementing a latent distribution:
 
-    - Inherit from ``Latent`` and set ``name``, ``aliases``, ``effect_name``,
-      ``exp_effect_name``, and ``is_symmetric`` where F(-z) = 1 - F(z).
-    - Implement ``log_cdf_t``, ``log_sf_t``, ``log_pdf_t``, ``icdf_t``, ``from_log_t``,
-      ``log_interval_t`` (finite ends) and the first two derivatives of log f on tensors.
-    - Where they have a formula: ``squared_cdf_integral`` and ``squared_sf_integral``.
-    - Add it to the registry in ``deeptram/latent/__init__.py``; the property
-      tests then cover it without further work.
+    - Inherit from ``Latent`` and set ``name``, ``effect_name``, ``exp_effect_name``,
+      and ``is_symmetric`` where F(-z) = 1 - F(z).
+    - Implement ``log_cdf_t``, ``log_sf_t``, ``log_pdf_t``, ``from_log_t`` and the
+      first two derivatives of log f on tensors.
+    - Where they have a formula: ``icdf_t``, ``log_interval_t`` (finite ends), ``standard_crps_t``,
+      ``squared_cdf_integral`` and ``squared_sf_integral``.
+    - Pass an object of it wherever a latent is asked for; ``register`` it for
+      models that are to be saved and loaded.
 
     Examples
     --------
@@ -50,9 +54,9 @@ class Latent(ABC):
     """
 
     name: ClassVar[str]
-    aliases: ClassVar[tuple[str, ...]]
-    effect_name: ClassVar[str]
-    exp_effect_name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    effect_name: ClassVar[str] = "shift of h"
+    exp_effect_name: ClassVar[str] = "exp(shift)"
     is_symmetric: ClassVar[bool] = False
 
     def __repr__(self) -> str:
@@ -60,8 +64,8 @@ class Latent(ABC):
         return f"latent.get({self.name!r})"
 
     def __eq__(self, other: object) -> bool:
-        """Latent distributions have no parameters: the type decides."""
-        return type(self) is type(other)
+        """Return whether the other is of the same type, with the same parameters if it has any."""
+        return type(self) is type(other) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
         """Hash by type, in line with equality."""
@@ -226,6 +230,38 @@ class Latent(ABC):
         lowest, highest = self.from_log_t(*_BOTH_TAILS)
         return _integral_of_square(lambda v: self.log_sf_t(-v), -float(highest), -float(lowest), -z)
 
+    def standard_crps_t(self, z: Tensor) -> Tensor | None:
+        r"""Return :math:`\int_{-\infty}^z F_Z^2 + \int_z^\infty (1 - F_Z)^2`, or None without a formula."""
+        return None
+
+    # -- may be overridden, on tensors ------------------------------------------------------
+
+    def icdf_t(self, p: Tensor) -> Tensor:
+        """Return the quantile of p."""
+        return self.from_log_t(torch.log(p), torch.log1p(-p))
+
+    def log_pdf_from_log_t(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+        """Return log f_Z at the z of which log F and log(1 - F) are given."""
+        return self.log_pdf_t(self.from_log_t(log_cdf, log_sf))
+
+    def log_interval_t(self, lo: Tensor, hi: Tensor, log_increment: Tensor) -> Tensor:
+        """Return log(F_Z(hi) - F_Z(lo)) of finite ends with the log of their increment.
+
+        By default from whichever tail is accurate; of narrow intervals from the density at their middle.
+        """
+        middle, width = (lo + hi) / 2, torch.exp(log_increment)
+        narrow = width * (1 + self.dlog_pdf_t(middle).abs()) < _NARROW
+        inside = torch.where(narrow, middle, torch.zeros_like(middle))
+        curvature = self.dlog_pdf_t(inside) ** 2 + self.d2log_pdf_t(inside)  # f'' / f
+        square = torch.where(narrow, width, torch.zeros_like(width)) ** 2
+        thin = self.log_pdf_t(inside) + log_increment + torch.log1p(curvature * square / 24)
+        low = torch.where(narrow, torch.full_like(lo, -1.0), lo)
+        high = torch.where(narrow, torch.ones_like(hi), hi)
+        right = self.log_cdf_t(low) > self.log_sf_t(low)
+        larger = torch.where(right, self.log_sf_t(low), self.log_cdf_t(high))
+        smaller = torch.where(right, self.log_sf_t(high), self.log_cdf_t(low))
+        return torch.where(narrow, thin, logdiffexp(larger, smaller))
+
     # -- to implement, on tensors ----------------------------------------------------------
 
     @abstractmethod
@@ -241,10 +277,6 @@ class Latent(ABC):
         """Return log f_Z(z)."""
 
     @abstractmethod
-    def icdf_t(self, p: Tensor) -> Tensor:
-        """Return the quantile of p."""
-
-    @abstractmethod
     def from_log_t(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
         """Return z from log F and log(1 - F), each read where it is accurate."""
 
@@ -256,9 +288,65 @@ class Latent(ABC):
     def d2log_pdf_t(self, z: Tensor) -> Tensor:
         """Return the second derivative of log f_Z."""
 
-    @abstractmethod
-    def log_interval_t(self, lo: Tensor, hi: Tensor, log_increment: Tensor) -> Tensor:
-        """Return log(F_Z(hi) - F_Z(lo)) of finite ends with the log of their gap."""
+
+_REGISTRY: Registry[Latent] = Registry("latent", "deeptram.latent.register(latent)")
+
+
+def register(latent: Latent) -> Latent:
+    """Make a latent distribution known by its name and aliases, so that models with it can be saved.
+
+    Call it in the program that loads the model, too. Returns the object.
+
+    Examples
+    --------
+    >>> register(get("logistic")).name
+    'logistic'
+    """
+    if not isinstance(latent, Latent):
+        raise InvalidTypeError(
+            f"register takes an object of a subclass of Latent, got {latent!r}; pass one, not its name"
+        )
+    return _REGISTRY.add(latent.name, latent, latent.aliases)
+
+
+def get(name: str | Latent) -> Latent:
+    """Return the latent distribution of that name (a ``Latent`` is passed through).
+
+    Examples
+    --------
+    >>> get("cloglog").name
+    'minimum-extreme-value'
+    """
+    return name if isinstance(name, Latent) else _REGISTRY.find(name)
+
+
+def names() -> list[str]:
+    """Return the registered names, without aliases."""
+    return _REGISTRY.names()
+
+
+def saved_name(latent: Latent) -> str:
+    """Return the name to be written into a file; a latent that nobody could load is refused.
+
+    Examples
+    --------
+    >>> saved_name(get("probit"))
+    'normal'
+    """
+    return _REGISTRY.name_of(latent)
+
+
+def from_file(name: Any) -> Latent:
+    """Return the latent distribution of a name that was read from a file.
+
+    Examples
+    --------
+    >>> from_file("cauchy")
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.FileFormatError: a saved latent must be one of logistic, ...
+    """
+    return _REGISTRY.load(name)
 
 
 def _integral_of_square(
