@@ -305,7 +305,7 @@ class LinePredictive(Predictive):
         lower, upper = (
             torch.as_tensor(end, dtype=self.dtype).unsqueeze(1) for end in (seen.lower, seen.upper)
         )
-        exact = (lower == upper)[:, 0]
+        exact = torch.from_numpy(seen.exact)
         if bool(exact.all()):
             value = self.log_pdf_t(lower)[:, 0]
         elif not bool(exact.any()):

@@ -13,7 +13,8 @@ the logarithm it is evaluated at y + 1, for there is no logarithm of zero.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+import functools
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +31,41 @@ from deeptram._validation import (
 )
 from deeptram.errors import InvalidInputError, InvalidTypeError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+Masks = TypeVar("Masks", Mask, "Tensor")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cases(Generic[Masks]):
+    r"""The four ways in which a row enters a likelihood, as masks; a row in none of them says nothing.
+
+    ``exact`` by a density, ``interval`` by :math:`F(u) - F(l)`, ``left`` (censored, or the first class) by
+    :math:`F(u)`, ``right`` (censored, or the last class) by :math:`1 - F(l)`. Exact fits, gradient training,
+    recalibration and weight tuning all sort their rows here.
+    """
+
+    exact: Masks
+    interval: Masks
+    left: Masks
+    right: Masks
+
+    @classmethod
+    def of_ends(cls, has_lower: Masks, has_upper: Masks, exact: Masks | None = None) -> Cases[Masks]:
+        """Sort rows by which of their ends are finite, on whatever scale these are.
+
+        Examples
+        --------
+        >>> cases = Cases.of_ends(np.array([True, False]), np.array([True, True]))
+        >>> cases.interval, cases.left
+        (array([ True, False]), array([False,  True]))
+        """
+        both = has_lower & has_upper
+        point = both & ~both if exact is None else both & exact
+        return cls(point, both & ~point, has_upper & ~has_lower, has_lower & ~has_upper)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,25 +95,48 @@ class Observations:
     def __len__(self) -> int:
         return len(self.lower)
 
+    @classmethod
+    def of_classes(cls, codes: npt.NDArray[np.int64], n_classes: int) -> Observations:
+        """Return classes as intervals between the numbers of their cutpoints.
+
+        Examples
+        --------
+        >>> seen = Observations.of_classes(np.array([0, 1, 2]), 3)
+        >>> seen.lower, seen.upper
+        (array([-inf,   0.,   1.]), array([ 0.,  1., inf]))
+        """
+        own = codes.astype(np.float64)
+        return cls(np.where(codes == 0, -np.inf, own - 1), np.where(codes == n_classes - 1, np.inf, own))
+
     @property
     def exact(self) -> Mask:
         """Rows whose value is known."""
         return np.equal(self.lower, self.upper)
 
+    @functools.cached_property
+    def cases(self) -> Cases[Mask]:
+        """How each row enters a likelihood."""
+        return Cases.of_ends(np.isfinite(self.lower), np.isfinite(self.upper), self.exact)
+
     @property
     def right_censored(self) -> Mask:
         """Rows of which only Y > lower is known."""
-        return np.isposinf(self.upper) & np.isfinite(self.lower)
+        return self.cases.right
 
     @property
     def left_censored(self) -> Mask:
         """Rows of which only Y <= upper is known."""
-        return np.isneginf(self.lower) & np.isfinite(self.upper)
+        return self.cases.left
 
     @property
     def interval_censored(self) -> Mask:
         """Rows with two finite, different ends."""
-        return np.isfinite(self.lower) & np.isfinite(self.upper) & ~self.exact
+        return self.cases.interval
+
+    @property
+    def truncated(self) -> Mask:
+        """Rows that were seen only because Y > entry."""
+        return np.zeros(len(self), dtype=bool) if self.entry is None else np.isfinite(self.entry)
 
     def take(self, rows: Any) -> Observations:
         """Return the given rows (integer array, boolean mask or slice).

@@ -53,8 +53,8 @@ class LineLoss(RowLoss):
         if encoded.observations is None:
             raise InvalidInputError("this loss needs outcomes on the line, got classes; use another outcome")
         seen = encoded.observations.within(self._basis.domain)
-        lower, upper = np.isfinite(seen.lower), np.isfinite(seen.upper)
-        code = np.select([seen.exact & upper, lower & upper, upper, lower], [0, 1, 2, 3], 4)
+        cases = seen.cases
+        code = np.select([cases.exact, cases.interval, cases.left, cases.right], [0, 1, 2, 3], 4)
         arrays = self._arrays(seen, code)
         kinds = tuple(KINDS[c] for c in np.unique(code))
         tensors = {name: torch.as_tensor(values).to(device, dtype) for name, values in arrays.items()}
@@ -83,8 +83,8 @@ class LineLoss(RowLoss):
             rows = np.where(rows > _NOISE * rows.max(axis=1, keepdims=True), rows, 0.0)
             with np.errstate(divide="ignore"):
                 arrays["log_increment"] = np.log(rows)
-        if seen.entry is not None and np.isfinite(seen.entry).any():
-            truncated = np.isfinite(seen.entry)
+        truncated = seen.truncated
+        if seen.entry is not None and truncated.any():
             arrays.update(self._points("entry", seen.entry, truncated))
             arrays["truncated"] = truncated.astype(np.float64)
         return arrays

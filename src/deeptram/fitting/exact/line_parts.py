@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeptram.likelihood.line import Point, Rows
+from deeptram.responses import Observations
 
 if TYPE_CHECKING:
     from deeptram.fitting.exact.problem import StructuredData
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 
-def line_parts(
+def likelihood_parts(
     data: StructuredData,
     blocks: Tensor | None,
     basis_map: Array,
@@ -25,58 +26,25 @@ def line_parts(
     x: Tensor,
     shift_offset: Tensor | None,
 ) -> list[Rows]:
-    """Return the likelihood's parts for exact, censored and truncated observations."""
-    if data.observations is None:
-        return []
-    observed = data.observations
+    """Return the likelihood's parts for exact, censored and truncated observations, and for classes."""
     builder = _Builder(data, blocks, basis_map, scale, x, shift_offset)
-    lower, upper = observed.lower, observed.upper
-    domain = data.basis.domain
-    has_lower = np.isfinite(lower) & (lower > domain[0])
-    has_upper = np.isfinite(upper)
-    exact = (lower == upper) & has_lower
+    if data.codes is not None:
+        seen = Observations.of_classes(data.codes, data.n_classes)
+    elif data.observations is not None:
+        seen = data.observations.within(data.basis.domain)
+    else:
+        return []
     parts = []
     for mask, ends in (
-        (exact, ("exact",)),
-        (has_lower & has_upper & ~exact, ("lower", "upper")),
-        (has_lower & ~has_upper, ("lower",)),
-        (~has_lower & has_upper, ("upper",)),
+        (seen.cases.exact, {"exact": seen.lower}),
+        (seen.cases.interval, {"lower": seen.lower, "upper": seen.upper}),
+        (seen.cases.right, {"lower": seen.lower}),
+        (seen.cases.left, {"upper": seen.upper}),
+        (seen.truncated, {"entry": seen.entry}),
     ):
         index = np.flatnonzero(mask)
         if len(index):
-            values = {"lower": lower, "upper": upper, "exact": lower}
-            parts.append(builder.rows(index, {end: values[end][index] for end in ends}))
-    if observed.entry is not None:
-        index = np.flatnonzero(np.isfinite(observed.entry) & (observed.entry > domain[0]))
-        if len(index):
-            parts.append(builder.rows(index, {"entry": observed.entry[index]}))
-    return parts
-
-
-def discrete_parts(
-    data: StructuredData,
-    blocks: Tensor | None,
-    basis_map: Array,
-    scale: Tensor | None,
-    x: Tensor,
-    shift_offset: Tensor | None,
-) -> list[Rows]:
-    """Return the likelihood's parts for classes: intervals between neighbouring cutpoints."""
-    if data.codes is None:
-        return []
-    builder = _Builder(data, blocks, basis_map, scale, x, shift_offset)
-    codes, last = data.codes, data.n_classes - 1
-    parts = []
-    for mask, ends in (
-        (codes == 0, ("upper",)),
-        (codes == last, ("lower",)),
-        ((codes > 0) & (codes < last), ("lower", "upper")),
-    ):
-        index = np.flatnonzero(mask)
-        if len(index):
-            own = codes[index].astype(np.float64)
-            values: dict[str, Array] = {"lower": own - 1, "upper": own}
-            parts.append(builder.rows(index, {end: values[end] for end in ends}))
+            parts.append(builder.rows(index, {end: y[index] for end, y in ends.items() if y is not None}))
     return parts
 
 

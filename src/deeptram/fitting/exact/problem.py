@@ -28,7 +28,7 @@ from deeptram.fitting.exact.collinearity import (
     own_share,
     rounding_of,
 )
-from deeptram.fitting.exact.line_parts import discrete_parts, line_parts
+from deeptram.fitting.exact.line_parts import likelihood_parts
 from deeptram.fitting.exact.separation import RecessionCone
 from deeptram.fitting.exact.standardize import moments, standardize
 from deeptram.fitting.exact.starts import start_theta, typical_values
@@ -206,9 +206,8 @@ class Problem:
         if data.scale is not None:
             _, scale_sd, scaled = standardize(data.scale[:, kept_scale], data.weights, centre=False)
             scale = torch.from_numpy(scaled)
-        make = line_parts if data.observations is not None else discrete_parts
-        self._make, self._make_arguments = make, (data, blocks, basis_map, scale)
-        parts = make(*self._make_arguments, self._x, None)
+        self._make_arguments = data, blocks, basis_map, scale
+        parts = likelihood_parts(*self._make_arguments, self._x, None)
         d = data.basis.n_coef
         n_theta, p = block_map.shape[1] * d, self._x.shape[1]
         self._sizes = n_theta, q
@@ -273,9 +272,9 @@ class Problem:
         parameters are those of the fit where no class is empty.
         """
         if self.cells is None:
-            return self._make(*self._make_arguments, self._x, None), self._sizes[0]
+            return likelihood_parts(*self._make_arguments, self._x, None), self._sizes[0]
         blocks = self._modulator()[0]
-        parts = discrete_parts(self.data, blocks, np.eye(self.data.basis.n_coef), None, self._x, None)
+        parts = likelihood_parts(self.data, blocks, np.eye(self.data.basis.n_coef), None, self._x, None)
         return parts, self.cells.n_columns
 
     @property
@@ -313,7 +312,7 @@ class Problem:
         offset, rest = self._x @ held, self._x @ torch.from_numpy(np.ascontiguousarray(inner.T))
         if self.cells is not None:
             return self._discrete_likelihood(rest, offset)
-        parts = self._make(*self._make_arguments, rest, offset)
+        parts = likelihood_parts(*self._make_arguments, rest, offset)
         n_theta, q = self._sizes
         return LineLikelihood(parts, self.data.latent, n_theta, rest.shape[1], q, len(self.data.x))
 
