@@ -102,7 +102,7 @@ PRIVATE_USES: dict[tuple[str, str], str] = {
     ("deeptram.estimators.persistence", "model._moved_constant"): "a check of saved numbers",
     ("deeptram.evaluation.scores.theory", "p._out"): "answer in the kind of the input",
     ("deeptram.evaluation.scores.theory", "pred._out"): "answer in the kind of the input",
-    ("deeptram.fitting.deep.identify", "model._complex_shifts"): "the networks of a deep model",
+    ("deeptram.fitting.deep.gradient", "model._complex_shifts"): "the networks of a deep model",
     ("deeptram.pooling.weights.encode_line", "members[0]._exact"): "rows known exactly",
 }
 

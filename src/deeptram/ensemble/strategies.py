@@ -17,7 +17,7 @@ from deeptram._threads import one_thread
 from deeptram.ensemble.members import MemberFit
 from deeptram.errors import NonFiniteLossError
 from deeptram.fitting.deep.gradient import fit_deep
-from deeptram.fitting.deep.progress import EpochBar
+from deeptram.fitting.deep.loop import EpochBar
 from deeptram.fitting.deep.seeds import seeded
 from deeptram.fitting.deep.stacked import fit_stacked, why_not_stacked
 from deeptram.fitting.deep.task import DeepTask

@@ -25,10 +25,9 @@ from deeptram.estimators.prediction import PredictionMixin
 from deeptram.estimators.saving import SavingMixin
 from deeptram.estimators.sklearn_words import one_sentence
 from deeptram.fitting.exact.diagnosis import Labels
-from deeptram.fitting.exact.fit import fit_exact
+from deeptram.fitting.exact.fit import centre_scale, fit_exact, uncentre_scale
 from deeptram.fitting.exact.nominal import fit_nominal
 from deeptram.fitting.exact.problem import StructuredData
-from deeptram.fitting.exact.scale_centre import centre_scale, uncentre_scale
 from deeptram.fitting.exact.scored import check_loss, fit_scored
 from deeptram.inputs import read_table
 from deeptram.latent import Latent

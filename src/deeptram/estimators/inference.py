@@ -22,8 +22,7 @@ from deeptram.estimators.coefficient_table import (
 )
 from deeptram.estimators.sklearn_words import require_fit
 from deeptram.estimators.varying_effects import VaryingEffectsMixin
-from deeptram.fitting.exact.fit import ExactFit
-from deeptram.fitting.exact.profile import profile_interval
+from deeptram.fitting.exact.fit import ExactFit, profile_interval
 from deeptram.latent import Latent
 from deeptram.model import Design, Outcome
 from deeptram.model.terms import Spec

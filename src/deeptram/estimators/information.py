@@ -23,7 +23,7 @@ from torch import Tensor
 
 from deeptram.errors import InvalidTypeError
 from deeptram.evaluation.scores import core as score_core
-from deeptram.fitting.exact.standardize import standardize
+from deeptram.fitting.exact.columns import standardize
 from deeptram.latent import Latent
 from deeptram.model import Encoded, Matrices, Outcome
 from deeptram.predictive import DiscretePredictive, LinePredictive

@@ -33,7 +33,7 @@ from deeptram.errors import (
     FittingError,
     InvalidInputError,
 )
-from deeptram.fitting.deep.progress import listening
+from deeptram.fitting.deep.loop import listening
 from deeptram.paper import ownership, storage
 from deeptram.paper.config import EXACT_MODELS, Study, Unit, unit_hash
 from deeptram.paper.data import data_digests, gallery, has_images, load_study_data, make_splits

@@ -11,8 +11,7 @@ from deeptram import latent
 from deeptram.bases import Bernstein, Linear, LogLinear
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation import scores
-from deeptram.fitting.deep.line_loss import LineLoss
-from deeptram.fitting.deep.losses import ClassLoss, OrderedLogitLoss, make_loss
+from deeptram.fitting.deep.losses import ClassLoss, LineLoss, OrderedLogitLoss, make_loss
 from deeptram.model import Encoded, Outcome, OutcomeSettings
 from deeptram.model.parts import Working
 from deeptram.predictive.kinds import RowParameters, build_predictive

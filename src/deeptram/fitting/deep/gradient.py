@@ -1,4 +1,4 @@
-"""Gradient training of one member."""
+"""Gradient training of one member, and what is done to a trained member."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from deeptram._threads import one_thread
 from deeptram.errors import NonFiniteLossError
-from deeptram.fitting.deep.identify import identify_shifts
-from deeptram.fitting.deep.kept_memory import kept_memory
-from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, Record, State, train
+from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, Record, State, kept_memory, train
 from deeptram.fitting.deep.seeds import Stream
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup
 from deeptram.fitting.deep.training import Training
-from deeptram.inputs.batches import spans
-from deeptram.model.deep import DeepModel, is_network_parameter
+from deeptram.inputs.batches import Source, spans
+from deeptram.model.deep import DeepModel, evaluating, is_network_parameter
 from deeptram.model.dropout import DrawnMasks, may_draw, set_stream
-from deeptram.model.parts import has_convolutions
+from deeptram.model.parts import ComplexIntercept, ComplexShift, as_float64, has_convolutions
 
 __all__ = ["DeepFit", "DeepTask", "fit_deep"]
 
@@ -197,3 +196,58 @@ def non_finite_error(
     if record.best_state is not None:
         error.best = finish(setup, members[stop.member], record, time.perf_counter() - started)
     return error
+
+
+def identify_shifts(model: DeepModel, setup: Setup, rows: Tensor) -> None:
+    r"""Take mean and explained part out of the complex shifts that ask for it, in place.
+
+    The reading changes, not the distribution: what the columns of LS explain of
+    :math:`\eta(B)` on the training rows moves to their coefficients, the mean to
+    the intercept,
+
+    .. math:: x'\beta + \eta = x'(\beta + c) + (\eta - x'c - m) + m .
+
+    The stored slopes c and mean m apply to new data unchanged (post-hoc
+    orthogonalisation; Rügamer 2023, A new PHO-rmula for improved performance of
+    semi-structured networks).
+
+    Parameters
+    ----------
+    model : DeepModel
+        Trained.
+    setup : Setup
+        Whose data it was trained on.
+    rows : Tensor of int
+        The training rows.
+    """
+    first = int(isinstance(model.intercept, ComplexIntercept))
+    index = rows.cpu().numpy()
+    x = setup.task.matrices.x[index]
+    weights = None if setup.task.sample_weight is None else setup.task.sample_weight[index]
+    for shift, term, sources in zip(
+        model._complex_shifts(), setup.task.spec.shifts, setup.data.nets[first:], strict=True
+    ):
+        if not (term.center or term.orthogonalize):
+            continue
+        eta = _outputs(model, shift, sources, rows)
+        if term.orthogonalize:
+            kept = setup.scaling.x_kept
+            scaled = (x[:, kept] - setup.scaling.x_mean[kept]) / setup.scaling.x_sd[kept]
+            design = np.column_stack([np.ones(len(x)), scaled])
+            root = np.ones((len(x), 1)) if weights is None else np.sqrt(weights)[:, None]
+            slopes = np.linalg.lstsq(design * root, eta * root, rcond=None)[0][1:]
+            shift.slopes[torch.as_tensor(kept)] = torch.as_tensor(
+                slopes / setup.scaling.x_sd[kept][:, None]
+            ).to(shift.slopes.device)
+            eta = eta - x @ as_float64(shift.slopes)
+        if term.center:
+            shift.mean.copy_(torch.as_tensor(np.average(eta, axis=0, weights=weights)))
+
+
+def _outputs(model: DeepModel, shift: ComplexShift, sources: list[Source], rows: Tensor) -> np.ndarray:
+    with evaluating(model):
+        pieces = [
+            shift(*(source.gather(rows[start:stop]) for source in sources))
+            for start, stop in spans(len(rows), sources)
+        ]
+    return as_float64(torch.cat(pieces))

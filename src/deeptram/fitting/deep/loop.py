@@ -6,11 +6,17 @@ member by itself. How a step is taken is the affair of an ``Engine``.
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,16 +26,136 @@ from torch import Tensor
 
 from deeptram._threads import alone
 from deeptram._validation import first_rows
-from deeptram.fitting.deep.progress import EpochBar
 from deeptram.fitting.deep.seeds import generator
 from deeptram.fitting.deep.task import Member
 from deeptram.fitting.deep.training import Training
 from deeptram.inputs.batches import shuffled_batches
 
+# Numbers of the parameters in glibc's <malloc.h>.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_LARGEST_BLOCK = 2**31 - 1
+_USUAL_TRIM, _USUAL_MMAP = 2**26, 2**25  # what glibc itself ends at after large blocks were used
+Listener = Callable[[int, int], None]
+_LISTENER: ContextVar[Listener | None] = ContextVar("epoch_listener", default=None)
 State = dict[str, Tensor]
 
 PLATEAU_EPOCHS = 5
 PLATEAU_FACTOR = 0.5
+
+
+@contextmanager
+def kept_memory(wanted: bool = True) -> Iterator[bool]:
+    """Let the process keep freed memory inside the block (if ``wanted``); give it back afterwards.
+
+    glibc gives large blocks back to the system as soon as they are freed and gets
+    them anew, page by page, in the next step. With the activations of a convolutional
+    network that takes a third to a half of the time of a step on a CPU.
+
+    Yields whether it does: elsewhere than with glibc nothing is changed.
+
+    Examples
+    --------
+    >>> with kept_memory(False) as kept:
+    ...     kept
+    False
+    """
+    library = _glibc() if wanted else None
+    if library is None:
+        yield False
+        return
+    kept = library.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK) and library.mallopt(
+        _TRIM_THRESHOLD, _LARGEST_BLOCK
+    )
+    try:
+        yield bool(kept)
+    finally:
+        library.mallopt(_TRIM_THRESHOLD, _USUAL_TRIM)
+        library.mallopt(_MMAP_THRESHOLD, _USUAL_MMAP)
+        library.malloc_trim(0)
+
+
+def _glibc() -> ctypes.CDLL | None:
+    """Return the process's C library if it is glibc."""
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "gnu_get_libc_version") else None
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Call ``listener(epoch, epochs)`` after every epoch trained inside the block.
+
+    Examples
+    --------
+    >>> heard = []
+    >>> with listening(lambda epoch, epochs: heard.append((epoch, epochs))):
+    ...     EpochBar(Training(epochs=5, progress=False), "member").update(1, 0.5, 0.6)
+    >>> heard
+    [(1, 5)]
+    """
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+class EpochBar:
+    """Shows epochs and losses on stderr; does nothing when it is not wanted.
+
+    Parameters
+    ----------
+    training : Training
+        Its ``progress`` decides: True, False, or "auto" for terminals only.
+    label : str
+        What is being trained.
+
+    Examples
+    --------
+    >>> with EpochBar(Training(progress=False), "member") as bar:
+    ...     bar.update(1, 0.5, 0.6)
+    """
+
+    def __init__(self, training: Training, label: str) -> None:
+        wanted = training.progress is True or (training.progress == "auto" and sys.stderr.isatty())
+        self._bar: Any = None
+        self._label, self._epochs = label, training.epochs
+        if wanted:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[losses]}"),
+                TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=sys.stderr.isatty(),
+            )
+
+    def __enter__(self) -> EpochBar:
+        if self._bar is not None:
+            self._bar.__enter__()
+            self._task = self._bar.add_task(self._label, total=self._epochs, losses="")
+        return self
+
+    def update(self, epoch: int, train_loss: float, validation_loss: float) -> None:
+        """Show the losses after an epoch."""
+        listener = _LISTENER.get()
+        if listener is not None:
+            listener(epoch, self._epochs)
+        if self._bar is not None:
+            losses = f"train {train_loss:.4g}"
+            losses += "" if math.isnan(validation_loss) else f"  validation {validation_loss:.4g}"
+            self._bar.update(self._task, completed=epoch, losses=losses)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(kind, error, trace)
 
 
 class NonFiniteStep(Exception):

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from deeptram._validation import check_same_length
 from deeptram.errors import InvalidInputError
-from deeptram.fitting.deep.losses import make_loss
-from deeptram.fitting.deep.row_loss import RowLoss, Target, gather_rows
-from deeptram.fitting.deep.scaling import Scaling
+from deeptram.fitting.deep.losses import RowLoss, Target, gather_rows, make_loss
 from deeptram.fitting.deep.seeds import MemberSeeds, generator, seeded
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
 from deeptram.fitting.deep.warm_start import apply_start, exact_start
+from deeptram.fitting.exact.columns import aliased_columns, rounding_of, standardize
+from deeptram.fitting.exact.starts import representative
 from deeptram.inputs.batches import Source, check_augmented
 from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
 from deeptram.latent import Latent
@@ -27,9 +27,83 @@ from deeptram.model.deep import Batch, DeepModel, check_count
 from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import check_supported
-from deeptram.model.terms import CI, CS, Spec
+from deeptram.model.terms import CI, CS, SI, Spec
 
 Array = NDArray[np.float64]
+
+_SINGLE_PRECISION = 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """Centres and scales; see ``deeptram.model.parts``.
+
+    Attributes
+    ----------
+    x_mean, x_sd : ndarray, shape (p,)
+        Of the columns of LS; the mean is zero in models with a Scale term,
+        whose intercept cannot take up a constant.
+    x_kept : ndarray of bool, shape (p,)
+        False for columns that are combinations of the ones before.
+    z_sd : ndarray, shape (q,)
+        Of the columns of Scale.
+    line : (float, float) or None
+        Location and scale of the outcome (or its logarithm) for straight lines.
+    """
+
+    x_mean: Array
+    x_sd: Array
+    x_kept: NDArray[np.bool_]
+    z_sd: Array
+    line: tuple[float, float] | None
+
+    @classmethod
+    def fit(
+        cls,
+        spec: Spec,
+        outcome: Outcome,
+        matrices: Matrices,
+        encoded: Encoded,
+        weights: Array | None,
+    ) -> Scaling:
+        """Learn the scale, and which columns have information of their own."""
+        mean, sd, scaled = standardize(matrices.x, weights, centre=True)
+        aliased = aliased_columns(scaled, rounding_of(mean, sd), _SINGLE_PRECISION)
+        if spec.scale is not None:
+            mean = np.zeros_like(mean)
+        z = np.zeros((len(matrices.x), 0)) if matrices.scale is None else matrices.scale
+        return cls(mean, sd, ~aliased, standardize(z, weights, centre=False)[1], _line(outcome, encoded))
+
+    def columns(self, spec: Spec, matrices: Matrices) -> dict[str, Any]:
+        """Return the structured columns on the working scale, as arrays."""
+        columns: dict[str, Any] = {}
+        if matrices.x.shape[1]:
+            columns["x"] = (matrices.x - self.x_mean) / self.x_sd * self.x_kept
+        if matrices.scale is not None and matrices.scale.shape[1]:
+            columns["scale"] = matrices.scale / self.z_sd
+        if matrices.strata is not None and isinstance(spec.intercept, SI):
+            columns["strata"] = matrices.strata
+        return columns
+
+    def apply(self, model: DeepModel) -> None:
+        """Write the scale into a model, in place."""
+        model.x_mean.copy_(torch.as_tensor(self.x_mean))
+        model.x_sd.copy_(torch.as_tensor(self.x_sd))
+        model.x_kept.copy_(torch.as_tensor(self.x_kept))
+        model.z_sd.copy_(torch.as_tensor(self.z_sd))
+        if self.line is not None:
+            model.line.copy_(torch.tensor(self.line))
+
+
+def _line(outcome: Outcome, encoded: Encoded) -> tuple[float, float] | None:
+    """Return mean and standard deviation of what a straight line's slope multiplies."""
+    basis = outcome.basis
+    one_slope = basis.n_coef == 2 and basis.monotone_differences.tolist() == [[0.0, 1.0]]
+    if encoded.observations is None or not one_slope:
+        return None
+    slope_column = basis.evaluate(representative(encoded.observations))[:, 1]
+    sd = float(slope_column.std())
+    return float(slope_column.mean()), sd if sd > 0 else 1.0
 
 
 @dataclass(frozen=True, eq=False)

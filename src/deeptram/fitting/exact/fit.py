@@ -1,4 +1,4 @@
-"""Exact maximum likelihood for every model without a network."""
+"""Exact maximum likelihood for every model without a network, and its profiles."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import chdtri
 
 from deeptram._threads import one_thread
-from deeptram.bases import without_rounding
+from deeptram.bases import Basis, without_rounding
+from deeptram.errors import FittingError
 from deeptram.fitting.exact.diagnosis import (
     Labels,
     check_range,
@@ -20,20 +23,21 @@ from deeptram.fitting.exact.diagnosis import (
     explain,
     is_perfect_fit,
 )
-from deeptram.fitting.exact.discriminant import discriminant_start
 from deeptram.fitting.exact.problem import Problem, StructuredData
-from deeptram.fitting.exact.subsample import subsample_start
+from deeptram.fitting.exact.starts import discriminant_start, subsample_start
 from deeptram.likelihood.binary import BinaryLikelihood
 from deeptram.optimise.newton import Certificate, NewtonResult, minimize
 
 Array = NDArray[np.float64]
 
+_LARGEST_EXPONENT = 600.0
 _SINGULAR = 1e-13
 _USUAL_CURVATURE = 0.05
 _WORTH_THREADS = 400_000
 _LONG_STEP = 5e7  # multiplications
 _VERY_LONG_STEP = 1e9
 _TOLERANCE, _COARSE = 1e-13, 1e-9  # of the whole; the last step is on top of it
+_MAX_EXTENSIONS, _MAX_ITER = 60, 400
 
 
 @dataclass(frozen=True)
@@ -211,3 +215,150 @@ def _covariance(problem: Problem, result: NewtonResult) -> Array:
 def loglik_rows(fit: ExactFit) -> Array:
     """Return the log-likelihood contributions of the training rows, shape (n,)."""
     return fit.problem.objective.rows(torch.from_numpy(fit.solution)).numpy()
+
+
+def centre_scale(
+    scale: Array | None, weights: Array | None, basis: Basis
+) -> tuple[Array | None, Array | None]:
+    r"""Return a scale term's columns minus their means, and the means; unchanged where h has a fixed part.
+
+    For conditioning only: :math:`e^{z'\gamma/2} h(y) = e^{(z - m)'\gamma/2} \tilde h(y)` with
+    :math:`\tilde\vartheta = e^{m'\gamma/2} \vartheta`. The fit works with the right-hand side;
+    ``uncentre_scale`` maps its estimates back.
+
+    Parameters
+    ----------
+    scale : ndarray or None, shape (n, q)
+        Columns of the scale term.
+    weights : ndarray or None, shape (n,)
+        Case weights.
+    basis : Basis
+        Basis of h.
+
+    Examples
+    --------
+    >>> from deeptram.bases import Linear
+    >>> centred, mean = centre_scale(np.array([[2000.0], [2002.0]]), None, Linear())
+    >>> centred.ravel(), mean
+    (array([-1.,  1.]), array([2001.]))
+    """
+    if scale is None or len(basis.monotone_differences) == 0:
+        return scale, None
+    mean = np.average(scale, axis=0, weights=weights)
+    return scale - mean, mean
+
+
+def uncentre_scale(fit: ExactFit, mean: Array | None) -> tuple[Array, Array]:
+    r"""Return baseline and covariance for the columns as they were.
+
+    :math:`\vartheta = e^{-m'\gamma/2} \tilde\vartheta`, and the covariance by the
+    Jacobian of this map.
+
+    Parameters
+    ----------
+    fit : ExactFit
+        The fit with centred columns.
+    mean : ndarray or None, shape (q,)
+        The means that were subtracted.
+    """
+    if mean is None:
+        return fit.theta, fit.vcov
+    used = np.nan_to_num(fit.gamma)
+    exponent = -float(mean @ used) / 2
+    if abs(exponent) > _LARGEST_EXPONENT:
+        raise FittingError(
+            "the scale term must keep the baseline within floating-point range, got a factor of "
+            f"exp({exponent:.0f}) at zero of its columns; centre the columns of Scale."
+        )
+    factor = np.exp(exponent)
+    theta = fit.theta * factor
+    jacobian = np.eye(len(fit.vcov))
+    baseline = theta.size
+    jacobian[:baseline, :baseline] *= factor
+    jacobian[:baseline, len(jacobian) - len(mean) :] = -np.outer(np.nan_to_num(theta.ravel()), mean) / 2
+    unknown = np.isnan(np.diag(fit.vcov))
+    vcov = jacobian @ np.where(np.isnan(fit.vcov), 0.0, fit.vcov) @ jacobian.T
+    vcov[unknown] = np.nan
+    vcov[:, unknown] = np.nan
+    return theta, vcov
+
+
+def profile_interval(fit: ExactFit, column: int, level: float) -> tuple[float, float]:
+    r"""Return :math:`\{b : 2(\ell(\hat\psi) - \max_{\beta_j = b} \ell) \le \chi^2_{1, level}\}`.
+
+    Each evaluation refits all other parameters with the coefficient held at b,
+    starting from the solutions on both sides. An end point is infinite where the profile
+    never falls far enough (separation); both are NaN for aliased columns and unbounded likelihoods.
+
+    Parameters
+    ----------
+    fit : ExactFit
+        A fit with its problem at hand.
+    column : int
+        Position of the coefficient in the linear shift.
+    level : float
+        Coverage.
+    """
+    problem = fit.problem
+    if problem.aliased[column] or fit.unbounded:
+        return float("nan"), float("nan")
+    d = problem.data.n_blocks * problem.data.basis.n_coef
+    estimate = float(problem.back[d + column] @ fit.solution)
+    rest = problem.rest_of(column)
+    constraints = None if problem.constraints is None else problem.constraints @ rest.T
+    critical = float(chdtri(1, 1 - level))
+    known = {estimate: (-critical, rest @ fit.solution)}
+
+    def excess(value: float) -> float:
+        if value in known:
+            return known[value][0]
+        objective = problem.with_fixed(column, value)
+        start = _between(value, {held: solution for held, (_, solution) in known.items()})
+        result = minimize(objective, start, constraints, unit=problem.unit, max_iter=_MAX_ITER)
+        if not result.converged:
+            return float("inf")
+        known[value] = 2 * (result.value + fit.loglik) - critical, result.parameters
+        return known[value][0]
+
+    variance = float(fit.vcov[d + column, d + column])
+    width = 1 / float(problem.x_sd[column])
+    if np.isfinite(variance) and variance > 0 and not fit.infinite[column]:
+        width = float(np.sqrt(variance * critical))
+    ends = []
+    for side in (-1.0, 1.0):
+        if fit.infinite[column] and _stays_up(fit, column, side):
+            ends.append(side * np.inf)
+            continue
+        inner, step = estimate, width
+        for attempt in range(_MAX_EXTENSIONS):
+            outer = inner + side * step
+            if not np.isfinite(excess(outer)):  # too far to start from here
+                step /= 8
+                continue
+            if excess(outer) > 0:
+                ends.append(float(brentq(excess, min(inner, outer), max(inner, outer), xtol=1e-9 * width)))
+                break
+            inner, step = outer, width / 4 if attempt == 0 else 2 * step
+        else:
+            ends.append(side * np.inf)
+    return ends[0], ends[1]
+
+
+def _between(value: float, solutions: dict[float, Array]) -> Array:
+    """Interpolate solutions (feasible for a convex problem, and no worse than both), or take the nearest."""
+    below, above = (
+        min((v for v in solutions if side * v < side * value), key=lambda v: abs(v - value), default=None)
+        for side in (1.0, -1.0)
+    )
+    if below is None or above is None:
+        return solutions[min(solutions, key=lambda v: abs(v - value))]
+    share = (value - below) / (above - below)
+    return (1 - share) * solutions[below] + share * solutions[above]
+
+
+def _stays_up(fit: ExactFit, column: int, side: float) -> bool:
+    """Return whether a separated coefficient can go to that infinity while no contribution falls."""
+    if fit.infinite[column] == side:
+        return True
+    place = int((~fit.problem.aliased[:column]).sum())
+    return fit.problem.recession_cone(fit.solution).reaches(side * fit.problem.coefficient_rows[place])

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram.errors import CollinearityWarning, ConvergenceWarning, InvalidInputError, SeparationWarning
-from deeptram.fitting.exact.collinearity import aliased_columns, rounding_of
+from deeptram.fitting.exact.columns import aliased_columns, rounding_of, standardize
 from deeptram.fitting.exact.diagnosis import (
     check_size,
     has_lost_information,
@@ -20,7 +20,6 @@ from deeptram.fitting.exact.diagnosis import (
     stopped_early,
 )
 from deeptram.fitting.exact.separation import CERTAIN, RecessionCone
-from deeptram.fitting.exact.standardize import standardize
 from deeptram.likelihood.multinomial import MultinomialLikelihood
 from deeptram.optimise.newton import Certificate, NewtonResult, minimize
 

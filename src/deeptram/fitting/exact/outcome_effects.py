@@ -37,9 +37,9 @@ from torch import Tensor
 
 from deeptram.bases import Bernstein
 from deeptram.errors import DeeptramWarning
+from deeptram.fitting.exact.columns import standardize
 from deeptram.fitting.exact.fit import ExactFit, fit_exact
 from deeptram.fitting.exact.problem import StructuredData
-from deeptram.fitting.exact.standardize import standardize
 from deeptram.latent import Latent
 from deeptram.likelihood.line import LineLikelihood, Point, Rows
 

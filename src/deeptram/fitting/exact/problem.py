@@ -19,18 +19,19 @@ from torch import Tensor
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
-from deeptram.fitting.exact.collinearity import (
+from deeptram.fitting.exact.columns import (
     aliased_columns,
     are_independent,
     centre_within,
     informative_rows,
+    moments,
     orthogonal,
     own_share,
     rounding_of,
+    standardize,
 )
 from deeptram.fitting.exact.line_parts import likelihood_parts
 from deeptram.fitting.exact.separation import RecessionCone
-from deeptram.fitting.exact.standardize import moments, standardize
 from deeptram.fitting.exact.starts import start_theta, typical_values
 from deeptram.latent import Latent
 from deeptram.likelihood.binary import BinaryLikelihood

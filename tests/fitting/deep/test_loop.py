@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from deeptram.fitting.deep import kept_memory as module
-from deeptram.fitting.deep.kept_memory import kept_memory
+from deeptram.fitting.deep import loop as module
+from deeptram.fitting.deep.loop import kept_memory
 
 
 class Library:

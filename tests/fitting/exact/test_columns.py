@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeptram.fitting.exact.collinearity import (
+from deeptram.fitting.exact.columns import (
     EPSILON,
     aliased_columns,
     centre_within,
     informative_rows,
     own_share,
     rounding_of,
+    standardize,
 )
-from deeptram.fitting.exact.standardize import standardize
 
 
 def aliased(x):
