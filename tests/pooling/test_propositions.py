@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 import deeptram as dt
 from deeptram.pooling import worst_case_regret
-from deeptram.pooling.transformation import TransformationPool
+from deeptram.pooling.pooled import PooledTrafo
+from deeptram.pooling.rule import Recipe
+from deeptram.pooling.transformation import Transformation
 from deeptram.predictive import TransformationPredictive
 from drawn_members import METHODS, discrete_ensembles, line_ensembles
 
@@ -114,7 +116,9 @@ def test_closure_on_the_line(case):
     mean = sum(w * m.trafo(y) for m, w in zip(members, weights, strict=True))
     np.testing.assert_allclose(pooled.trafo(y), mean, rtol=1e-10, atol=1e-12)
     kept = [m for m, w in zip(members, weights, strict=True) if w > 0]
-    general = TransformationPool(kept, pooled.theta.new_tensor(weights[weights > 0]), pooled.latent, None)
+    positive = pooled.theta.new_tensor(weights[weights > 0])
+    rule = Transformation(pooled.latent)
+    general = PooledTrafo(Recipe(rule, kept, positive, pooled.pool_info, pooled.latent))
     np.testing.assert_allclose(general.log_prob(y), pooled.log_prob(y), rtol=1e-9, atol=1e-10)
 
 

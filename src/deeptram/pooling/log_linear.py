@@ -1,30 +1,152 @@
-r"""The log-linear pool of CDFs, Def. 2: their geometric mean, not renormalised.
+r"""The log-linear pools: geometric means of CDFs (Def. 2) and of densities (Prop. 4).
+
+Of CDFs, not renormalised:
 
 .. math:: \bar F^l = \exp\Big(\sum_m w_m \log F_m\Big).
 
 It ends in 1 by itself. Everything is computed from :math:`c = \log(-\log \bar F)`, of which
 :math:`c = \log\sum_m w_m e^{c_m}`: both tails keep their relative accuracy. A class has probability
 :math:`\bar F_k (1 - e^{-D_k})` with :math:`D_k = \log \bar F_k - \log \bar F_{k-1} = \sum_m w_m D_{mk}`, and
-:math:`D_{mk} = -\log(1 - p_{mk} / F_{mk})` needs no difference of CDFs.
+:math:`D_{mk} = -\log(1 - p_{mk} / F_{mk})` needs no difference of CDFs. A member with :math:`F_m = 0` and
+positive weight makes :math:`\bar F = 0`, whatever the others say.
 
-A member with :math:`F_m = 0` and positive weight makes :math:`\bar F = 0`, whatever the others say.
+Of densities, normalised:
+
+.. math::
+    \bar f = c \exp\Big(\sum_m w_m \log f_m\Big), \qquad
+    c^{-1} = \int \exp\Big(\sum_m w_m \log f_m\Big) \le 1.
+
+What a member of positive weight holds to be impossible is impossible in the pool. Where members on levels
+leave no class over, the impossibilities are truncated at :math:`\log p = -C` and :math:`C \to
+\infty`: the classes excluded by the least total weight remain, in proportion to the geometric mean over
+the members that allow them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from deeptram._numerics import log1mexp_of_log
 from deeptram.latent import MaximumExtremeValue, MinimumExtremeValue
-from deeptram.pooling.combine import log_weighted_mean
-from deeptram.pooling.discrete_pool import DiscretePool
-from deeptram.pooling.line_base import LinePool, inner_support, outer_support
+from deeptram.pooling.rule import (
+    SMALLEST_PRODUCT,
+    TIE,
+    CdfRule,
+    Cells,
+    DensityRule,
+    Kernel,
+    Points,
+    can_multiply,
+    finish,
+    inner_support,
+    outer_support,
+    weighted_sum,
+)
+from deeptram.predictive.line import LinePredictive
 
 _MAXIMUM = MaximumExtremeValue()
 _MINIMUM = MinimumExtremeValue()
+
+
+class LogLinear(CdfRule):
+    r"""The log-linear pool of CDFs (Def. 2, density in Prop. 5).
+
+    .. math:: \bar f^l = \bar F^l \sum_m w_m f_m / F_m .
+
+    Examples
+    --------
+    >>> import deeptram as dt, scipy.stats
+    >>> members = [dt.Predictive.from_proba([[0.2, 0.8]]), dt.Predictive.from_proba([[0.45, 0.55]])]
+    >>> dt.pool(members, method="log-linear").cdf()
+    array([[0.3, 1. ]])
+    >>> members = [dt.Predictive.from_scipy(scipy.stats.uniform(0.0, b)) for b in (1.0, 4.0)]
+    >>> dt.pool(members, method="log-linear").cdf(0.5).round(4)  # sqrt(1/2 * 1/8)
+    array([0.25])
+    """
+
+    name: ClassVar[str] = "log-linear"
+
+    def log_cdf(self, at: Points) -> Tensor:
+        """Return the mean of log F."""
+        return -torch.exp(self._log_minus_log(at))
+
+    def log_sf(self, at: Points) -> Tensor:
+        """Return log(1 - F), accurate in the upper tail."""
+        return log1mexp_of_log(self._log_minus_log(at))
+
+    def log_pdf(self, at: Points) -> Tensor:
+        """Return log F plus the log of the mean reverse-time hazard."""
+        rates = []
+        for log_cdf, log_pdf in zip(at.log_cdf(), at.log_pdf(), strict=True):
+            nothing = torch.isneginf(log_cdf)
+            rate = log_pdf - torch.where(nothing, torch.zeros_like(log_cdf), log_cdf)
+            rates.append(torch.where(nothing, torch.full_like(rate, -torch.inf), rate))
+        log_cdf, log_rate = self.log_cdf(at), at.log_mean(rates)
+        nothing = torch.isneginf(log_cdf)
+        return torch.where(nothing, log_cdf, log_cdf + torch.where(nothing, log_cdf.new_zeros(()), log_rate))
+
+    def log_mass(self, cells: Cells) -> Tensor:
+        """Return the log-probability of an interval without a difference of CDFs."""
+        ends = zip(cells.each(Points.log_cdf), cells.log_mass(), strict=True)
+        ratios = [log_ratio(low, high, log_mass) for (low, high), log_mass in ends]
+        _, upper = cells.ends(self.log_cdf)
+        return upper + log1mexp_of_log(cells.log_mean(ratios))
+
+    def support(self, members: Sequence[LinePredictive]) -> tuple[Tensor, Tensor]:
+        """Return the sample space: F is 0 where one member says so and 1 where all do."""
+        lower, upper = inner_support(members)[0], outer_support(members)[1]
+        return torch.minimum(lower, upper), upper
+
+    def kernel(self, weights: Tensor) -> Kernel:
+        """Return the weighted geometric mean; of equal weights, one logarithm of a product."""
+        return _geometric_of_product if can_multiply(weights) else _geometric
+
+    def _log_minus_log(self, at: Points) -> Tensor:
+        return at.once("c", lambda: at.log_mean([log_minus_log(*tails) for tails in at.log_tails()]))
+
+
+class LogLinearDensity(DensityRule):
+    r"""The log-linear pool of densities or class probabilities (Prop. 4).
+
+    Examples
+    --------
+    >>> import deeptram as dt, scipy.stats
+    >>> members = [dt.Predictive.from_proba([[0.1, 0.9]]), dt.Predictive.from_proba([[0.5, 0.5]])]
+    >>> dt.pool(members, method="log-linear-density").pmf()
+    array([[0.25, 0.75]])
+    >>> members = [dt.Predictive.from_scipy(scipy.stats.norm(mu, sd)) for mu, sd in ((0.0, 1.0), (3.0, 2.0))]
+    >>> pooled = dt.pool(members, method="log-linear-density")  # precisions average: N(0.6, 1.6)
+    >>> pooled.mean().round(6), pooled.cdf(0.6).round(6)
+    (array([0.6]), array([0.5]))
+    """
+
+    name: ClassVar[str] = "log-linear-density"
+
+    def log_density(self, each: Sequence[Tensor], weights: Tensor) -> Tensor:
+        """Return the weighted mean of the log-densities; what one member excludes is excluded."""
+        return weighted_sum(each, weights)
+
+    def log_classes(self, each: Sequence[Tensor], weights: Tensor) -> Tensor:
+        """Return the same for all classes, where those excluded by the least weight remain."""
+        allowed, excluded = torch.zeros_like(each[0]), torch.zeros_like(each[0])
+        for log_pmf, weight in zip(each, weights, strict=True):
+            impossible = torch.isneginf(log_pmf)
+            allowed = allowed + torch.where(impossible, torch.zeros_like(log_pmf), log_pmf) * weight
+            excluded = excluded + impossible * weight
+        least = excluded.min(dim=1, keepdim=True).values
+        return torch.where(excluded <= least + TIE, allowed, torch.full_like(allowed, -torch.inf))
+
+    def support(self, members: Sequence[LinePredictive]) -> tuple[Tensor, Tensor]:
+        """Return the intersection of the members' sample spaces."""
+        return inner_support(members)
+
+    def kernel(self, weights: Tensor) -> Kernel:
+        """Return the normalised geometric mean of the steps of F."""
+        return _geometric_of_steps
 
 
 def log_minus_log(log_cdf: Tensor, log_sf: Tensor) -> Tensor:
@@ -36,41 +158,6 @@ def log_minus_log(log_cdf: Tensor, log_sf: Tensor) -> Tensor:
     tensor(-1000.)
     """
     return -_MAXIMUM.from_log_t(log_cdf, log_sf)
-
-
-class LogLinearDiscretePool(DiscretePool):
-    r"""Log-linear pool of the CDFs of discrete members (Def. 2).
-
-    Examples
-    --------
-    >>> import deeptram as dt
-    >>> members = [dt.Predictive.from_proba([[0.2, 0.8]]), dt.Predictive.from_proba([[0.45, 0.55]])]
-    >>> dt.pool(members, method="log-linear").cdf()
-    array([[0.3, 1. ]])
-    """
-
-    _c: Tensor | None = None
-
-    def _log_minus_log_cdf(self) -> Tensor:
-        if self._c is None:
-            each = [log_minus_log(m.log_cdf_t(), m.log_sf_t()) for m in self._members]
-            self._c = log_weighted_mean(each, self._weights)
-        return self._c
-
-    def _pool_log_cdf(self) -> Tensor:
-        return -torch.exp(self._log_minus_log_cdf())
-
-    def _pool_log_sf(self) -> Tensor:
-        return log1mexp_of_log(self._log_minus_log_cdf())
-
-    def _pool_log_pmf(self) -> Tensor:
-        each = []
-        for member in self._members:
-            log_cdf = member.log_cdf_t()
-            each.append(log_ratio(log_cdf[:, :-1], log_cdf[:, 1:], member.log_pmf_t()[:, 1:-1]))
-        log_d = log_weighted_mean(each, self._weights)
-        upper = self.log_cdf_t()[:, 1:]
-        return self._open_ended(upper + log1mexp_of_log(log_d))
 
 
 def log_ratio(lower: Tensor, upper: Tensor, log_mass: Tensor) -> Tensor:
@@ -95,64 +182,33 @@ def log_ratio(lower: Tensor, upper: Tensor, log_mass: Tensor) -> Tensor:
     return _MINIMUM.from_log_t(share, lower - upper)
 
 
-class LogLinearRule:
-    """The log-linear pool of CDFs that are functions of y: shared by members on the line and counts."""
-
-    _members: list[Any]
-    _weights: Tensor
-
-    def _log_minus_log_cdf(self, y: Tensor) -> Tensor:
-        each = [log_minus_log(m.log_cdf_t(y), m.log_sf_t(y)) for m in self._members]
-        return log_weighted_mean(each, self._weights)
-
-    def log_cdf_t(self, y: Tensor) -> Tensor:
-        """Return the mean of log F."""
-        return -torch.exp(self._log_minus_log_cdf(y))
-
-    def log_sf_t(self, y: Tensor) -> Tensor:
-        """Return log(1 - F), accurate in the upper tail."""
-        return log1mexp_of_log(self._log_minus_log_cdf(y))
+# -- the same rules for blocks of an array -----------------------------------------------------------------
 
 
-class LogLinearPool(LogLinearRule, LinePool):
-    r"""Log-linear pool of the CDFs of members on the line (Def. 2, density in Prop. 5).
+def _geometric(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Tensor) -> bool:
+    total = torch.log(cdfs[0], out=out).mul_(float(weights[0]))
+    for cdf, weight in zip(cdfs[1:], weights[1:].tolist(), strict=True):
+        total.add_(torch.log(cdf, out=scratch), alpha=weight)
+    return finish(total, torch.exp)
 
-    .. math:: \bar f^l = \bar F^l \sum_m w_m f_m / F_m .
 
-    Examples
-    --------
-    >>> import deeptram as dt, scipy.stats
-    >>> members = [dt.Predictive.from_scipy(scipy.stats.uniform(0.0, b)) for b in (1.0, 4.0)]
-    >>> dt.pool(members, method="log-linear").cdf(0.5).round(4)  # sqrt(1/2 * 1/8)
-    array([0.25])
-    """
+def _geometric_of_product(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Tensor) -> bool:
+    product = out.copy_(cdfs[0])
+    for cdf in cdfs[1:]:
+        product.mul_(cdf)
+    if not float(product.min()) > SMALLEST_PRODUCT:
+        return False
+    return finish(product.log_().mul_(float(weights[0])), torch.exp)
 
-    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log F and log(1 - F) together."""
-        c = self._log_minus_log_cdf(y)
-        return -torch.exp(c), log1mexp_of_log(c)
 
-    def log_pdf_t(self, y: Tensor) -> Tensor:
-        """Return log F plus the log of the mean reverse-time hazard."""
-        rates = []
-        for member in self._members:
-            log_cdf = member.log_cdf_t(y)
-            nothing = torch.isneginf(log_cdf)
-            rate = member.log_pdf_t(y) - torch.where(nothing, torch.zeros_like(log_cdf), log_cdf)
-            rates.append(torch.where(nothing, torch.full_like(rate, -torch.inf), rate))
-        log_cdf, log_rate = self.log_cdf_t(y), log_weighted_mean(rates, self._weights)
-        nothing = torch.isneginf(log_cdf)
-        return torch.where(nothing, log_cdf, log_cdf + torch.where(nothing, log_cdf.new_zeros(()), log_rate))
-
-    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return the log-probability of an interval without a difference of CDFs."""
-        each = [
-            log_ratio(m.log_cdf_t(lower), m.log_cdf_t(upper), m.log_interval_t(lower, upper))
-            for m in self._members
-        ]
-        return self.log_cdf_t(upper) + log1mexp_of_log(log_weighted_mean(each, self._weights))
-
-    def support_t(self) -> tuple[Tensor, Tensor]:
-        """Return the sample space: F is 0 where one member says so and 1 where all do."""
-        lower, upper = inner_support(self._members)[0], outer_support(self._members)[1]
-        return torch.minimum(lower, upper), upper
+def _geometric_of_steps(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Tensor) -> bool:
+    out.zero_()
+    for cdf, weight in zip(cdfs, weights.tolist(), strict=True):
+        scratch.copy_(cdf)
+        scratch[:, 1:].sub_(cdf[:, :-1])
+        out.add_(scratch.log_(), alpha=weight)
+    if not bool(torch.isfinite(out.sum())):
+        return False
+    torch.cumsum(torch.softmax(out, dim=1), dim=1, out=out).clamp_(max=1)
+    out[:, -1] = 1
+    return True

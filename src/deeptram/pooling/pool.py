@@ -1,51 +1,111 @@
-"""One call for every pool: ``pool(members, method=..., weights=...)``."""
+"""One call for every pool: ``pool(members, method=..., weights=...)``, and the rules by name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy.typing as npt
 import torch
 
-from deeptram import latent as latents
 from deeptram._validation import check_choice
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.pooling.array_pool import ArrayPool
-from deeptram.pooling.discrete_pool import DiscretePool
-from deeptram.pooling.info import PoolInfo
-from deeptram.pooling.line_pool import pool_line
-from deeptram.pooling.linear import LinearDiscretePool
-from deeptram.pooling.log_linear import LogLinearDiscretePool
-from deeptram.pooling.log_linear_density import LogLinearDensityDiscretePool
+from deeptram.pooling.linear import Linear
+from deeptram.pooling.log_linear import LogLinear, LogLinearDensity
 from deeptram.pooling.members import (
     CdfStack,
-    Weights,
     check_members,
     common_latent,
     is_array,
     normalised_weights,
-    pooling_latent,
 )
-from deeptram.pooling.quasi_arithmetic import QuasiArithmetic, QuasiArithmeticDiscretePool
-from deeptram.pooling.transformation import TransformationDiscretePool
+from deeptram.pooling.normalised import NormalisedCount, NormalisedDiscrete, NormalisedLine
+from deeptram.pooling.pooled import PooledCount, PooledDiscrete, PooledLine, PooledTrafo
+from deeptram.pooling.rule import DensityRule, PoolInfo, Recipe, Rule, TrafoRule
+from deeptram.pooling.transformation import Transformation
 from deeptram.predictive.base import Predictive
+from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.tabulated import SurvivalPredictive
 
-_DISCRETE: dict[str, type[DiscretePool]] = {
-    "linear": LinearDiscretePool,
-    "log-linear": LogLinearDiscretePool,
-    "log-linear-density": LogLinearDensityDiscretePool,
-    "transformation": TransformationDiscretePool,
+_BUILT_IN: dict[str, Rule] = {
+    rule.name: rule for rule in (Linear(), LogLinear(), LogLinearDensity(), Transformation())
 }
-METHODS = tuple(_DISCRETE)
+_RULES = dict(_BUILT_IN)
+METHODS = tuple(_BUILT_IN)
+
+
+def register(rule: Rule) -> Rule:
+    """Make a rule of one's own known by its name, to ``dt.pool`` and to saved ensembles.
+
+    Parameters
+    ----------
+    rule : Rule
+        With a name that no other rule has.
+
+    Examples
+    --------
+    >>> import torch, deeptram as dt
+    >>> from deeptram.pooling import CdfRule, register
+    >>> class Earliest(CdfRule):
+    ...     name = "earliest"  # the largest F of all members: what the most pessimistic one says
+    ...     def log_cdf(self, at):
+    ...         return torch.stack(at.log_cdf()).amax(dim=0)
+    ...     def log_sf(self, at):
+    ...         return torch.stack(at.log_sf()).amin(dim=0)
+    >>> members = [dt.Predictive.from_proba([[0.2, 0.8]]), dt.Predictive.from_proba([[0.6, 0.4]])]
+    >>> dt.pool(members, method=Earliest()).pmf()
+    array([[0.6, 0.4]])
+    """
+    _check_rule(rule)
+    _RULES[rule.name] = rule
+    return rule
+
+
+def get_rule(method: str | Rule, argument: str = "method") -> Rule:
+    """Return the rule of a pool, given by its name or as an object.
+
+    Examples
+    --------
+    >>> get_rule("linear").name
+    'linear'
+    """
+    if isinstance(method, str):
+        return _RULES[check_choice(method, tuple(_RULES), argument)]
+    _check_rule(method, argument)
+    return method
+
+
+def is_built_in(rule: Rule) -> bool:
+    """Whether this is one of the four rules by name, of which more is known (guarantees, exact tuning).
+
+    Examples
+    --------
+    >>> is_built_in(Linear())
+    True
+    """
+    own = _BUILT_IN.get(rule.name)
+    return own is not None and type(own) is type(rule)
+
+
+def _check_rule(rule: Any, argument: str = "rule") -> None:
+    if not isinstance(rule, Rule):
+        raise InvalidTypeError(
+            f"{argument} must be the name of a pool or a rule, got {type(rule).__name__}; use one of "
+            f"{', '.join(map(repr, _RULES))}, a QuasiArithmetic, or a CdfRule or DensityRule of your own"
+        )
+    if rule.name in _BUILT_IN and not is_built_in(rule):
+        raise InvalidInputError(
+            f"a rule of your own must have a name of its own, got {rule.name!r}, which is taken; "
+            "choose another"
+        )
 
 
 def pool(
     members: Any,
     *,
-    method: str | QuasiArithmetic = "transformation",
+    method: str | Rule = "transformation",
     weights: npt.ArrayLike | None = None,
     latent: str | Latent | None = None,
 ) -> Predictive:
@@ -57,6 +117,7 @@ def pool(
     ``"log-linear-density"``  :math:`c \exp(\sum_m w_m \log f_m)`, normalised (Prop. 4)
     ``"transformation"``      :math:`F_Z(\sum_m w_m F_Z^{-1}(F_m))` (Def. 5)
     ``QuasiArithmetic``       :math:`g^{-1}(\sum_m w_m g(F_m))` (eq. 1)
+    a rule of one's own       a ``CdfRule`` or ``DensityRule`` (``deeptram.pooling.rule``)
     ========================  ==========================================================================
 
     Members with h (transformation models) are pooled on h, all others through log F and log(1 - F), so no
@@ -64,7 +125,7 @@ def pool(
 
     Certainty (F = 0 or 1) is allowed. Linear: nothing special. Log-linear: F = 0 prevails. Transformation and
     quasi-arithmetic: a certain member prevails over the others, contradicting ones are weighed against
-    each other and cancel when equal (``deeptram.pooling.combine``). Log-linear-density: what one member
+    each other and cancel when equal (``deeptram.pooling.rule``). Log-linear-density: what one member
     excludes is excluded; if nothing remains, what the least weight excludes remains. There is never a NaN.
 
     Parameters
@@ -72,7 +133,8 @@ def pool(
     members : sequence of Predictive, or array of shape (M, n, K)
         Distributions of the same n rows and the same outcome; an array holds the members' CDFs at the K
         levels ``0..K-1``, each row ending in 1. The array is not copied.
-    method : str or QuasiArithmetic
+    method : str or Rule
+        A name, a ``QuasiArithmetic`` or a rule of one's own.
     weights : array-like, shape (M,), optional
         Non-negative, sum one (within 1e-8); equal by default. A member of weight zero is left out.
     latent : str or Latent, optional
@@ -94,47 +156,57 @@ def pool(
     >>> dt.pool([a, b], method="linear", weights=[0.75, 0.25]).cdf()
     array([[0.3 , 0.75, 1.  ]])
     """
-    if not isinstance(method, QuasiArithmetic):
-        check_choice(method, METHODS, "method")
+    asked = get_rule(method)
     stack = CdfStack.check(members) if is_array(members) else None
     checked: list[Predictive] = list(stack.members()) if stack is not None else check_members(members)
     w = normalised_weights(weights, len(checked))
     kept = [member for member, weight in zip(checked, w, strict=True) if weight > 0]
-    info = _info(method, w, checked, latent)
+    rule = asked.prepared(kept, latent)
+    scale = rule.latent if isinstance(rule, TrafoRule) else None
+    info = PoolInfo(rule.name, tuple(w.tolist()), None if scale is None else scale.name)
+    positive = torch.as_tensor(w[w > 0], dtype=_dtype(kept[0]) if stack is None else stack.values.dtype)
+    recipe = Recipe(rule, kept, positive, info, common_latent(kept) if scale is None else scale)
     if stack is not None:
-        return _pool_array(stack.take_members(w > 0), w[w > 0], method, info)
-    if isinstance(kept[0], DiscretePredictive):
-        discrete = [member for member in kept if isinstance(member, DiscretePredictive)]
-        return _pool_discrete(discrete, w[w > 0], method, info)
-    return pool_line(kept, w[w > 0], method, info)
+        return ArrayPool(stack.take_members(w > 0), recipe, _on_levels(rule))
+    closed = rule.closed_form(recipe)
+    return _pooled(recipe) if closed is None else closed
 
 
-def _info(
-    method: str | QuasiArithmetic, w: Weights, members: Sequence[Predictive], latent: str | Latent | None
-) -> PoolInfo:
-    if method == "transformation":
-        kept = [member for member, weight in zip(members, w, strict=True) if weight > 0]
-        return PoolInfo("transformation", tuple(w.tolist()), pooling_latent(kept, latent).name)
-    name = method if isinstance(method, str) else "quasi-arithmetic"
-    return PoolInfo(name, tuple(w.tolist()), None)
+def _dtype(member: Any) -> torch.dtype:
+    if isinstance(member, DiscretePredictive):
+        return torch.float64 if member.gives_numpy else member.log_cdf_t().dtype
+    own: torch.dtype = member.dtype
+    return own
 
 
-def _scale(members: Sequence[Predictive], info: PoolInfo) -> Latent | None:
-    return common_latent(members) if info.latent is None else latents.get(info.latent)
+def _on_levels(rule: Rule) -> type[PooledDiscrete]:
+    return NormalisedDiscrete if isinstance(rule, DensityRule) else PooledDiscrete
 
 
-def _pool_discrete(
-    members: Sequence[DiscretePredictive], w: Weights, method: str | QuasiArithmetic, info: PoolInfo
-) -> DiscretePool:
-    dtype = members[0].log_cdf_t().dtype if not members[0].gives_numpy else torch.float64
-    weights = torch.as_tensor(w, dtype=dtype)
-    scale = _scale(members, info)
-    if isinstance(method, QuasiArithmetic):
-        return QuasiArithmeticDiscretePool(members, weights, scale, info, method)
-    return _DISCRETE[method](members, weights, scale, info)
+def _pooled(recipe: Recipe) -> Predictive:
+    """Return the pool in the kind of its members."""
+    dense = isinstance(recipe.rule, DensityRule)
+    if isinstance(recipe.members[0], DiscretePredictive):
+        return _on_levels(recipe.rule)(recipe)
+    if isinstance(recipe.members[0], CountPredictive):
+        return NormalisedCount(recipe) if dense else PooledCount(recipe)
+    if all(isinstance(member, SurvivalPredictive) for member in recipe.members):
+        return _pooled_curves(recipe)
+    if dense:
+        return NormalisedLine(recipe)
+    return PooledTrafo(recipe) if isinstance(recipe.rule, TrafoRule) else PooledLine(recipe)
 
 
-def _pool_array(stack: CdfStack, w: Weights, method: str | QuasiArithmetic, info: PoolInfo) -> ArrayPool:
-    weights = torch.as_tensor(w, dtype=stack.values.dtype)
-    build = partial(_pool_discrete, w=w, method=method, info=info)
-    return ArrayPool(stack, weights, _scale(stack.members(), info), info, build)
+def _pooled_curves(recipe: Recipe) -> SurvivalPredictive:
+    """Return the pooled survival curves: all pools of CDFs work time by time."""
+    if isinstance(recipe.rule, DensityRule):
+        raise UnsupportedError(
+            f"the {recipe.rule.name} pool needs densities, got survival curves, which have none; "
+            "use the linear or the transformation pool"
+        )
+    times = torch.cat([member.times for member in recipe.members]).unique()
+    survivor = torch.exp(PooledLine(recipe).log_sf_t(times.unsqueeze(0)))
+    survivor = survivor.clamp(0.0, 1.0).cummin(dim=1).values
+    pooled = SurvivalPredictive(times, survivor, recipe.gives_numpy)
+    pooled.pool_info = recipe.info
+    return pooled

@@ -1,6 +1,7 @@
 r"""The quasi-arithmetic pool, eq. (1): a mean on a scale of one's own.
 
-.. math:: \bar F = g^{-1}\Big(\sum_m w_m\, g(F_m)\Big).
+.. math:: \bar F = g^{-1}\Big(\sum_m w_m\, g(F_m)\Big), \qquad
+    \bar f = \sum_m w_m\, g'(F_m) f_m / g'(\bar F).
 
 The pools of Defs. 1, 2 and 5 are the cases g = identity, log and :math:`F_Z^{-1}`; prefer those, which
 work on the log scale. Here only plain CDFs are known to g, so tails are as accurate as F itself.
@@ -8,9 +9,9 @@ work on the log scale. Here only plain CDFs are known to g, so tails are as accu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,29 +19,21 @@ from torch import Tensor
 
 from deeptram._arrays import as_numpy
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.latent import Latent
-from deeptram.pooling.combine import weighted_mean
-from deeptram.pooling.discrete_pool import DiscretePool
-from deeptram.pooling.info import PoolInfo
-from deeptram.pooling.member_pool import MemberPool
-from deeptram.predictive.discrete import DiscretePredictive
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from deeptram.pooling.rule import CdfRule, Cells, Points
 
 _PROBE = np.array([0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99])
 _RELATIVE_STEP = 1e-5
 
 
 @dataclass(frozen=True)
-class QuasiArithmetic:
+class QuasiArithmetic(CdfRule):
     r"""A pooling method given by a strictly monotone g on (0, 1) and its inverse, eq. (1).
 
     Parameters
     ----------
     g, g_inverse : callable
         Vectorised functions of NumPy arrays. g may be infinite at 0 and 1; contradictions between members
-        that are certain are resolved by symmetric truncation (see ``deeptram.pooling.combine``).
+        that are certain are resolved by symmetric truncation (see ``deeptram.pooling.rule``).
     derivative : callable, optional
         g', for densities of continuous pools; without it a central difference is taken.
 
@@ -51,8 +44,13 @@ class QuasiArithmetic:
     >>> members = [dt.Predictive.from_proba([[0.2, 0.8]]), dt.Predictive.from_proba([[0.6, 0.4]])]
     >>> dt.pool(members, method=harmonic).cdf()
     array([[0.3, 1. ]])
+    >>> import scipy.stats
+    >>> members = [dt.Predictive.from_scipy(scipy.stats.uniform(0.0, b)) for b in (1.0, 4.0)]
+    >>> dt.pool(members, method=dt.QuasiArithmetic(np.sqrt, np.square)).cdf([0.25])  # ((1/2 + 1/4) / 2)^2
+    array([0.140625])
     """
 
+    name: ClassVar[str] = "quasi-arithmetic"
     g: Callable[[Any], Any]
     g_inverse: Callable[[Any], Any]
     derivative: Callable[[Any], Any] | None = None
@@ -104,75 +102,37 @@ class QuasiArithmetic:
                 slope = (self.g(values + step) - self.g(values - step)) / (2 * step)
             return torch.from_numpy(np.log(np.abs(slope)))
 
-    def pool_cdf(self, cdfs: list[Tensor], weights: Tensor) -> Tensor:
-        """Return the pooled F of M tensors of CDF values; like every mean it lies between them."""
-        pooled = self.backward(weighted_mean([self.forward(cdf) for cdf in cdfs], weights))
-        each = torch.stack(cdfs)
-        return torch.clamp(pooled.to(each.dtype), each.min(dim=0).values, each.max(dim=0).values)
-
-
-class QuasiArithmeticRule(MemberPool):
-    """The quasi-arithmetic pool of CDFs that are functions of y: shared by members on the line and counts."""
-
-    def __init__(
-        self,
-        members: Sequence[Any],
-        weights: Tensor,
-        latent: Latent | None,
-        info: PoolInfo,
-        method: QuasiArithmetic,
-    ) -> None:
-        super().__init__(members, weights, latent, info)
-        self._method = method
-
-    def _rebuild(self, members: Sequence[Any]) -> Self:
-        return type(self)(members, self._weights, self.latent, self.pool_info, self._method)
-
-    def _pooled(self, y: Tensor) -> Tensor:
-        return self._method.pool_cdf([torch.exp(m.log_cdf_t(y)) for m in self._members], self._weights)
-
-    def log_cdf_t(self, y: Tensor) -> Tensor:
+    def log_cdf(self, at: Points) -> Tensor:
         """Return the log of the pooled F."""
-        return torch.log(self._pooled(y))
+        return torch.log(self._cdf(at))
 
-    def log_sf_t(self, y: Tensor) -> Tensor:
+    def log_sf(self, at: Points) -> Tensor:
         """Return the log of one minus the pooled F."""
-        return torch.log1p(-self._pooled(y))
+        return torch.log1p(-self._cdf(at))
 
+    def log_mass(self, cells: Cells) -> Tensor:
+        """Return the log of the step of the pooled F."""
+        low, high = cells.ends(self._cdf)
+        return torch.log((high - low).clamp(min=0))  # equal CDFs may differ in the last bit after g^{-1} g
 
-class QuasiArithmeticDiscretePool(DiscretePool):
-    """Quasi-arithmetic pool of the CDFs of discrete members, eq. (1); see ``QuasiArithmetic``."""
+    def log_pdf(self, at: Points) -> Tensor:
+        """Return the log of the derivative of the pooled F; zero density where F is 0 or 1."""
+        cdf = self._cdf(at)
+        certain = (cdf <= 0) | (cdf >= 1)
+        slopes = []
+        for log_cdf, log_pdf in zip(at.log_cdf(), at.log_pdf(), strict=True):
+            own = torch.exp(log_cdf)
+            flat = torch.isneginf(log_pdf) | (own <= 0) | (own >= 1)
+            slope = self.log_derivative(torch.where(flat, torch.full_like(own, 0.5), own))
+            slopes.append(torch.where(flat, torch.full_like(log_pdf, -torch.inf), log_pdf + slope))
+        inner = torch.where(certain, torch.full_like(cdf, 0.5), cdf)
+        value = at.log_mean(slopes) - self.log_derivative(inner)
+        return torch.where(certain, torch.full_like(value, -torch.inf), value)
 
-    _pooled: Tensor | None = None
+    def _cdf(self, at: Points) -> Tensor:
+        """Return the pooled F; like every mean it lies between the members' own."""
+        return at.once("cdf", lambda: self._between(at, torch.stack(at.log_cdf()).exp()))
 
-    def __init__(
-        self,
-        members: Sequence[DiscretePredictive],
-        weights: Tensor,
-        latent: Latent | None,
-        info: PoolInfo,
-        method: QuasiArithmetic,
-    ) -> None:
-        super().__init__(members, weights, latent, info)
-        self._method = method
-
-    def _rebuild(self, members: Sequence[DiscretePredictive]) -> DiscretePool:
-        return type(self)(members, self._weights, self.latent, self.pool_info, self._method)
-
-    def _pooled_cdf(self) -> Tensor:
-        if self._pooled is None:
-            cdfs = [torch.exp(m.log_cdf_t()) for m in self._members]
-            self._pooled = self._method.pool_cdf(cdfs, self._weights)
-        return self._pooled
-
-    def _pool_log_cdf(self) -> Tensor:
-        return torch.log(self._pooled_cdf())
-
-    def _pool_log_sf(self) -> Tensor:
-        return torch.log1p(-self._pooled_cdf())
-
-    def _pool_log_pmf(self) -> Tensor:
-        cdf = self._pooled_cdf()
-        ends = torch.zeros_like(cdf[:, :1])
-        steps = torch.diff(torch.cat([ends, cdf, ends + 1], dim=1), dim=1)
-        return torch.log(torch.clamp(steps, min=0))  # equal CDFs may differ in the last bit after g^{-1} g
+    def _between(self, at: Points, cdfs: Tensor) -> Tensor:
+        pooled = self.backward(at.mean([self.forward(cdf) for cdf in cdfs]))
+        return torch.clamp(pooled.to(cdfs.dtype), cdfs.min(dim=0).values, cdfs.max(dim=0).values)

@@ -19,9 +19,9 @@ from deeptram import latent as latents
 from deeptram._arrays import as_numpy
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
-from deeptram.pooling.combine import weighted_mean
 from deeptram.pooling.members import as_members, common_latent, normalised_weights
 from deeptram.pooling.pool import pool
+from deeptram.pooling.rule import weighted_mean
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -127,7 +127,7 @@ def structure_check(
         19 quantiles of the pool.
     weights : array-like, shape (M,), optional
         Default: those of ``pooled``, else equal.
-    method : str or QuasiArithmetic
+    method : str or Rule
     latent : str or Latent, optional
         Default: the members' own, else logistic.
 

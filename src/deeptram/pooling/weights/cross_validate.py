@@ -11,7 +11,7 @@ from deeptram._rows import take_rows
 from deeptram._validation import check_integer, random_generator
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
-from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
+from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights.encode import Problem, problem
 from deeptram.pooling.weights.pooled_score import PooledScore
 from deeptram.pooling.weights.tune import TunedWeights, tune
@@ -23,7 +23,7 @@ def tune_weights_cv(
     y: Any,
     *,
     folds: int = 5,
-    method: str | QuasiArithmetic = "transformation",
+    method: str | Rule = "transformation",
     score: str = "nll",
     latent: str | Latent | None = None,
     random_state: Any = None,

@@ -13,9 +13,9 @@ from deeptram._validation import check_choice
 from deeptram.errors import UnsupportedError
 from deeptram.evaluation.scores import names as score_names
 from deeptram.latent import Latent
-from deeptram.pooling.members import CdfStack, check_members, is_array, pooling_latent
-from deeptram.pooling.pool import METHODS
-from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
+from deeptram.pooling.members import CdfStack, check_members, is_array
+from deeptram.pooling.pool import get_rule, is_built_in
+from deeptram.pooling.rule import Rule, TrafoRule
 from deeptram.pooling.weights import encode_count, encode_discrete, encode_line
 from deeptram.pooling.weights.likelihood import Build
 from deeptram.pooling.weights.objective import LogLikelihood, Objective, ScoreOfPool
@@ -25,7 +25,7 @@ from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 
-Method = str | QuasiArithmetic
+Method = str | Rule
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Problem:
         The same members when they came as an array.
     y : object
         The outcomes as given.
-    method : str or QuasiArithmetic
+    method : str or Rule
+        The name of a pool whose objectives have a closed form, or any other rule.
     score : str
     latent : Latent or None
         F_Z of the transformation pool.
@@ -115,8 +116,7 @@ def problem(members: Any, y: Any, method: Method, score: str, latent: str | Late
     2
     """
     check_choice(score, score_names(), "score")
-    if not isinstance(method, QuasiArithmetic):
-        check_choice(method, METHODS, "method")
+    rule = get_rule(method)
     stack = CdfStack.check(members) if is_array(members) else None
     checked: list[Predictive] = list(stack.members()) if stack is not None else check_members(members)
     if not isinstance(checked[0], DiscretePredictive) and score not in ("nll", "crps"):
@@ -124,8 +124,9 @@ def problem(members: Any, y: Any, method: Method, score: str, latent: str | Late
             f"score {score!r} needs members on levels (binary, ordinal, nominal), got "
             f"{type(checked[0]).__name__}; use 'nll' or 'crps'"
         )
-    scale = pooling_latent(checked, latent) if method == "transformation" else None
-    return Problem(checked, stack, y, method, score, scale)
+    rule = rule.prepared(checked, latent)
+    scale = rule.latent if isinstance(rule, TrafoRule) else None
+    return Problem(checked, stack, y, rule.name if is_built_in(rule) else rule, score, scale)
 
 
 def _likelihood(add_terms: Callable[[Build], None], allowed: Tensor, n_rows: int) -> Encoded:

@@ -11,8 +11,8 @@ from torch import Tensor
 from deeptram import latent as latents
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
-from deeptram.pooling.line_base import inner_support, outer_support
 from deeptram.pooling.log_linear import log_minus_log, log_ratio
+from deeptram.pooling.rule import inner_support, outer_support
 from deeptram.pooling.weights import likelihood
 from deeptram.pooling.weights.ends import LogCdfEnds, TransformedEnds
 from deeptram.pooling.weights.likelihood import Build

@@ -11,7 +11,7 @@ from deeptram.evaluation.scores import get as get_score
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Vector
 from deeptram.pooling.pool import pool
-from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
+from deeptram.pooling.rule import Rule
 from deeptram.predictive.base import Predictive
 
 
@@ -22,7 +22,7 @@ class PooledScore:
         self,
         members: list[Predictive],
         y: Any,
-        method: str | QuasiArithmetic,
+        method: str | Rule,
         score: str,
         latent: Latent | None,
     ) -> None:

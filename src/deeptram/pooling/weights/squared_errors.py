@@ -9,7 +9,7 @@ from torch import Tensor
 
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
-from deeptram.pooling.combine import TIE
+from deeptram.pooling.rule import TIE
 from deeptram.pooling.weights.objective import Objective
 
 

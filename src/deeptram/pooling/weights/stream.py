@@ -12,7 +12,7 @@ from deeptram._threads import one_thread
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
-from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
+from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights.encode import Problem, problem
 from deeptram.pooling.weights.objective import ScoreOfPool
 from deeptram.pooling.weights.solve import search
@@ -25,7 +25,7 @@ Chunks = Callable[[], Iterable[Chunk]] | Iterable[Chunk]
 def tune_weights_stream(
     chunks: Chunks,
     *,
-    method: str | QuasiArithmetic = "transformation",
+    method: str | Rule = "transformation",
     score: str = "nll",
     latent: str | Latent | None = None,
 ) -> TunedWeights:
@@ -77,9 +77,7 @@ def tune_weights_stream(
 class _Stream:
     """The mean score over all chunks as an oracle."""
 
-    def __init__(
-        self, chunks: Chunks, method: str | QuasiArithmetic, score: str, latent: str | Latent | None
-    ) -> None:
+    def __init__(self, chunks: Chunks, method: str | Rule, score: str, latent: str | Latent | None) -> None:
         self.chunks, self.arguments = chunks, (method, score, latent)
         self.n_rows, self.n_members = 0, 0
         self.convex, self.exact = True, True

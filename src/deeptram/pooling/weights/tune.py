@@ -13,7 +13,7 @@ from deeptram._threads import one_thread
 from deeptram.errors import ConvergenceWarning
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import SimplexSolution, Vector
-from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
+from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights.encode import Encoded, Problem, problem
 from deeptram.pooling.weights.solve import solve
 
@@ -51,7 +51,7 @@ def tune_weights(
     members: Any,
     y: Any,
     *,
-    method: str | QuasiArithmetic = "transformation",
+    method: str | Rule = "transformation",
     score: str = "nll",
     latent: str | Latent | None = None,
 ) -> TunedWeights:
@@ -73,7 +73,7 @@ def tune_weights(
     members : sequence of Predictive, or array of shape (M, n, K)
         As for ``deeptram.pool``; the levels of an array are ``0..K-1``.
     y : array-like of n outcomes, or Surv
-    method : str or QuasiArithmetic
+    method : str or Rule
     score : {"nll", "rps", "brier", "quadratic", "crps"}
         ``"rps"``, ``"brier"`` and ``"quadratic"`` for members on levels.
     latent : str or Latent, optional

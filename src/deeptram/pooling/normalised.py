@@ -1,12 +1,15 @@
-r"""The normalised log-linear pool of densities (Prop. 4) on the line, by adaptive quadrature.
+r"""What a rule of densities needs besides itself: its normalising constant.
 
-.. math:: \bar f = \exp(\psi) / \int \exp(\psi), \qquad \psi = \sum_m w_m \log f_m .
+.. math:: \bar f = \exp(\psi) / \int \exp(\psi), \qquad \psi = \mathrm{rule}(\log f_1, \dots, \log f_M) .
+
+On levels and counts the integral is a sum, on the line adaptive quadrature.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,8 +18,11 @@ from torch import Tensor
 from deeptram._arrays import as_numpy
 from deeptram._validation import first_rows
 from deeptram.errors import UnsupportedError
-from deeptram.pooling.line_base import LinePool, inner_support
+from deeptram.pooling.pooled import PooledCount, PooledDiscrete, PooledLine
+from deeptram.pooling.rule import DensityRule, Recipe
 from deeptram.predictive.calculus import kronrod
+from deeptram.predictive.count import CountPredictive
+from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.panels import Frame, Panels, lay_panels, panel_nodes, refine
 from deeptram.predictive.rows import row_index
@@ -27,30 +33,115 @@ _PANELS = tuple(field.name for field in dataclasses.fields(Panels))
 _DERIVATIVE_STEP = 1e-3
 _SMALL = -12.0  # log of the share below which a tail gets panels of its own
 _WIDTHS = torch.tensor([0.0, 1.0, 2.5, 5.0, 9.0, 16.0, 30.0, 60.0, 120.0], dtype=torch.float64)
+_NEGLIGIBLE = -45.0  # log of the share of the tail that a sum may leave out
+_LONGEST_SUM = 2**20  # terms; more would be a continuous outcome
 
 
-class LogLinearDensityPool(LinePool):
-    r"""Log-linear pool of the densities of members on the line (Prop. 4).
+class NormalisedDiscrete(PooledDiscrete):
+    """The pool of members on levels by a ``DensityRule``; the sum over the levels is exact."""
+
+    def log_cdf_t(self) -> Tensor:
+        """Return log P(Y <= y_k), k < K, accumulated from the first class, shape (n, K-1)."""
+        return self._levels.once("log_cdf", lambda: self._accumulated().log_cdf_t())
+
+    def log_sf_t(self) -> Tensor:
+        """Return log P(Y > y_k), k < K, accumulated from the last class, shape (n, K-1)."""
+        return self._levels.once("log_sf", lambda: self._accumulated().log_sf_t())
+
+    def _accumulated(self) -> DiscretePredictive:
+        return DiscretePredictive.from_log_pmf(self.log_pmf_t())
+
+    def _classes(self) -> Tensor:
+        rule: DensityRule = self.recipe.rule
+        each = [member.log_pmf_t() for member in self.recipe.members]
+        return torch.log_softmax(rule.log_classes(each, self.recipe.weights), dim=1)
+
+
+class NormalisedCount(PooledCount):
+    """The pool of members on the counts by a ``DensityRule``, normalised by summation.
+
+    Members whose probabilities nowhere overlap have no such pool: ``UnsupportedError`` says for which rows.
+    """
+
+    _table: tuple[Tensor, Tensor, Tensor] | None = None
+    log_interval_t = CountPredictive.log_interval_t  # from the tails, which are sums
+
+    def log_pmf_t(self, k: Tensor) -> Tensor:
+        """Return the log-probability of the rule minus the log of its sum."""
+        _, _, log_norm = self._sums()
+        return self._log_g(k) - log_norm
+
+    def log_cdf_t(self, k: Tensor) -> Tensor:
+        """Return log F, summed from 0."""
+        log_cdf, _, _ = self._sums()
+        return self._look_up(log_cdf, k, 0.0)
+
+    def log_sf_t(self, k: Tensor) -> Tensor:
+        """Return log(1 - F), summed from the right."""
+        _, log_sf, _ = self._sums()
+        return self._look_up(log_sf, k, -torch.inf)
+
+    def _log_g(self, k: Tensor) -> Tensor:
+        rule: DensityRule = self.recipe.rule
+        return rule.log_density([m.log_pmf_t(k) for m in self.recipe.members], self.recipe.weights)
+
+    def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
+        if self._table is None:
+            log_g = self._log_g(torch.arange(self._length(), dtype=self.dtype).unsqueeze(0))
+            log_norm = torch.logsumexp(log_g, dim=1, keepdim=True)
+            empty = as_numpy(torch.isneginf(log_norm)[:, 0])
+            if empty.any():
+                raise UnsupportedError(
+                    f"the {self.recipe.rule.name} pool needs members whose probabilities overlap, "
+                    f"got none in {first_rows(empty)}; use the linear or the transformation pool"
+                )
+            log_cdf = torch.logcumsumexp(log_g, dim=1) - log_norm
+            above = torch.logcumsumexp(log_g.flip(1), dim=1).flip(1) - log_norm
+            log_sf = torch.cat([above[:, 1:], torch.full_like(log_norm, -torch.inf)], dim=1)
+            self._table = log_cdf.clamp(max=0), log_sf.clamp(max=0), log_norm
+        return self._table
+
+    def _length(self) -> int:
+        """Return how many counts matter: the pool's tail is at most what the rule makes of the tails."""
+        rule: DensityRule = self.recipe.rule
+        length = 16
+        while length <= _LONGEST_SUM:
+            k = torch.full((1, 1), float(length - 1), dtype=self.dtype)
+            tail = rule.log_density(self.recipe.points(k).log_sf(), self.recipe.weights)
+            log_g = self._log_g(torch.arange(length, dtype=self.dtype).unsqueeze(0))
+            if bool((tail <= torch.logsumexp(log_g, dim=1, keepdim=True) + _NEGLIGIBLE).all()):
+                return length
+            length *= 4
+        raise UnsupportedError(
+            f"the {self.recipe.rule.name} pool of these counts needs a sum of more than {_LONGEST_SUM} "
+            "terms; use another pool, or a continuous outcome"
+        )
+
+    def _look_up(self, table: Tensor, k: Tensor, beyond: float) -> Tensor:
+        last = table.shape[1] - 1
+        index = (
+            torch.where(torch.isinf(k), torch.zeros_like(k), k).clamp(0, last).long().expand(len(self), -1)
+        )
+        value = table.gather(1, index)
+        return torch.where(k > last, torch.full_like(value, beyond), value)
+
+
+class NormalisedLine(PooledLine):
+    r"""The pool of members on the line by a ``DensityRule``, by adaptive quadrature.
 
     The normalising integral is taken once per row with an error estimate of 1e-11 of its value, and
     cumulated from both ends, so F and 1 - F are accurate in their own tails. The members' densities must
     overlap: where the product of all densities is zero everywhere there is no such pool, and
     ``UnsupportedError`` says for which rows.
-
-    Examples
-    --------
-    >>> import deeptram as dt, scipy.stats
-    >>> members = [dt.Predictive.from_scipy(scipy.stats.norm(mu, sd)) for mu, sd in ((0.0, 1.0), (3.0, 2.0))]
-    >>> pooled = dt.pool(members, method="log-linear-density")  # precisions average: N(0.6, 1.6)
-    >>> pooled.mean().round(6), pooled.cdf(0.6).round(6)
-    (array([0.6]), array([0.5]))
     """
 
     _layout: tuple[Frame, Panels] | None = None
+    log_tails_t = LinePredictive.log_tails_t
+    log_interval_t = LinePredictive.log_interval_t  # from the tails, which are integrals
 
-    def __getitem__(self, rows: Any) -> LogLinearDensityPool:
+    def __getitem__(self, rows: Any) -> NormalisedLine:
         """Return the pool of some rows; integrals that are already known are kept."""
-        some = super().__getitem__(rows)
+        some = NormalisedLine(self.recipe.rows(rows))
         if self._layout is not None:
             index = row_index(rows, len(self))
             frame, panels = self._layout
@@ -60,15 +151,11 @@ class LogLinearDensityPool(LinePool):
             )
         return some
 
-    def support_t(self) -> tuple[Tensor, Tensor]:
-        """Return the intersection of the members' sample spaces."""
-        return inner_support(self._members)
-
     def log_pdf_t(self, y: Tensor) -> Tensor:
-        """Return the mean of log f minus the log of its integral."""
+        """Return the log-density of the rule minus the log of its integral."""
         if len(self) == 0:
             return y.expand(0, -1)
-        return _log_g(self._members, self._weights, y) - self._log_norm()
+        return _log_g(self.recipe, y) - self._log_norm()
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
         """Return log F, summed from the left end."""
@@ -89,16 +176,16 @@ class LogLinearDensityPool(LinePool):
             empty = as_numpy(layout[1].value.sum(dim=1) <= 0)
             if empty.any():  # and nothing is kept, so that every question is refused
                 raise UnsupportedError(
-                    "the log-linear-density pool needs members whose densities overlap, got none in "
+                    f"the {self.recipe.rule.name} pool needs members whose densities overlap, got none in "
                     f"{first_rows(empty)}; use the linear or the transformation pool"
                 )
             self._layout = layout
         return self._layout
 
     def _chunk(self, rows: slice) -> tuple[Frame, Panels]:
-        members = [m[rows] for m in self._members] if len(self) > _CHUNK else self._members
-        frame, edges = lay_panels(members, inner_support(members))
-        return frame, refine(frame, edges, _LogG(members, self._weights))
+        recipe = self.recipe.rows(rows) if len(self) > _CHUNK else self.recipe
+        frame, edges = lay_panels(recipe.members, recipe.rule.support(recipe.members))
+        return frame, refine(frame, edges, partial(_log_g, recipe))
 
     def _log_norm(self) -> Tensor:
         _, panels = self._panels()
@@ -120,7 +207,7 @@ class LogLinearDensityPool(LinePool):
         start, stop = (left, at) if side < 0 else (at, right)
         nodes, half = panel_nodes(start, stop)
         node_y, log_dy = frame.to_y(nodes.flatten(1))
-        height = _log_g(self._members, self._weights, node_y) + log_dy - panels.peak
+        height = _log_g(self.recipe, node_y) + log_dy - panels.peak
         height = torch.where(torch.isnan(height), torch.full_like(height, -torch.inf), height)
         part, _ = kronrod(torch.exp(height).reshape(nodes.shape), half)
         before = _outside(panels.value, side).gather(1, cell)
@@ -141,14 +228,14 @@ class LogLinearDensityPool(LinePool):
         heights = []
         for step in (0.0, _DERIVATIVE_STEP):
             y, log_dy = frame.to_y(u + side * step)
-            heights.append(_log_g(self._members, self._weights, y) + log_dy)
+            heights.append(_log_g(self.recipe, y) + log_dy)
         rate = torch.nan_to_num((heights[0] - heights[1]) / _DERIVATIVE_STEP, nan=1.0)
         width = _WIDTHS.to(u.dtype) / rate.clamp(_DERIVATIVE_STEP, 1 / _DERIVATIVE_STEP).unsqueeze(2)
         near, far = (u.unsqueeze(2) + side * w for w in (width[..., :-1], width[..., 1:]))
         shape = near.shape
         nodes, half = panel_nodes(near.flatten(1), far.flatten(1))
         y, log_dy = frame.to_y(nodes.flatten(1))
-        height = _log_g(self._members, self._weights, y) + log_dy
+        height = _log_g(self.recipe, y) + log_dy
         height = torch.where(torch.isnan(height), torch.full_like(height, -torch.inf), height)
         height = height.reshape(*shape[:2], -1)
         peak = height.amax(dim=2)
@@ -167,20 +254,9 @@ def _outside(value: Tensor, side: int) -> Tensor:
     return torch.cat([value.flip(1).cumsum(dim=1).flip(1)[:, 1:], zero], dim=1)
 
 
-class _LogG:
-    def __init__(self, members: Sequence[LinePredictive], weights: Tensor) -> None:
-        self.members, self.weights = members, weights
-
-    def __call__(self, y: Tensor) -> Tensor:
-        return _log_g(self.members, self.weights, y)
-
-
-def _log_g(members: Sequence[LinePredictive], weights: Tensor, y: Tensor) -> Tensor:
-    """Return the weighted mean of the log-densities; what one member excludes is excluded."""
-    total = members[0].log_pdf_t(y) * weights[0]
-    for member, weight in zip(members[1:], weights[1:], strict=True):
-        total = total + member.log_pdf_t(y) * weight
-    return total
+def _log_g(recipe: Recipe, y: Tensor) -> Tensor:
+    rule: DensityRule = recipe.rule
+    return rule.log_density(recipe.points(y).log_pdf(), recipe.weights)
 
 
 def _join(parts: Sequence[tuple[Frame, Panels]]) -> tuple[Frame, Panels]:

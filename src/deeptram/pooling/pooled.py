@@ -1,0 +1,364 @@
+"""The pooled distributions of a rule: on levels, on the line and on the counts.
+
+They are lazy (log F, log S and log p are derived when asked for), can be sliced and remember their recipe.
+Nothing passes through a plain probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from deeptram._validation import check_integer
+from deeptram.latent import Latent
+from deeptram.pooling.rule import CdfRule, Cells, Points, Recipe, TrafoRule, log_increment, log_weighted_mean
+from deeptram.predictive.count import CountPredictive
+from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.rows import numbers_from, uniforms
+from deeptram.predictive.transformation import TrafoPredictive
+
+
+class PooledDiscrete(DiscretePredictive):
+    """The pool of members on levels by a ``CdfRule``."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        first = recipe.members[0]
+        super().__init__(levels=first.levels, latent=recipe.latent, numpy=recipe.gives_numpy)
+        self.ordered = all(member.ordered for member in recipe.members)
+        self.recipe, self.pool_info = recipe, recipe.info
+        self._levels = recipe.points()
+
+    @property
+    def has_trafo(self) -> bool:
+        """Whether h is pooled."""
+        return isinstance(self.recipe.rule, TrafoRule)
+
+    def log_cdf_t(self) -> Tensor:
+        """Return log P(Y <= y_k), k < K, shape (n, K-1)."""
+        if self._log_cdf is None:
+            self._log_cdf = self._rule.log_cdf(self._levels)
+        return self._log_cdf
+
+    def log_sf_t(self) -> Tensor:
+        """Return log P(Y > y_k), k < K, shape (n, K-1)."""
+        if self._log_sf is None:
+            self._log_sf = self._rule.log_sf(self._levels)
+        return self._log_sf
+
+    def log_pmf_t(self) -> Tensor:
+        """Return log P(Y = y_k), shape (n, K)."""
+        if self._log_pmf is None:
+            self._log_pmf = self._classes()
+        return self._log_pmf
+
+    def trafo_t(self, latent: Latent | None = None) -> Tensor:
+        """Return h on the scale of ``latent`` (default: the pool's own), shape (n, K-1)."""
+        rule = self.recipe.rule
+        if isinstance(rule, TrafoRule) and (latent is None or latent == self.latent):
+            return rule.trafo(self._levels)
+        return super().trafo_t(latent)
+
+    def log_increments_t(self, latent: Latent | None = None) -> Tensor:
+        """Return log(h_k - h_{k-1}), shape (n, K-2)."""
+        rule = self.recipe.rule
+        if isinstance(rule, TrafoRule) and (latent is None or latent == self.latent):
+            return self._levels.once("increments", lambda: rule.log_increment(_LevelCells(self._levels)))
+        return super().log_increments_t(latent)
+
+    def __len__(self) -> int:
+        return len(self.recipe.members[0])
+
+    def __getitem__(self, rows: Any) -> PooledDiscrete:
+        """Return the pool of some rows of every member."""
+        return type(self)(self.recipe.rows(rows))
+
+    def _classes(self) -> Tensor:
+        """Return the log-probabilities of all classes, the first and the last from the tails."""
+        if self.recipe.rule.mixture:
+            return log_weighted_mean([m.log_pmf_t() for m in self.recipe.members], self.recipe.weights)
+        inner = self._rule.log_mass(_LevelCells(self._levels))
+        return torch.cat([self.log_cdf_t()[:, :1], inner, self.log_sf_t()[:, -1:]], dim=1)
+
+    def _any(self) -> Tensor:
+        return self.log_pmf_t()
+
+    @property
+    def _rule(self) -> CdfRule:
+        rule: CdfRule = self.recipe.rule
+        return rule
+
+
+class PooledLine(LinePredictive):
+    """The pool of members on the line (continuous and survival outcomes) by a ``CdfRule``."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        _adopt(self, recipe)
+        self.recipe = recipe
+
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        """Return log F(y), shape (n, G)."""
+        return self._rule.log_cdf(self.recipe.points(y))
+
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        """Return log(1 - F(y)), shape (n, G)."""
+        return self._rule.log_sf(self.recipe.points(y))
+
+    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log F and log(1 - F) together."""
+        at = self.recipe.points(y)
+        return self._rule.log_cdf(at), self._rule.log_sf(at)
+
+    def log_pdf_t(self, y: Tensor) -> Tensor:
+        """Return log f(y), shape (n, G)."""
+        return self._rule.log_pdf(self.recipe.points(y))
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return log(F(upper) - F(lower)), shape (n, G)."""
+        return self._rule.log_mass(_LineCells(self.recipe, lower, upper))
+
+    def support_t(self) -> tuple[Tensor, Tensor]:
+        """Return the sample space that the rule leaves, each end (1, 1) or (n, 1)."""
+        return self._rule.support(self.recipe.members)
+
+    def knots_t(self) -> Tensor | None:
+        """Return the members' knots and the finite ends of their sample spaces."""
+        return _all_knots(self.recipe.members)
+
+    def mean_t(self) -> Tensor:
+        """Return the expectations, shape (n,)."""
+        return self.recipe.mean(_mean_of) if self.recipe.rule.mixture else super().mean_t()
+
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        """Return the restricted means, shape (n,)."""
+        if self.recipe.rule.mixture:
+            return self.recipe.mean(lambda member: member.rmst_t(tau))
+        return super().rmst_t(tau)
+
+    def sample(self, size: int = 1, random_state: Any = None) -> Any:
+        """Draw ``size`` outcomes per row, shape (n, size); of a mixture first a member, then from it."""
+        if self.recipe.rule.mixture:
+            return self._out(_draw_mixture(self.recipe, size, random_state))
+        return super().sample(size, random_state)
+
+    def __len__(self) -> int:
+        return len(self.recipe.members[0])
+
+    def __getitem__(self, rows: Any) -> PooledLine:
+        """Return the pool of some rows of every member."""
+        return type(self)(self.recipe.rows(rows))
+
+    @property
+    def _rule(self) -> CdfRule:
+        rule: CdfRule = self.recipe.rule
+        return rule
+
+
+class PooledTrafo(TrafoPredictive, PooledLine):
+    """The pool of members on the line by a ``TrafoRule``: h is known itself."""
+
+    def own_trafo_t(self, y: Tensor) -> Tensor:
+        """Return h of the pool, shape (n, G)."""
+        return self._rule.trafo(self.recipe.points(y))
+
+    def own_log_slope_t(self, y: Tensor) -> Tensor:
+        """Return log h' of the pool, shape (n, G)."""
+        return self._rule.log_slope(self.recipe.points(y))
+
+    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return the log of the gap of h at two points, shape (n, G)."""
+        return self._rule.log_increment(_LineCells(self.recipe, lower, upper))
+
+    @property
+    def _rule(self) -> TrafoRule:
+        rule: TrafoRule = self.recipe.rule
+        return rule
+
+    log_pdf_t = PooledLine.log_pdf_t  # which knows where the pool is certain
+    log_interval_t = PooledLine.log_interval_t
+
+
+class PooledCount(CountPredictive):
+    """The pool of members on the counts by a ``CdfRule``."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        _adopt(self, recipe)
+        self.recipe = recipe
+
+    @property
+    def has_trafo(self) -> bool:  # type: ignore[override]
+        """Whether h is pooled."""
+        return isinstance(self.recipe.rule, TrafoRule)
+
+    def log_cdf_t(self, k: Tensor) -> Tensor:
+        """Return log P(Y <= k), shape (n, G)."""
+        return self._rule.log_cdf(self.recipe.points(k))
+
+    def log_sf_t(self, k: Tensor) -> Tensor:
+        """Return log P(Y > k), shape (n, G)."""
+        return self._rule.log_sf(self.recipe.points(k))
+
+    def log_pmf_t(self, k: Tensor) -> Tensor:
+        """Return log P(Y = k), shape (n, G)."""
+        return self._rule.log_mass(_CountCells(self.recipe, k - 1, k, _one_count))
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return log P(lower < Y <= upper), shape (n, G)."""
+        return self._rule.log_mass(_CountCells(self.recipe, lower, upper, _some_counts))
+
+    def trafo_t(self, k: Tensor, latent: Latent | None = None) -> Tensor:
+        """Return h on the scale of ``latent`` (default: the pool's own), shape (n, G)."""
+        rule = self.recipe.rule
+        if isinstance(rule, TrafoRule) and (latent is None or latent == self.latent):
+            return rule.trafo(self.recipe.points(k))
+        return super().trafo_t(k, latent)
+
+    def mean_t(self) -> Tensor:
+        """Return the expectations, shape (n,)."""
+        return self.recipe.mean(_mean_of) if self.recipe.rule.mixture else super().mean_t()
+
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        """Return the restricted means, shape (n,)."""
+        if self.recipe.rule.mixture:
+            return self.recipe.mean(lambda member: member.rmst_t(tau))
+        return super().rmst_t(tau)
+
+    def sample(self, size: int = 1, random_state: Any = None) -> Any:
+        """Draw ``size`` counts per row, shape (n, size); of a mixture first a member, then from it."""
+        if self.recipe.rule.mixture:
+            return self._out(_draw_mixture(self.recipe, size, random_state))
+        return super().sample(size, random_state)
+
+    def __len__(self) -> int:
+        return len(self.recipe.members[0])
+
+    def __getitem__(self, rows: Any) -> PooledCount:
+        """Return the pool of some rows of every member."""
+        return type(self)(self.recipe.rows(rows))
+
+    @property
+    def _rule(self) -> CdfRule:
+        rule: CdfRule = self.recipe.rule
+        return rule
+
+
+# -- what members say of intervals -------------------------------------------------------------------------
+
+
+class _LevelCells(Cells):
+    """The inner classes of discrete members: the intervals between neighbouring thresholds, (n, K-2)."""
+
+    def __init__(self, levels: Points) -> None:
+        super().__init__(levels, levels)
+
+    def log_mass(self) -> list[Tensor]:
+        return [m.log_pmf_t()[:, 1:-1] for m in self.lower.members]
+
+    def log_increment(self, latent: Latent) -> list[Tensor]:
+        return [m.log_increments_t(latent) for m in self.lower.members]
+
+    def each(self, read: Callable[[Points], list[Tensor]]) -> list[tuple[Tensor, Tensor]]:
+        return [(value[:, :-1], value[:, 1:]) for value in read(self.lower)]
+
+    def ends(self, pooled: Callable[[Points], Tensor]) -> tuple[Tensor, Tensor]:
+        value = pooled(self.lower)
+        return value[:, :-1], value[:, 1:]
+
+
+class _LineCells(Cells):
+    """Intervals of the line."""
+
+    def __init__(self, recipe: Recipe, lower: Tensor, upper: Tensor) -> None:
+        super().__init__(recipe.points(lower), recipe.points(upper))
+        self._ends = lower, upper
+
+    def log_mass(self) -> list[Tensor]:
+        return [m.log_interval_t(*self._ends) for m in self.lower.members]
+
+    def log_increment(self, latent: Latent) -> list[Tensor]:
+        ends = zip(self.lower.members, self.each(lambda points: points.trafo(latent)), strict=True)
+        return [self._increment_of(member, low, high, latent) for member, (low, high) in ends]
+
+    def _increment_of(self, member: LinePredictive, low: Tensor, high: Tensor, latent: Latent) -> Tensor:
+        gap = log_increment(low, high, lambda: member.log_interval_t(*self._ends), latent)
+        if isinstance(member, TrafoPredictive) and member.latent == latent:
+            return torch.where(torch.isinf(low) | torch.isinf(high), gap, member.log_increment_t(*self._ends))
+        return gap
+
+
+class _CountCells(Cells):
+    """Intervals of counts; a lower end below 0 and an infinite upper end are open."""
+
+    def __init__(
+        self, recipe: Recipe, lower: Tensor, upper: Tensor, mass: Callable[[Any, Tensor, Tensor], Tensor]
+    ) -> None:
+        super().__init__(recipe.points(lower.clamp(min=0), lower < 0), recipe.points(upper))
+        self._ends, self._mass = (lower, upper), mass
+
+    def log_mass(self) -> list[Tensor]:
+        return [self._mass(m, *self._ends) for m in self.lower.members]
+
+    def log_increment(self, latent: Latent) -> list[Tensor]:
+        ends = zip(self.lower.members, self.each(lambda points: points.trafo(latent)), strict=True)
+        return [log_increment(*h, partial(self._mass, m, *self._ends), latent) for m, h in ends]
+
+
+def _one_count(member: CountPredictive, lower: Tensor, upper: Tensor) -> Tensor:
+    return member.log_pmf_t(upper)
+
+
+def _some_counts(member: CountPredictive, lower: Tensor, upper: Tensor) -> Tensor:
+    return member.log_interval_t(lower, upper)
+
+
+# -- what pools on the line and on the counts share --------------------------------------------------------
+
+
+def _adopt(pooled: Any, recipe: Recipe) -> None:
+    """Set what a pool has from all of its members."""
+    pooled.gives_numpy, pooled.pool_info, pooled.latent = recipe.gives_numpy, recipe.info, recipe.latent
+    pooled.dtype = recipe.members[0].dtype
+    pooled.observed = common_range(recipe.members)
+    pooled.lifetimes = all(member.lifetimes for member in recipe.members)
+
+
+def common_range(members: Sequence[Any]) -> tuple[float, float] | None:
+    """Return the range of outcomes that the members were fitted to; None if one of them does not say."""
+    ranges = [member.observed for member in members]
+    if any(each is None for each in ranges):
+        return None
+    return min(low for low, _ in ranges), max(high for _, high in ranges)
+
+
+def _all_knots(members: Sequence[LinePredictive]) -> Tensor | None:
+    """Return every point at which a member is not smooth, (1, m) or (n, m), or None."""
+    points = [knots for member in members if (knots := member.knots_t()) is not None]
+    for member in members:
+        points.extend(end for end in member.support_t() if bool(torch.isfinite(end).all()))
+    if not points:
+        return None
+    rows = max(point.shape[0] for point in points)
+    return torch.cat([point.expand(rows, -1) for point in points], dim=1)
+
+
+def _mean_of(member: Any) -> Tensor:
+    value: Tensor = member.mean_t()
+    return value
+
+
+def _draw_mixture(recipe: Recipe, size: int, random_state: Any) -> Tensor:
+    """Draw first a member, then from it, shape (n, size)."""
+    first = recipe.members[0]
+    shape, dtype = (len(first), check_integer(size, "size", 0)), first.dtype
+    generator = numbers_from(random_state)
+    which = torch.bucketize(uniforms(shape, generator, dtype), recipe.weights.cumsum(0))
+    which = which.clamp(max=len(recipe.members) - 1)
+    level = uniforms(shape, generator, dtype)
+    draws = torch.zeros(shape, dtype=dtype)
+    for m, member in enumerate(recipe.members):
+        draws = torch.where(which == m, member.quantile_t(level), draws)
+    return draws
