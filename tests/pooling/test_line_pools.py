@@ -14,7 +14,7 @@ from deeptram.bases import Bernstein, Linear, LogLinear
 from deeptram.errors import UnsupportedError
 from deeptram.pooling.pooled import PooledTrafo
 from deeptram.pooling.rule import Recipe
-from deeptram.pooling.transformation import Transformation
+from deeptram.pooling.transformation import TransformationRule
 from deeptram.predictive import TransformationPredictive
 from drawn_members import METHODS
 
@@ -160,7 +160,7 @@ def test_models_on_one_basis_stay_models(rng, latent, basis, scaled):
     mean = sum(w * m.trafo(y) for m, w in zip(members, WEIGHTS, strict=True))
     np.testing.assert_allclose(pooled.trafo(y), mean, rtol=1e-12)
     scale = dt.latent.get(latent)
-    rule = Transformation(scale)
+    rule = TransformationRule(scale)
     general = PooledTrafo(Recipe(rule, members, torch.tensor(WEIGHTS), pooled.pool_info, scale))
     np.testing.assert_allclose(general.log_prob(y), pooled.log_prob(y), rtol=1e-10)
     seen = dt.Surv.interval([0.6, -np.inf, 2.0, 2.9], [0.8, 2.0, np.inf, 3.1], entry=[0.1, 0.2, 1.0, 1.0])

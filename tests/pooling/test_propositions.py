@@ -12,7 +12,7 @@ import deeptram as dt
 from deeptram.pooling import worst_case_regret
 from deeptram.pooling.pooled import PooledTrafo
 from deeptram.pooling.rule import Recipe
-from deeptram.pooling.transformation import Transformation
+from deeptram.pooling.transformation import TransformationRule
 from deeptram.predictive import TransformationPredictive
 from drawn_members import METHODS, discrete_ensembles, line_ensembles
 
@@ -117,7 +117,7 @@ def test_closure_on_the_line(case):
     np.testing.assert_allclose(pooled.trafo(y), mean, rtol=1e-10, atol=1e-12)
     kept = [m for m, w in zip(members, weights, strict=True) if w > 0]
     positive = pooled.theta.new_tensor(weights[weights > 0])
-    rule = Transformation(pooled.latent)
+    rule = TransformationRule(pooled.latent)
     general = PooledTrafo(Recipe(rule, kept, positive, pooled.pool_info, pooled.latent))
     np.testing.assert_allclose(general.log_prob(y), pooled.log_prob(y), rtol=1e-9, atol=1e-10)
 

@@ -7,7 +7,7 @@ structure. It knows predictive distributions only, no models. Start with ``pool.
 from __future__ import annotations
 
 from deeptram.pooling.guarantees import Guarantees, Statement, guarantees, worst_case_regret
-from deeptram.pooling.pool import METHODS, get_rule, pool, register
+from deeptram.pooling.pool import METHODS, get_rule, pool, register_rule
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
 from deeptram.pooling.rule import CdfRule, DensityRule, PoolInfo, Rule
 from deeptram.pooling.structure import StructureCheck, structure_check
@@ -25,7 +25,7 @@ __all__ = [
     "get_rule",
     "guarantees",
     "pool",
-    "register",
+    "register_rule",
     "structure_check",
     "worst_case_regret",
 ]

@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from deeptram.pooling.rule import CdfRule, Cells, Points
+from deeptram.pooling.rule import CdfRule, Intervals, Points
 
 
-class Linear(CdfRule):
+class LinearRule(CdfRule):
     r"""The linear pool (Def. 1).
 
     Examples
@@ -44,6 +44,6 @@ class Linear(CdfRule):
         """Return the log of the mean density."""
         return at.log_mean(at.log_pdf())
 
-    def log_mass(self, cells: Cells) -> Tensor:
+    def log_mass(self, intervals: Intervals) -> Tensor:
         """Return the log of the mean probability of an interval."""
-        return cells.log_mean(cells.log_mass())
+        return intervals.log_mean(intervals.log_mass())

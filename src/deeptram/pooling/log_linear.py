@@ -36,12 +36,12 @@ from deeptram.pooling.rule import (
     SMALLEST_PRODUCT,
     TIE,
     CdfRule,
-    Cells,
     DensityRule,
+    Intervals,
     Kernel,
     Points,
     can_multiply,
-    finish,
+    finish_block,
     inner_support,
     outer_support,
     weighted_sum,
@@ -52,7 +52,7 @@ _MAXIMUM = MaximumExtremeValue()
 _MINIMUM = MinimumExtremeValue()
 
 
-class LogLinear(CdfRule):
+class LogLinearRule(CdfRule):
     r"""The log-linear pool of CDFs (Def. 2, density in Prop. 5).
 
     .. math:: \bar f^l = \bar F^l \sum_m w_m f_m / F_m .
@@ -89,12 +89,12 @@ class LogLinear(CdfRule):
         nothing = torch.isneginf(log_cdf)
         return torch.where(nothing, log_cdf, log_cdf + torch.where(nothing, log_cdf.new_zeros(()), log_rate))
 
-    def log_mass(self, cells: Cells) -> Tensor:
+    def log_mass(self, intervals: Intervals) -> Tensor:
         """Return the log-probability of an interval without a difference of CDFs."""
-        ends = zip(cells.each(Points.log_cdf), cells.log_mass(), strict=True)
+        ends = zip(intervals.each(Points.log_cdf), intervals.log_mass(), strict=True)
         ratios = [log_ratio(low, high, log_mass) for (low, high), log_mass in ends]
-        _, upper = cells.ends(self.log_cdf)
-        return upper + log1mexp_of_log(cells.log_mean(ratios))
+        _, upper = intervals.ends(self.log_cdf)
+        return upper + log1mexp_of_log(intervals.log_mean(ratios))
 
     def support(self, members: Sequence[LinePredictive]) -> tuple[Tensor, Tensor]:
         """Return the sample space: F is 0 where one member says so and 1 where all do."""
@@ -109,7 +109,7 @@ class LogLinear(CdfRule):
         return at.once("c", lambda: at.log_mean([log_minus_log(*tails) for tails in at.log_tails()]))
 
 
-class LogLinearDensity(DensityRule):
+class LogLinearDensityRule(DensityRule):
     r"""The log-linear pool of densities or class probabilities (Prop. 4).
 
     Examples
@@ -189,7 +189,7 @@ def _geometric(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Te
     total = torch.log(cdfs[0], out=out).mul_(float(weights[0]))
     for cdf, weight in zip(cdfs[1:], weights[1:].tolist(), strict=True):
         total.add_(torch.log(cdf, out=scratch), alpha=weight)
-    return finish(total, torch.exp)
+    return finish_block(total, torch.exp)
 
 
 def _geometric_of_product(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Tensor) -> bool:
@@ -198,7 +198,7 @@ def _geometric_of_product(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, 
         product.mul_(cdf)
     if not float(product.min()) > SMALLEST_PRODUCT:
         return False
-    return finish(product.log_().mul_(float(weights[0])), torch.exp)
+    return finish_block(product.log_().mul_(float(weights[0])), torch.exp)
 
 
 def _geometric_of_steps(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Tensor) -> bool:

@@ -11,8 +11,8 @@ from deeptram._validation import check_choice
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.pooling.array_pool import ArrayPool
-from deeptram.pooling.linear import Linear
-from deeptram.pooling.log_linear import LogLinear, LogLinearDensity
+from deeptram.pooling.linear import LinearRule
+from deeptram.pooling.log_linear import LogLinearDensityRule, LogLinearRule
 from deeptram.pooling.members import (
     CdfStack,
     check_members,
@@ -23,20 +23,20 @@ from deeptram.pooling.members import (
 from deeptram.pooling.normalised import NormalisedCount, NormalisedDiscrete, NormalisedLine
 from deeptram.pooling.pooled import PooledCount, PooledDiscrete, PooledLine, PooledTrafo
 from deeptram.pooling.rule import DensityRule, PoolInfo, Recipe, Rule, TrafoRule
-from deeptram.pooling.transformation import Transformation
+from deeptram.pooling.transformation import TransformationRule
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.tabulated import SurvivalPredictive
 
 _BUILT_IN: dict[str, Rule] = {
-    rule.name: rule for rule in (Linear(), LogLinear(), LogLinearDensity(), Transformation())
+    rule.name: rule for rule in (LinearRule(), LogLinearRule(), LogLinearDensityRule(), TransformationRule())
 }
 _RULES = dict(_BUILT_IN)
 METHODS = tuple(_BUILT_IN)
 
 
-def register(rule: Rule) -> Rule:
+def register_rule(rule: Rule) -> Rule:
     """Make a rule of one's own known by its name, to ``dt.pool`` and to saved ensembles.
 
     Parameters
@@ -47,7 +47,7 @@ def register(rule: Rule) -> Rule:
     Examples
     --------
     >>> import torch, deeptram as dt
-    >>> from deeptram.pooling import CdfRule, register
+    >>> from deeptram.pooling import CdfRule, register_rule
     >>> class Earliest(CdfRule):
     ...     name = "earliest"  # the largest F of all members: what the most pessimistic one says
     ...     def log_cdf(self, at):
@@ -82,7 +82,7 @@ def is_built_in(rule: Rule) -> bool:
 
     Examples
     --------
-    >>> is_built_in(Linear())
+    >>> is_built_in(LinearRule())
     True
     """
     own = _BUILT_IN.get(rule.name)
@@ -123,7 +123,7 @@ def pool(
     Members with h (transformation models) are pooled on h, all others through log F and log(1 - F), so no
     finite h saturates. The result is again a full ``Predictive`` and keeps the recipe as ``pool_info``.
 
-    Certainty (F = 0 or 1) is allowed. Linear: nothing special. Log-linear: F = 0 prevails. Transformation and
+    Certainty (F = 0 or 1) is allowed. LinearRule: nothing special. Log-linear: F = 0 prevails. TransformationRule and
     quasi-arithmetic: a certain member prevails over the others, contradicting ones are weighed against
     each other and cancel when equal (``deeptram.pooling.rule``). Log-linear-density: what one member
     excludes is excluded; if nothing remains, what the least weight excludes remains. There is never a NaN.

@@ -15,7 +15,15 @@ from torch import Tensor
 
 from deeptram._validation import check_integer
 from deeptram.latent import Latent
-from deeptram.pooling.rule import CdfRule, Cells, Points, Recipe, TrafoRule, log_increment, log_weighted_mean
+from deeptram.pooling.rule import (
+    CdfRule,
+    Intervals,
+    Points,
+    Recipe,
+    TrafoRule,
+    log_increment,
+    log_weighted_mean,
+)
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
@@ -67,7 +75,7 @@ class PooledDiscrete(DiscretePredictive):
         """Return log(h_k - h_{k-1}), shape (n, K-2)."""
         rule = self.recipe.rule
         if isinstance(rule, TrafoRule) and (latent is None or latent == self.latent):
-            return self._levels.once("increments", lambda: rule.log_increment(_LevelCells(self._levels)))
+            return self._levels.once("increments", lambda: rule.log_increment(_LevelIntervals(self._levels)))
         return super().log_increments_t(latent)
 
     def __len__(self) -> int:
@@ -81,7 +89,7 @@ class PooledDiscrete(DiscretePredictive):
         """Return the log-probabilities of all classes, the first and the last from the tails."""
         if self.recipe.rule.mixture:
             return log_weighted_mean([m.log_pmf_t() for m in self.recipe.members], self.recipe.weights)
-        inner = self._rule.log_mass(_LevelCells(self._levels))
+        inner = self._rule.log_mass(_LevelIntervals(self._levels))
         return torch.cat([self.log_cdf_t()[:, :1], inner, self.log_sf_t()[:, -1:]], dim=1)
 
     def _any(self) -> Tensor:
@@ -119,7 +127,7 @@ class PooledLine(LinePredictive):
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log(F(upper) - F(lower)), shape (n, G)."""
-        return self._rule.log_mass(_LineCells(self.recipe, lower, upper))
+        return self._rule.log_mass(_LineIntervals(self.recipe, lower, upper))
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         """Return the sample space that the rule leaves, each end (1, 1) or (n, 1)."""
@@ -171,7 +179,7 @@ class PooledTrafo(TrafoPredictive, PooledLine):
 
     def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return the log of the gap of h at two points, shape (n, G)."""
-        return self._rule.log_increment(_LineCells(self.recipe, lower, upper))
+        return self._rule.log_increment(_LineIntervals(self.recipe, lower, upper))
 
     @property
     def _rule(self) -> TrafoRule:
@@ -204,11 +212,11 @@ class PooledCount(CountPredictive):
 
     def log_pmf_t(self, k: Tensor) -> Tensor:
         """Return log P(Y = k), shape (n, G)."""
-        return self._rule.log_mass(_CountCells(self.recipe, k - 1, k, _one_count))
+        return self._rule.log_mass(_CountIntervals(self.recipe, k - 1, k, _one_count))
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log P(lower < Y <= upper), shape (n, G)."""
-        return self._rule.log_mass(_CountCells(self.recipe, lower, upper, _some_counts))
+        return self._rule.log_mass(_CountIntervals(self.recipe, lower, upper, _some_counts))
 
     def trafo_t(self, k: Tensor, latent: Latent | None = None) -> Tensor:
         """Return h on the scale of ``latent`` (default: the pool's own), shape (n, G)."""
@@ -249,7 +257,7 @@ class PooledCount(CountPredictive):
 # -- what members say of intervals -------------------------------------------------------------------------
 
 
-class _LevelCells(Cells):
+class _LevelIntervals(Intervals):
     """The inner classes of discrete members: the intervals between neighbouring thresholds, (n, K-2)."""
 
     def __init__(self, levels: Points) -> None:
@@ -269,7 +277,7 @@ class _LevelCells(Cells):
         return value[:, :-1], value[:, 1:]
 
 
-class _LineCells(Cells):
+class _LineIntervals(Intervals):
     """Intervals of the line."""
 
     def __init__(self, recipe: Recipe, lower: Tensor, upper: Tensor) -> None:
@@ -290,7 +298,7 @@ class _LineCells(Cells):
         return gap
 
 
-class _CountCells(Cells):
+class _CountIntervals(Intervals):
     """Intervals of counts; a lower end below 0 and an infinite upper end are open."""
 
     def __init__(

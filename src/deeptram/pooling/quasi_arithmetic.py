@@ -19,7 +19,7 @@ from torch import Tensor
 
 from deeptram._arrays import as_numpy
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.pooling.rule import CdfRule, Cells, Points
+from deeptram.pooling.rule import CdfRule, Intervals, Points
 
 _PROBE = np.array([0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99])
 _RELATIVE_STEP = 1e-5
@@ -110,9 +110,9 @@ class QuasiArithmetic(CdfRule):
         """Return the log of one minus the pooled F."""
         return torch.log1p(-self._cdf(at))
 
-    def log_mass(self, cells: Cells) -> Tensor:
+    def log_mass(self, intervals: Intervals) -> Tensor:
         """Return the log of the step of the pooled F."""
-        low, high = cells.ends(self._cdf)
+        low, high = intervals.ends(self._cdf)
         return torch.log((high - low).clamp(min=0))  # equal CDFs may differ in the last bit after g^{-1} g
 
     def log_pdf(self, at: Points) -> Tensor:

@@ -8,7 +8,7 @@ Rules come in two families, and one file holds each of them:
 - ``DensityRule``: the density is, up to a constant, a function of the members' densities. To write one,
   implement ``log_density``.
 
-A rule sees the members through ``Points`` (their values at some points) and ``Cells`` (at both ends of
+A rule sees the members through ``Points`` (their values at some points) and ``Intervals`` (at both ends of
 some intervals), and never asks of which kind the outcome is: the pooled distributions on levels, on the line
 and on the counts (``deeptram.pooling.pooled``) are written once for all rules.
 
@@ -148,7 +148,7 @@ class Points:
         return torch.where(self._below, torch.full_like(value, outside), value)
 
 
-class Cells(ABC):
+class Intervals(ABC):
     """What the members say of intervals (l, u] with finite ends or open ones."""
 
     def __init__(self, lower: Points, upper: Points) -> None:
@@ -224,10 +224,10 @@ class CdfRule(Rule):
             "another pool"
         )
 
-    def log_mass(self, cells: Cells) -> Tensor:
+    def log_mass(self, intervals: Intervals) -> Tensor:
         """Return log(F(u) - F(l)) of the pool, by default from whichever tail is accurate."""
-        low_cdf, high_cdf = cells.ends(self.log_cdf)
-        low_sf, high_sf = cells.ends(self.log_sf)
+        low_cdf, high_cdf = intervals.ends(self.log_cdf)
+        low_sf, high_sf = intervals.ends(self.log_sf)
         right = low_cdf > low_sf
         a, b = torch.where(right, low_sf, high_cdf), torch.where(right, high_sf, low_cdf)
         nothing = a <= b  # also where both are minus infinity, or rounding has the ends in the wrong order
@@ -249,7 +249,7 @@ class TrafoRule(CdfRule):
         """Return log h' of the pool on the line; minus infinity where h is flat."""
 
     @abstractmethod
-    def log_increment(self, cells: Cells) -> Tensor:
+    def log_increment(self, intervals: Intervals) -> Tensor:
         """Return log(h(u) - h(l)) of the pool."""
 
     def log_cdf(self, at: Points) -> Tensor:
@@ -267,10 +267,10 @@ class TrafoRule(CdfRule):
         value = self.latent.log_pdf_t(torch.where(certain, torch.zeros_like(h), h)) + self.log_slope(at)
         return torch.where(certain, torch.full_like(value, -torch.inf), value)
 
-    def log_mass(self, cells: Cells) -> Tensor:
+    def log_mass(self, intervals: Intervals) -> Tensor:
         """Return log(F_Z(h(u)) - F_Z(h(l))) with the gap of h carried along."""
-        low, high = cells.ends(self.trafo)
-        value: Tensor = self.latent.log_interval(low, high, self.log_increment(cells))
+        low, high = intervals.ends(self.trafo)
+        value: Tensor = self.latent.log_interval(low, high, self.log_increment(intervals))
         return value
 
 
@@ -456,7 +456,7 @@ def can_multiply(weights: Tensor) -> bool:
     return bool((weights == weights[0]).all()) and len(weights) <= _MOST_FACTORS
 
 
-def finish(total: Tensor, inverse: Callable[..., Tensor]) -> bool:
+def finish_block(total: Tensor, inverse: Callable[..., Tensor]) -> bool:
     """Turn the mean into the pooled CDF in place, unless some value needs the rules for infinities."""
     total[:, -1] = 0
     if not bool(torch.isfinite(total.sum())):

@@ -26,13 +26,13 @@ from deeptram.pooling.members import pooling_latent
 from deeptram.pooling.pooled import PooledTrafo, common_range
 from deeptram.pooling.rule import (
     SMALLEST_PRODUCT,
-    Cells,
+    Intervals,
     Kernel,
     Points,
     Recipe,
     TrafoRule,
     can_multiply,
-    finish,
+    finish_block,
     inner_support,
 )
 from deeptram.predictive.base import Predictive
@@ -40,7 +40,7 @@ from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.transformation import TransformationCount, TransformationPredictive
 
 
-class Transformation(TrafoRule):
+class TransformationRule(TrafoRule):
     r"""The transformation pool (Def. 5).
 
     Parameters
@@ -67,9 +67,9 @@ class Transformation(TrafoRule):
         self._given = None if latent is None else latents.get(latent)
         self.latent = latents.get("logistic") if self._given is None else self._given
 
-    def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> Transformation:
+    def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> TransformationRule:
         """Return the rule with F_Z as asked for, else the members' own, else logistic."""
-        return Transformation(pooling_latent(members, self._given if latent is None else latent))
+        return TransformationRule(pooling_latent(members, self._given if latent is None else latent))
 
     def trafo(self, at: Points) -> Tensor:
         """Return the mean of the members' transformations."""
@@ -82,10 +82,10 @@ class Transformation(TrafoRule):
             slopes.append(torch.where(torch.isinf(h), torch.full_like(slope, -torch.inf), slope))
         return at.log_mean(slopes)
 
-    def log_increment(self, cells: Cells) -> Tensor:
+    def log_increment(self, intervals: Intervals) -> Tensor:
         """Return the log of the mean gap of the transformations at two points."""
-        gaps = cells.log_mean(cells.log_increment(self.latent))
-        low, high = cells.ends(self.trafo)
+        gaps = intervals.log_mean(intervals.log_increment(self.latent))
+        low, high = intervals.ends(self.trafo)
         # Both ends are finite, but not those of members whose weight is below the tie tolerance.
         lost = torch.isfinite(low) & torch.isfinite(high) & torch.isposinf(gaps)
         return torch.where(lost, torch.log(high - low), gaps)
@@ -171,7 +171,7 @@ def _logistic(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Ten
     total = torch.logit(cdfs[0], out=out).mul_(float(weights[0]))
     for cdf, weight in zip(cdfs[1:], weights[1:].tolist(), strict=True):
         total.add_(torch.logit(cdf, out=scratch), alpha=weight)
-    return finish(total, torch.sigmoid)
+    return finish_block(total, torch.sigmoid)
 
 
 def _logistic_of_product(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, scratch: Tensor) -> bool:
@@ -185,4 +185,4 @@ def _logistic_of_product(cdfs: Sequence[Tensor], weights: Tensor, out: Tensor, s
         scratch.mul_(cdf)
     if not float(torch.minimum(odds.min(), scratch.min())) > SMALLEST_PRODUCT:
         return False
-    return finish(torch.div(scratch, odds, out=out).log_().mul_(float(weights[0])), torch.sigmoid)
+    return finish_block(torch.div(scratch, odds, out=out).log_().mul_(float(weights[0])), torch.sigmoid)

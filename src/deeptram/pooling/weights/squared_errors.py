@@ -83,7 +83,7 @@ class ThresholdErrors(Objective):
     r""":math:`\sum_{ik} q_{ik} (F(\eta_{ik}) - 1(y_i \le t_{ik}))^2`: RPS and CRPS.
 
     :math:`\eta_{ik} = \sum_m w_m x_{mik}`. Not convex. Thresholds at which some member is certain follow
-    the rule of ``deeptram.pooling.combine``.
+    the rule of ``deeptram.pooling.rule``.
 
     Parameters
     ----------
