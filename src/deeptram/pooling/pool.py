@@ -123,7 +123,7 @@ def pool(
     Members with h (transformation models) are pooled on h, all others through log F and log(1 - F), so no
     finite h saturates. The result is again a full ``Predictive`` and keeps the recipe as ``pool_info``.
 
-    Certainty (F = 0 or 1) is allowed. LinearRule: nothing special. Log-linear: F = 0 prevails. TransformationRule and
+    Certainty (F = 0 or 1) is allowed. Linear: nothing special. Log-linear: F = 0 prevails. Transformation and
     quasi-arithmetic: a certain member prevails over the others, contradicting ones are weighed against
     each other and cancel when equal (``deeptram.pooling.rule``). Log-linear-density: what one member
     excludes is excluded; if nothing remains, what the least weight excludes remains. There is never a NaN.
