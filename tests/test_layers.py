@@ -70,7 +70,6 @@ SAME_NAME: dict[str, str] = {
     "crps": "dt.scores.crps is the score, the other the integral behind it",
     "minimize": "one per kind of problem, called through the module: newton.minimize, simplex.minimize",
     # To be renamed or merged:
-    "find_images": "of three data sets",
     "Encoded": "rows of a model, and of a weight problem",
     "Objective": "of an exact fit, and of a weight problem",
     "PredictionMixin": "of estimators, and of ensembles",

@@ -48,7 +48,7 @@ def test_a_quiet_demo_prints_nothing(tmp_path, monkeypatch):
             path.mkdir()
 
     monkeypatch.setattr(demo, "fit_models", lambda *_: {"CI-LS": Saved()})
-    monkeypatch.setattr(demo, "summarise", lambda *_: {})
+    monkeypatch.setattr(demo, "demo_tables", lambda *_: {})
     monkeypatch.setattr(demo, "draw", lambda *_: None)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "d"), "--quiet"])
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")

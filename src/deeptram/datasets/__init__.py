@@ -5,12 +5,9 @@ from __future__ import annotations
 from deeptram.datasets.base import Dataset
 from deeptram.datasets.cache import cache_folder
 from deeptram.datasets.check import check
-from deeptram.datasets.covariates import PAPER_EFFECTS, simulate_covariates
-from deeptram.datasets.digits import load_digits
-from deeptram.datasets.ham10000 import load_ham10000
-from deeptram.datasets.melanoma import load_melanoma
-from deeptram.datasets.mnist import load_mnist
-from deeptram.datasets.simulated import simulate
+from deeptram.datasets.digits import load_digits, load_mnist
+from deeptram.datasets.simulated import PAPER_EFFECTS, simulate, simulate_covariates
+from deeptram.datasets.skin_lesions import load_ham10000, load_melanoma
 from deeptram.datasets.utkface import load_utkface
 
 __all__ = [

@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from deeptram.datasets import ham10000, melanoma, mnist, utkface
-from deeptram.datasets.digits import load_digits
-from deeptram.datasets.sources import check_present, data_folder
+from deeptram.datasets.base import Dataset
+from deeptram.datasets.digits import load_digits, load_mnist
+from deeptram.datasets.skin_lesions import (
+    HAM10000,
+    MELANOMA,
+    LesionCollection,
+    load_ham10000,
+    load_melanoma,
+)
+from deeptram.datasets.sources import check_present, data_folder, first_existing
+from deeptram.datasets.utkface import COUNTS, load_utkface
 from deeptram.errors import DeeptramError
 
 
@@ -69,31 +77,32 @@ def _digits(folder: Path) -> _Finding:
 
 
 def _mnist(folder: Path) -> _Finding:
-    return _Finding(len(mnist.load_mnist(folder)), True, "", folder)
+    return _Finding(len(load_mnist(folder)), True, "", folder)
 
 
 def _melanoma(folder: Path) -> _Finding:
-    data = melanoma.load_melanoma(folder, images=False)
-    notes = _unusual(len(data), melanoma.N_WITH_AGE)
-    collection = melanoma.find_images(folder)
-    if collection is None:
-        places = " or ".join(str(folder / place) for place in melanoma.IMAGE_PLACES[:3])
-        return _Finding(len(data), False, f"{notes}table only (SI, SI-LS): no images in {places}", folder)
-    check_present([f"{name}.jpg" for name in data.X["image_name"]], collection.names(), collection.path)
-    return _Finding(len(data), True, notes, folder)
+    return _lesions(MELANOMA, load_melanoma(folder, images=False), folder)
 
 
 def _utkface(folder: Path) -> _Finding:
-    data = utkface.load_utkface(folder, images=False)
-    return _Finding(len(data), True, _unusual(len(data), sum(utkface.COUNTS)), folder)
+    data = load_utkface(folder, images=False)
+    return _Finding(len(data), True, _unusual(len(data), sum(COUNTS)), folder)
 
 
 def _ham10000(folder: Path) -> _Finding:
-    data = ham10000.load_ham10000(folder, images=False)
-    collection = ham10000.find_images(folder)
-    check_present([f"{name}.jpg" for name in data.X["image_id"]], collection.names(), collection.path)
-    expected = ham10000.N_ROWS - ham10000.N_WITHOUT_AGE
-    return _Finding(len(data), True, _unusual(len(data), expected), folder)
+    data = load_ham10000(folder, images=False)
+    first_existing(folder, HAM10000.image_places, f"the {HAM10000.title} images")
+    return _lesions(HAM10000, data, folder)
+
+
+def _lesions(lesions: LesionCollection, data: Dataset, folder: Path) -> _Finding:
+    notes = _unusual(len(data), lesions.n_rows - lesions.n_without_age)
+    collection = lesions.find_images(folder)
+    if collection is None:
+        places = " or ".join(str(folder / place) for place in lesions.image_places[:3])
+        return _Finding(len(data), False, f"{notes}table only (SI, SI-LS): no images in {places}", folder)
+    check_present(lesions.image_files(data), collection.names(), collection.path)
+    return _Finding(len(data), True, notes, folder)
 
 
 def _unusual(rows: int, expected: int) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deeptram.datasets.base import Dataset, categorical
 from deeptram.datasets.cache import Progress, attach_images
-from deeptram.datasets.covariates import PAPER_EFFECTS, PAPER_SD, simulate_covariates
+from deeptram.datasets.simulated import PAPER_EFFECTS, PAPER_SD, simulate_covariates
 from deeptram.datasets.sources import ImageCollection, data_folder, first_existing, open_images
 from deeptram.errors import FileFormatError
 from deeptram.inputs.images import listing
@@ -39,7 +39,7 @@ def load_utkface(
 
     File names are ``age_gender_race_datetime.jpg.chip.jpg``; the three names without a race are left
     out (23,708 become 23,705). The covariates are drawn from the age group with the paper's effects and
-    standard deviation 1.55 (:func:`~deeptram.datasets.covariates.simulate_covariates`).
+    standard deviation 1.55 (:func:`~deeptram.datasets.simulated.simulate_covariates`).
     Zhang, Song and Qi 2017; for non-commercial research only.
 
     Parameters
@@ -64,7 +64,7 @@ def load_utkface(
         ten log odds-ratios; ``info["rows"]["age"]``: the age in years.
     """
     folder = data_folder(directory, "utkface")
-    collection = find_images(folder)
+    collection = find_faces(folder)
     names, ages, female, dropped = parse_names(collection.names(), collection.path)
     codes = age_group(ages)
     data = Dataset(
@@ -88,7 +88,7 @@ def load_utkface(
     return attach_images(data, collection, wanted, size, cache=cache, on_error=on_error, progress=progress)
 
 
-def find_images(folder: Path) -> ImageCollection:
+def find_faces(folder: Path) -> ImageCollection:
     """Return the archive or folder of the faces; they may also lie in the folder itself."""
     if not any((folder / name).exists() for name in IMAGE_PLACES) and any(folder.glob("*_*_*.jpg")):
         return open_images(folder)
