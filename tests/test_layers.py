@@ -76,7 +76,6 @@ SAME_NAME: dict[str, str] = {
     "Problem": "of an exact fit, and of weight tuning",
     "coefficient_table": "of an ensemble, and of a study",
     "epistemic_band": "of an ensemble, and of a study",
-    "is_number": "a value, and a dtype",
     "objective": "encoders of three kinds of outcome",
     "terms": "encoders of three kinds of outcome",
     "read_table": "of inputs, and of a run",

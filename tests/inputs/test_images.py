@@ -20,8 +20,7 @@ from deeptram.errors import (
     RowIndexError,
     UnknownNameError,
 )
-from deeptram.inputs.image_files import FolderImages, decode_image, image_size
-from deeptram.inputs.images import ImageSource, detect_layout, listing
+from deeptram.inputs.images import FolderImages, ImageSource, decode_image, detect_layout, image_size, listing
 
 
 @pytest.fixture
@@ -336,7 +335,7 @@ def test_size_limits(folder, monkeypatch):
         FileFormatError, match=r"a\.jpg must have at most 100 pixels, got 1200; save it smaller"
     ):
         FolderImages([folder / "a.jpg"], 8, max_pixels=100)[[0]]
-    monkeypatch.setattr("deeptram.inputs.image_files.MAX_FILE_BYTES", 10)
+    monkeypatch.setattr("deeptram.inputs.images.MAX_FILE_BYTES", 10)
     with pytest.raises(FileFormatError, match="bytes, at most 10 are read"):
         decode_image(folder / "a.jpg", 8)
 

@@ -15,7 +15,7 @@ from deeptram._validation import did_you_mean, first_rows
 from deeptram.cli.tables import read_table
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.inputs import LinearEncoder
-from deeptram.inputs.image_files import FolderImages
+from deeptram.inputs.images import FolderImages
 from deeptram.responses import Surv, has_order
 
 IMAGE_MODES = {1: "L", 3: "RGB"}

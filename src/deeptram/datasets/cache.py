@@ -16,8 +16,7 @@ from deeptram._validation import check_choice
 from deeptram.datasets.base import Dataset
 from deeptram.datasets.sources import ImageCollection, check_folder, check_present
 from deeptram.errors import FileFormatError
-from deeptram.inputs.image_files import decode_image, image_size
-from deeptram.inputs.images import listing
+from deeptram.inputs.images import decode_image, image_size, listing
 
 CACHE_VARIABLE = "DEEPTRAM_CACHE"
 VERSION = 1

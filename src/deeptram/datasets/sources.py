@@ -14,8 +14,7 @@ from typing import Any
 
 from deeptram._files import json_sha256, sha256
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from deeptram.inputs.image_files import MAX_FILE_BYTES
-from deeptram.inputs.images import listing
+from deeptram.inputs.images import MAX_FILE_BYTES, listing
 
 DATA_VARIABLE = "DEEPTRAM_DATA"
 SUFFIXES = (".jpg", ".jpeg", ".png")

@@ -34,7 +34,7 @@ from deeptram.inputs.transforms import (
     NUMPY,
     TRANSFORMS,
     basis_width,
-    is_number,
+    is_literal,
     option_fault,
 )
 
@@ -251,7 +251,7 @@ class _Reader:
             return self._column(self.quoted.get(node.id, node.id))
         if isinstance(node, ast.Constant):
             value = node.value
-            if not (isinstance(value, (bool, str)) or is_number(value)):
+            if not (isinstance(value, (bool, str)) or is_literal(value)):
                 raise self._refused(f"the constant {shortened(str(value))}")
             return lambda scope: value
         if isinstance(node, ast.UnaryOp):
@@ -366,7 +366,7 @@ class _Reader:
             return node.value
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             value = self._literal(node.operand)
-            if is_number(value):
+            if is_literal(value):
                 return -value
         if isinstance(node, (ast.List, ast.Tuple)):
             return [self._literal(item) for item in node.elts]
@@ -402,7 +402,7 @@ class _Reader:
     def _custom(self, node: ast.Dict | ast.List | ast.Tuple) -> contrasts.Contrasts:
         """Contrasts written out: a row per level, or a named column per contrast."""
         rows = [self._literal(row) for row in (node.values if isinstance(node, ast.Dict) else node.elts)]
-        if not rows or not all(isinstance(row, list) and row and all(map(is_number, row)) for row in rows):
+        if not rows or not all(isinstance(row, list) and row and all(map(is_literal, row)) for row in rows):
             raise self._refused(f"{shortened(self._text(node))} where lists of numbers are needed")
         if len({len(row) for row in rows}) > 1:
             raise self._refused(f"lists of unequal length in {shortened(self._text(node))}")

@@ -45,9 +45,8 @@ from deeptram.inputs.formula_terms import (
     first_line,
     read_terms,
 )
-from deeptram.inputs.state import from_plain, to_plain
 from deeptram.inputs.table import Table, did_not_find, shortened
-from deeptram.inputs.transforms import state_is_sound
+from deeptram.inputs.transforms import from_plain, state_is_sound, to_plain
 
 Floats = npt.NDArray[np.float64]
 FOREIGN = (FormulaicError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

@@ -3,7 +3,8 @@
 Three kinds: functions of whole columns (``log``, ``np.sqrt``), transforms that
 learn from the training rows (``bs``, ``poly``, ``scale``; computed by
 formulaic), and codings of factors (``Sum``, ``contr.helmert``). Options are
-literals, and bounded: a formula may come from a file.
+literals, and bounded: a formula may come from a file. What a transform has learned
+is stored as JSON: nothing but numbers, strings, lists and dicts, and back without loss.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from formulaic.transforms import (
     scale,
 )
 from formulaic.transforms.patsy_compat import Treatment, standardize
+
+from deeptram.errors import InvalidInputError
 
 MAX_DF = 1000
 MAX_DEGREE = 100
@@ -120,12 +123,12 @@ CONTRASTS |= {
 KNOWN = sorted({"C", "I", "Q", *FUNCTIONS, *TRANSFORMS})
 
 
-def is_number(value: Any) -> bool:
+def is_literal(value: Any) -> bool:
     """Whether a literal is a finite number, not larger than float64 can count.
 
     Examples
     --------
-    >>> is_number(2.5), is_number(True), is_number(10**30)
+    >>> is_literal(2.5), is_literal(True), is_literal(10**30)
     (True, False, False)
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -138,7 +141,7 @@ def _whole(low: int, high: int) -> Callable[[Any], bool]:
 
 
 def _numbers(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) <= MAX_DF and all(map(is_number, value))
+    return isinstance(value, (list, tuple)) and len(value) <= MAX_DF and all(map(is_literal, value))
 
 
 def _flag(value: Any) -> bool:
@@ -146,7 +149,7 @@ def _flag(value: Any) -> bool:
 
 
 def _level(value: Any) -> bool:
-    return isinstance(value, (bool, str)) or is_number(value)
+    return isinstance(value, (bool, str)) or is_literal(value)
 
 
 _FLAG = (_flag, "True or False")
@@ -155,16 +158,16 @@ _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "degree": (_whole(0, MAX_DEGREE), f"a whole number from 0 to {MAX_DEGREE}"),
     "knots": (lambda v: v is None or _numbers(v), f"a list of at most {MAX_DF} numbers"),
     "include_intercept": _FLAG,
-    "lower_bound": (lambda v: v is None or is_number(v), "a number"),
-    "upper_bound": (lambda v: v is None or is_number(v), "a number"),
+    "lower_bound": (lambda v: v is None or is_literal(v), "a number"),
+    "upper_bound": (lambda v: v is None or is_literal(v), "a number"),
     "constraints": (lambda v: v is None or v == "center", "None or 'center'"),
     "extrapolation": (
         lambda v: v in ("extend", "clip", "zero", "na", "raise"),
         "one of 'extend', 'clip', 'zero', 'na', 'raise'",
     ),
     "raw": _FLAG,
-    "center": (lambda v: _flag(v) or is_number(v), "True, False or a number"),
-    "scale": (lambda v: _flag(v) or is_number(v), "True, False or a number"),
+    "center": (lambda v: _flag(v) or is_literal(v), "True, False or a number"),
+    "scale": (lambda v: _flag(v) or is_literal(v), "True, False or a number"),
     "rescale": _FLAG,
     "ddof": (_whole(0, MAX_DF), f"a whole number from 0 to {MAX_DF}"),
     "reference": (_level, "a level"),
@@ -225,8 +228,8 @@ def state_is_sound(function: str, options: Mapping[str, Any], state: Any) -> boo
     if not isinstance(state, dict) or set(state) != learned:
         return False
     if not TRANSFORMS[function].is_basis:
-        return all(value is None or is_number(value) for value in map(_scalar, state.values()))
-    if not all(is_number(state[name]) for name in BOUNDS):
+        return all(value is None or is_literal(value) for value in map(_scalar, state.values()))
+    if not all(is_literal(state[name]) for name in BOUNDS):
         return False
     if function == "poly":
         degree = basis_width(function, options)
@@ -239,7 +242,7 @@ def state_is_sound(function: str, options: Mapping[str, Any], state: Any) -> boo
         )
     knots = state["knots"]
     size = MAX_DF + 2 * MAX_DEGREE + 2
-    if not isinstance(knots, list) or not 2 <= len(knots) <= size or not all(map(is_number, knots)):
+    if not isinstance(knots, list) or not 2 <= len(knots) <= size or not all(map(is_literal, knots)):
         return False
     constraints = state.get("constraints")
     if constraints is not None and not (
@@ -251,3 +254,52 @@ def state_is_sound(function: str, options: Mapping[str, Any], state: Any) -> boo
 
 def _scalar(value: Any) -> Any:
     return value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value
+
+
+def to_plain(value: Any) -> Any:
+    """Return a nested state as JSON-able values; integer keys, arrays and infinities are marked.
+
+    Examples
+    --------
+    >>> to_plain({"alpha": {0: np.float64(1.5)}, "knots": np.array([1.0, 2.0])})
+    {'alpha': {'__items__': [[0, 1.5]]}, 'knots': {'__array__': [1.0, 2.0]}}
+    """
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return to_plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"__float__": str(value)}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return {"__array__": [to_plain(v) for v in value.tolist()]}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(v) for v in value]
+    if isinstance(value, dict):
+        if all(isinstance(key, str) for key in value):
+            return {key: to_plain(v) for key, v in value.items()}
+        return {"__items__": [[to_plain(key), to_plain(v)] for key, v in value.items()]}
+    raise InvalidInputError(
+        f"the state of a formula must consist of numbers, strings and lists to be stored, got "
+        f"{type(value).__name__}; compute this column before fitting and use its name"
+    )
+
+
+def from_plain(value: Any) -> Any:
+    """Return the state that :func:`to_plain` was given.
+
+    Examples
+    --------
+    >>> from_plain({"__items__": [[0, 1.5]]})
+    {0: 1.5}
+    """
+    if isinstance(value, list):
+        return [from_plain(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if "__items__" in value:
+        return {from_plain(key): from_plain(v) for key, v in value["__items__"]}
+    if "__array__" in value:
+        return np.array(from_plain(value["__array__"]))
+    if "__float__" in value:
+        return float(value["__float__"])
+    return {key: from_plain(v) for key, v in value.items()}

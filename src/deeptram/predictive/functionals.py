@@ -19,13 +19,13 @@ import torch
 from torch import Tensor
 
 from deeptram.predictive.calculus import coordinate, coordinate_of, kronrod, kronrod_nodes
+from deeptram.predictive.panels import LEVELS
 from deeptram.predictive.rows import row_chunks
 
 if TYPE_CHECKING:
     from deeptram.predictive.line import LinePredictive
 
 
-_LEVELS = (1e-8, 1e-4, 0.02, 0.25, 0.5, 0.75, 0.98, 1 - 1e-4, 1 - 1e-8)
 _FAR = {torch.float64: 600.0, torch.float32: 80.0}  # sinh and exp of it are finite, with room
 _TAIL_PANELS = (7, 18)
 _NEGLIGIBLE = 1e-12
@@ -190,7 +190,7 @@ class _Frame:
     """Break points of each row and the coordinate u in which panels are laid."""
 
     def __init__(self, pred: LinePredictive, cut: Tensor, ends: tuple[Tensor, Tensor] | None = None) -> None:
-        levels = torch.tensor(_LEVELS if pred.dtype == torch.float64 else _LEVELS[1:-1], dtype=pred.dtype)
+        levels = torch.tensor(LEVELS if pred.dtype == torch.float64 else LEVELS[1:-1], dtype=pred.dtype)
         self.lower, self.upper = pred.support_t() if ends is None else ends
         inside = torch.minimum(torch.maximum(cut, self.lower), self.upper)
         # Beyond the sample space F is 0 or 1: that part of the integral is a length.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deeptram.errors import InvalidInputError
-from deeptram.inputs.state import from_plain, to_plain
+from deeptram.inputs.transforms import from_plain, to_plain
 
 
 def test_round_trip_keeps_every_bit():
