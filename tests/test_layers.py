@@ -14,6 +14,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 FILES = sorted((SRC / "deeptram").rglob("*.py"))
 MAX_LINES = 500
+MAX_ROOMS = 18
 
 # A layer may import from itself and from the layers before it.
 LAYERS = [
@@ -267,6 +268,17 @@ def test_no_room_uses_what_is_private_in_another():
 def test_every_folder_with_code_is_a_package():
     folders = {path.parent for path in FILES}
     assert [str(f.relative_to(SRC)) for f in sorted(folders) if not (f / "__init__.py").is_file()] == []
+
+
+def test_rooms_say_what_belongs_there_what_they_import_and_where_to_start():
+    rooms = [path for path in FILES if path.name == "__init__.py" and path.parent.parent == SRC / "deeptram"]
+    words = ("Belongs here: ", "May import: ", "Start reading at ")
+    silent = {
+        module_name(path): [word for word in words if word not in path.read_text(encoding="utf-8")]
+        for path in rooms
+    }
+    assert {room: missing for room, missing in silent.items() if missing} == {}
+    assert len(rooms) <= MAX_ROOMS
 
 
 def test_exceptions_are_still_needed():

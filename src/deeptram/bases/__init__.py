@@ -1,6 +1,9 @@
-"""Monotone bases of the transformation function h: start reading at ``Basis``.
+"""Monotone bases of the transformation function h.
 
-A basis of your own is an object that is passed as ``basis=``; ``register`` makes it known to saved models.
+Belongs here: the functions of y that h is a combination of. A basis of your own is an object passed
+as ``basis=``; ``register`` makes it known to saved models.
+May import: the leaf modules and ``latent``.
+Start reading at ``basis.Basis``.
 """
 
 from deeptram.bases.basis import (

@@ -1,4 +1,9 @@
-"""Data sets of the paper, embedded data, and simulations with known truth."""
+"""Data sets of the paper, embedded data, and simulations with known truth.
+
+Belongs here: loaders that return a ``Dataset``; files are untrusted.
+May import: ``inputs``, ``responses`` and the leaf modules.
+Start reading at ``base.Dataset``, then ``digits``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Ensembles of deep transformation models: members, coefficients, epistemic uncertainty, files."""
+"""Ensembles of deep transformation models: members, coefficients, epistemic uncertainty, files.
+
+Belongs here: everything about several fitted models at once, and ``load``.
+May import: ``estimators`` and below.
+Start reading at ``ensemble.Ensemble``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Transformation models as scikit-learn estimators."""
+"""Transformation models as scikit-learn estimators.
+
+Belongs here: ``Tram`` and its presets: fit, predict, infer, save.
+May import: ``fitting`` and below.
+Start reading at ``tram.Tram``, then ``base``.
+"""
 
 from __future__ import annotations
 

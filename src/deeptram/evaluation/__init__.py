@@ -1,7 +1,7 @@
 """Scores, metrics, the bootstrap, and predictions side by side.
 
-Belongs here: everything that judges predictions against outcomes. May import
-``predictive`` and below, no model.
+Belongs here: everything that judges predictions against outcomes.
+May import: ``predictive`` and below; no model.
 Start reading at ``evaluate.evaluate``, then ``bootstrap``.
 """
 

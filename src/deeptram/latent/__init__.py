@@ -1,7 +1,9 @@
 """Latent distributions F_Z, looked up by name.
 
-Everything a model, a pool or a score must know of F_Z is a method of ``Latent``; start reading there. An
-object of your own is accepted wherever a name is, and ``register`` makes its name known to saved models.
+Belongs here: everything a model, a pool or a score must know of F_Z, as a method of ``Latent``. An object of
+your own is accepted wherever a name is, and ``register`` makes its name known to saved models.
+May import: the leaf modules only.
+Start reading at ``distribution.Latent``.
 
 Examples
 --------

@@ -1,4 +1,9 @@
-"""Fitted models: outcome, design matrices, structured and deep parameters."""
+"""Fitted models: outcome, design matrices, structured and deep parameters.
+
+Belongs here: the terms of h, and everything a fitted model consists of, also on disk.
+May import: ``inputs``, ``networks``, ``predictive`` and below; nothing that fits.
+Start reading at ``terms``, then ``structured``.
+"""
 
 from __future__ import annotations
 

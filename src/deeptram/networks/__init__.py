@@ -1,6 +1,9 @@
-"""Network factories ``net(in_shape, out_features) -> torch.nn.Module``; start reading at ``factories``.
+"""Network factories ``net(in_shape, out_features) -> torch.nn.Module``.
 
-Any such callable is a network for a term; ``register`` gives your own a name, for models that are saved.
+Belongs here: networks for the terms CI and CS, by name. Any such callable is a network; ``register`` gives
+your own a name, for models that are saved.
+May import: the leaf modules.
+Start reading at ``factories``.
 """
 
 from __future__ import annotations

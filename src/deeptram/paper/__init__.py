@@ -1,4 +1,9 @@
-"""The paper's experiments: splits, protocol, runner, aggregation."""
+"""The paper's studies: splits, protocol, runner, tables and the report.
+
+Belongs here: what reruns the paper and shows what came out; a run is a folder.
+May import: everything but ``cli``.
+Start reading at ``runner.run_study``, then ``storage``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Figures of results: every function returns a ``Display`` with ``frame()`` and ``plot()``."""
+"""Figures of results: every function returns a ``Display`` with ``frame()`` and ``plot()``.
+
+Belongs here: drawing tidy tables with matplotlib; no result is computed here that no table has.
+May import: ``ensemble`` and below.
+Start reading at ``display.Display``.
+"""
 
 from __future__ import annotations
 

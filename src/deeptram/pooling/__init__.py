@@ -1,7 +1,9 @@
 """Pools of predictive distributions: rules, pooled distributions, weights, recalibration.
 
-Here: how members combine (one file per rule), what the paper guarantees, how far a pool leaves the members'
-structure. It knows predictive distributions only, no models. Start with ``pool.py``, then ``rule.py``.
+Belongs here: how members combine (one file per rule), what the paper guarantees, how far a pool
+leaves the members' structure.
+May import: ``evaluation``, ``predictive`` and below; no model.
+Start reading at ``pool``, then ``rule``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The waist of deeptram: predictive distributions, whoever made them."""
+"""The waist of deeptram: predictive distributions, whoever made them.
+
+Belongs here: distributions of rows, ours and foreign, and what can be asked of them.
+May import: ``likelihood`` and below; no model, no pool.
+Start reading at ``base.Predictive``, then ``discrete``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Kinds of response, each turned into codes or into intervals on the line."""
+"""Kinds of response, each turned into codes or into intervals on the line.
+
+Belongs here: what an outcome is and how it is read: labels, numbers, counts, censored times.
+May import: ``latent``, ``bases`` and the leaf modules.
+Start reading at ``observations.Observations`` and ``Surv``.
+"""
 
 from deeptram.responses.discrete import DiscreteResponse, has_order
 from deeptram.responses.observations import (
