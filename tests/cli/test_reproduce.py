@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from deeptram.paper.aggregate import METRIC_COLUMNS
-from deeptram.paper.paper import DATASETS
+from deeptram.paper.protocols import DATASETS
 from digits_report import LOG
 from digits_report import digits_report as make_report
 

@@ -26,7 +26,6 @@ from deeptram.paper import (
     aggregate,
     make_study,
     members,
-    ownership,
     run_study,
     storage,
 )
@@ -265,11 +264,11 @@ def test_large_files_are_not_read(tmp_path):
 
 
 def test_the_owner_is_named(tmp_path):
-    with ownership.owned(tmp_path):
+    with storage.owned(tmp_path):
         who = f"process {os.getpid()} on {socket.gethostname()} \\(since 20"
         with (
             pytest.raises(InvalidInputError, match=f"one process at a time, got a run that {who}"),
-            ownership.owned(tmp_path),
+            storage.owned(tmp_path),
         ):
             pass
     assert (tmp_path / ".lock").read_bytes() == b""
@@ -277,19 +276,19 @@ def test_the_owner_is_named(tmp_path):
 
 def test_the_lock_of_a_dead_process_is_taken_over_and_its_workers_write_no_more(tmp_path):
     (tmp_path / ".lock").write_text('{"pid": 1, "host": "gone", "started": "long ago", "token": "old"}')
-    with ownership.writing(tmp_path, "old"):
+    with storage.writing(tmp_path, "old"):
         pass
-    with ownership.owned(tmp_path) as token:
-        with ownership.writing(tmp_path, token):
+    with storage.owned(tmp_path) as token:
+        with storage.writing(tmp_path, token):
             pass
         with (
             pytest.raises(InvalidInputError, match=r"must still be owned by the process .* has taken over"),
-            ownership.writing(tmp_path, "old"),
+            storage.writing(tmp_path, "old"),
         ):
             pass
     with (
         pytest.raises(InvalidInputError, match="another process has taken over"),
-        ownership.writing(tmp_path, "old"),
+        storage.writing(tmp_path, "old"),
     ):
         pass
 
@@ -297,7 +296,7 @@ def test_the_lock_of_a_dead_process_is_taken_over_and_its_workers_write_no_more(
 def test_damaged_lock_files_keep_nobody_out(tmp_path):
     for content in (b"\xff\xfe", b"[1]", b"[" * 4000, b"9" * 10_000):
         (tmp_path / ".lock").write_bytes(content)
-        with ownership.owned(tmp_path):
+        with storage.owned(tmp_path):
             pass
 
 

@@ -21,7 +21,7 @@ from deeptram.paper.members import (
     save_member,
     versions,
 )
-from deeptram.paper.paper import PROTOCOLS
+from deeptram.paper.protocols import PROTOCOLS
 
 DEEP = Unit("CI-LS", "nll", 1, 1)
 

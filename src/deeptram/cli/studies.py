@@ -16,7 +16,7 @@ from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many, working
 from deeptram.errors import InvalidInputError
 from deeptram.paper import Tables, aggregate
 from deeptram.paper.config import EXACT_MODELS
-from deeptram.paper.paper import DATASETS, N_BOOT, PRESETS, make_study
+from deeptram.paper.protocols import DATASETS, N_BOOT, PRESETS, make_study
 from deeptram.paper.report import build_report, results_markdown
 from deeptram.paper.runner import available_study, run_study
 

@@ -7,9 +7,8 @@ Start reading at ``runner.run_study``, then ``storage``.
 
 from __future__ import annotations
 
-from deeptram.paper.aggregate import aggregate
+from deeptram.paper.aggregate import Tables, aggregate
 from deeptram.paper.config import MODELS, Protocol, Study, Unit
-from deeptram.paper.paper import DATASETS, PRESETS, PROTOCOLS, make_study
 from deeptram.paper.r_random import RRandom
 from deeptram.paper.runner import RunResult, run_study
 from deeptram.paper.splits import (
@@ -22,7 +21,7 @@ from deeptram.paper.splits import (
     splits_from_frame,
 )
 from deeptram.paper.storage import RunFolder
-from deeptram.paper.tables import Tables
+from deeptram.paper.protocols import DATASETS, PRESETS, PROTOCOLS, make_study
 
 __all__ = [
     "DATASETS",

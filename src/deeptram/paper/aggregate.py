@@ -9,17 +9,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import joblib
 import numpy as np
 import pandas as pd
 
+from deeptram._files import write_json, write_table
 from deeptram._validation import check_integer, check_probability_level
 from deeptram._workers import worker_processes
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.evaluation import metrics as metric_functions
 from deeptram.evaluation.bootstrap import Sample
+from deeptram.paper import storage
 from deeptram.paper.coefficient_tables import coefficient_table
 from deeptram.paper.config import Study, Unit, digest_of, unit_hash
 from deeptram.paper.ensembles import (
@@ -40,7 +43,6 @@ from deeptram.paper.members import (
     load_predictions,
 )
 from deeptram.paper.storage import RunFolder
-from deeptram.paper.tables import Tables, mean_calibration
 
 METRIC_COLUMNS = [
     "dataset",
@@ -56,6 +58,78 @@ METRIC_COLUMNS = [
 ]
 BASELINE = "SI-LS"
 VERSION = 2
+KEY_FILE = "key.json"
+_DTYPES = {"split": "Int64", "member": "Int64"}
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Everything that figures and report draw.
+
+    Attributes
+    ----------
+    metrics : DataFrame
+        Columns dataset, model, loss, split (empty: over all splits), weights,
+        method, metric, estimate, lower, upper, and member (empty unless the
+        method is "member"). The tuned average has the weights of the
+        transformation pool.
+    averages : DataFrame
+        The tuned averages with the weights of each pool, in the column ``pool``.
+    relative : DataFrame
+        Differences to SI-LS with the same loss, same columns as ``metrics``.
+    coefficients, weights, calibration, guarantees, members, history : DataFrame
+    """
+
+    metrics: pd.DataFrame
+    averages: pd.DataFrame
+    relative: pd.DataFrame
+    coefficients: pd.DataFrame
+    weights: pd.DataFrame
+    calibration: pd.DataFrame
+    guarantees: pd.DataFrame
+    members: pd.DataFrame
+    history: pd.DataFrame
+
+    def save(self, run: RunFolder, key: str) -> None:
+        """Write ``metrics.csv``, the folder ``tables``, and last the key of what they were made from."""
+        for name, table in self._named():
+            write_table(_path(run, name), table)
+        files = {name: storage.digest(_path(run, name)) for name, _ in self._named()}
+        write_json(run.path / storage.TABLES / KEY_FILE, {"key": key, "files": files})
+
+    @classmethod
+    def are_current(cls, run: RunFolder, key: str) -> bool:
+        """Whether the tables in the folder were made from what has this key, and are as they were written."""
+        path = run.path / storage.TABLES / KEY_FILE
+        try:
+            state = storage.read_json(path) if path.is_file() else None
+        except FileFormatError:
+            return False
+        names = [f.name for f in dataclasses.fields(cls)]
+        return state == {"key": key, "files": {name: storage.digest(_path(run, name)) for name in names}}
+
+    @classmethod
+    def load(cls, run: RunFolder) -> Tables:
+        """Read what :meth:`save` wrote."""
+        names = [f.name for f in dataclasses.fields(cls)]
+        return cls(*(storage.read_table(_path(run, name), dtype=_DTYPES) for name in names))
+
+    def _named(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        for f in dataclasses.fields(self):
+            yield f.name, getattr(self, f.name)
+
+
+def mean_calibration(curves: pd.DataFrame) -> pd.DataFrame:
+    """Return calibration curves with their means over splits (split empty) added, bin by bin."""
+    keys = ["dataset", "model", "loss", "weights", "method", "bin"]
+    numbers = ["n", "observed", "lower", "upper", "predicted", "midpoint"]
+    means = curves.groupby(keys, sort=False, as_index=False)[numbers].mean().assign(split=None)
+    columns = [*keys[:3], "split", *keys[3:], *numbers]
+    return pd.concat([curves[columns], means[columns].astype({"split": "object"})], ignore_index=True)
+
+
+def _path(run: RunFolder, name: str) -> Path:
+    return run.path / (storage.METRICS if name == "metrics" else f"{storage.TABLES}/{name}.csv")
 
 
 def aggregate(

@@ -182,7 +182,7 @@ class Study:
 
     Examples
     --------
-    >>> from deeptram.paper.paper import make_study
+    >>> from deeptram.paper.protocols import make_study
     >>> study = make_study("digits", "quick", models=["SI", "CI"], losses=["nll"], splits=[1], n_members=2)
     >>> [unit.folder for unit in study.units()]
     ['nll/SI/split-1/member-1', 'nll/CI/split-1/member-1', 'nll/CI/split-1/member-2']

@@ -43,7 +43,7 @@ def load_study_data(
 
     Examples
     --------
-    >>> from deeptram.paper.paper import make_study
+    >>> from deeptram.paper.protocols import make_study
     >>> len(load_study_data(make_study("digits", "quick")))
     1797
     """
@@ -69,7 +69,7 @@ def make_splits(study: Study, data: Dataset) -> list[Split]:
 
     Examples
     --------
-    >>> from deeptram.paper.paper import make_study
+    >>> from deeptram.paper.protocols import make_study
     >>> study = make_study("digits", "quick")
     >>> [len(part) for part in make_splits(study, load_study_data(study))[0].parts()]
     [360, 360, 1077]

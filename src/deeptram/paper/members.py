@@ -61,7 +61,7 @@ def model_terms(model: str, protocol: Protocol) -> list[SI | CI | LS | CS]:
 
     Examples
     --------
-    >>> from deeptram.paper.paper import PROTOCOLS
+    >>> from deeptram.paper.protocols import PROTOCOLS
     >>> model_terms("SI-LS", PROTOCOLS["melanoma"])
     [SI(strata=None), LS(columns='age')]
     """

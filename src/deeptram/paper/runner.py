@@ -34,11 +34,11 @@ from deeptram.errors import (
     InvalidInputError,
 )
 from deeptram.fitting.deep.loop import listening
-from deeptram.paper import ownership, storage
+from deeptram.paper import storage
 from deeptram.paper.config import EXACT_MODELS, Study, Unit, unit_hash
 from deeptram.paper.data import data_digests, gallery, has_images, load_study_data, make_splits
+from deeptram.paper.grid_progress import EpochFile, GridProgress, duration
 from deeptram.paper.members import fit_member, machine, save_member
-from deeptram.paper.progress import EpochFile, GridProgress, duration
 from deeptram.paper.splits import Split, splits_frame, splits_from_frame
 from deeptram.paper.storage import RunFolder
 
@@ -101,7 +101,7 @@ def run_study(
     Examples
     --------
     >>> import tempfile
-    >>> from deeptram.paper.paper import make_study
+    >>> from deeptram.paper.protocols import make_study
     >>> study = make_study("digits", "quick", models=["SI", "SI-LS"], splits=[1])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     first = run_study(study, folder)
@@ -176,7 +176,7 @@ def check_same_study(run: RunFolder, study: Study) -> None:
 
 def _is_ours(name: str) -> bool:
     """Whether a file may be there before the configuration, left by a run that ended while it began."""
-    known = (*storage.OF_RUN, storage.PROGRESS, ownership.LOCK, ownership.FENCE)
+    known = (*storage.OF_RUN, storage.PROGRESS, storage.LOCK, storage.FENCE)
     return name in known or (name.startswith(".") and name.endswith(".tmp"))
 
 

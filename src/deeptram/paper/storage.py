@@ -14,17 +14,27 @@
 A member counts when its DONE marker is there and has the hash of the study, the
 data and its place in the grid, and its files the checksums in the marker. Nothing
 is read into a table without its checksum; sizes are bounded before anything is read.
+
+One process may write into a run, the one named in the file ``.lock``, and the workers it started. The
+operating system's lock on that file ends with the process, however it ends; the text in it (host, process,
+time, and a token of its own) says to others whose it is. Workers write behind a second lock, ``.fence``, and
+only while the token is theirs. A process that takes over a run changes the token when nobody is writing: what
+workers left behind by a killed process do afterwards is lost, and nothing else.
 """
 
 from __future__ import annotations
 
+import datetime
 import io
+import json
 import os
+import secrets
+import socket
 import zipfile
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -41,8 +51,12 @@ from deeptram._files import (
     write_json,
 )
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError
-from deeptram.paper import ownership
 from deeptram.paper.config import Study, Unit, check_description, unit_hash
+
+try:
+    import fcntl
+except ImportError:  # Windows: the later of two processes wins, the other's workers stop writing
+    fcntl = None  # type: ignore[assignment]
 
 CONFIG, SPLITS, OUTCOMES, GALLERY, METRICS = (
     "config.json",
@@ -57,6 +71,8 @@ PREDICTIONS, COEFFICIENTS, HISTORY, INFO = "predictions.npz", "coefficients.csv"
 OF_RUN = (SPLITS, OUTCOMES, GALLERY)
 MAX_BYTES = 2**27
 _MAX_ARRAYS = 64
+LOCK, FENCE = ".lock", ".fence"
+_MAX_LOCK_BYTES = 4096
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -139,7 +155,8 @@ class RunFolder:
 
     Examples
     --------
-    >>>     >>> from deeptram.paper.paper import make_study
+    >>> import tempfile
+    >>> from deeptram.paper.protocols import make_study
     >>> study = make_study("digits", "quick")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = RunFolder(folder)
@@ -281,14 +298,97 @@ class RunFolder:
             path.unlink(missing_ok=True)
 
     def lock(self) -> AbstractContextManager[str]:
-        """Keep other processes out while the run goes on; see :func:`ownership.owned`."""
-        return ownership.owned(self.path)
+        """Keep other processes out while the run goes on; see :func:`owned`."""
+        return owned(self.path)
 
     def writing(self, token: str) -> AbstractContextManager[None]:
-        """Write, unless another process has taken over the run; see :func:`ownership.writing`."""
-        return ownership.writing(self.path, token)
+        """Write, unless another process has taken over the run; see :func:`writing`."""
+        return writing(self.path, token)
 
 
 def _damaged(path: Path, found: str, error: Exception | None = None) -> NoReturn:
     detail = f"{found} ({error})" if error is not None else found
     raise FileFormatError(f"{path} must be readable, got {detail}; delete it and run again") from error
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[str]:
+    """Own a run inside the block, keeping other processes out; yields the token its workers need.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run; made if it is not there.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a+b") as file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InvalidInputError(
+                f"{folder} must be used by one process at a time, got a run that {_words(folder)} is still "
+                "going on with; wait for it, or choose another folder"
+            ) from error
+        token = secrets.token_hex(16)
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        owner = {"host": socket.gethostname(), "pid": os.getpid(), "started": now, "token": token}
+        with _fence(folder, exclusive=True):
+            _replace(file, json.dumps(owner).encode())
+        try:
+            yield token
+        finally:
+            with _fence(folder, exclusive=True):
+                _replace(file, b"")
+
+
+@contextmanager
+def writing(folder: Path, token: str) -> Iterator[None]:
+    """Write inside the block, unless another process has taken over the run.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+    token : str
+        From :func:`owned`.
+    """
+    with _fence(folder, exclusive=False):
+        if _owner(folder).get("token") != token:
+            raise InvalidInputError(
+                f"{folder} must still be owned by the process that started this work, got a run that "
+                f"{_words(folder)} has taken over; what was computed here is not kept"
+            )
+        yield
+
+
+@contextmanager
+def _fence(folder: Path, *, exclusive: bool) -> Iterator[None]:
+    with (folder / FENCE).open("ab") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        yield
+
+
+def _replace(file: IO[bytes], content: bytes) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(content)
+    file.flush()
+
+
+def _owner(folder: Path) -> dict[str, Any]:
+    """Return what the lock file says; nothing if it says nothing (a process is about to start or to end)."""
+    try:
+        with (folder / LOCK).open("rb") as file:
+            owner = json.loads(file.read(_MAX_LOCK_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return owner if isinstance(owner, dict) else {}
+
+
+def _words(folder: Path) -> str:
+    owner = _owner(folder)
+    if not owner:
+        return "another process"
+    return f"process {owner.get('pid')} on {owner.get('host')} (since {owner.get('started')})"

@@ -2,22 +2,19 @@
 
 Belongs here: drawing tidy tables with matplotlib; no result is computed here that no table has.
 May import: ``ensemble`` and below.
-Start reading at ``display.Display``.
+Start reading at ``display.Display``; ``style`` says how all figures look, interactive ones too.
 """
 
 from __future__ import annotations
 
-from deeptram.plots.calibration import calibration
-from deeptram.plots.coefficients import coefficients
+from deeptram.plots.calibration import calibration, pit, reliability
+from deeptram.plots.coefficients import coefficients, effect
 from deeptram.plots.curves import cdf, density, trafo
 from deeptram.plots.display import Display
-from deeptram.plots.effect import effect
 from deeptram.plots.epistemic import epistemic
 from deeptram.plots.history import history
 from deeptram.plots.illustration import illustration
 from deeptram.plots.performance import performance
-from deeptram.plots.pit import pit
-from deeptram.plots.reliability import reliability
 from deeptram.plots.structure import structure
 from deeptram.plots.style import paper_style
 from deeptram.plots.weights import weights

@@ -1,4 +1,4 @@
-"""Coefficients with intervals: a forest plot (Figs. 6C and E.10 of the paper)."""
+"""Coefficients with intervals (Figs. 6C and E.10 of the paper), and effects that change with the outcome."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import pandas as pd
 from deeptram._validation import check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots.display import Display
-from deeptram.plots.style import MEMBER_COLOR, REFERENCE_COLOR, colors, legend_beside, markers
+from deeptram.plots.forest import draw_forest, places
+from deeptram.plots.style import colors, legend_beside, looks, reference_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NEEDED = ("coef", "lower", "upper")
-TRUTH_COLOR = "#CC3311"
+NEEDED_OF_EFFECTS = ("column", "y", "coef", "lower", "upper")
 
 
 def coefficients(
@@ -38,7 +39,7 @@ def coefficients(
     exp : bool
         Show exp(coefficient), for example odds ratios, on a logarithmic axis.
     truth : mapping of coefficient -> value, optional
-        Known effects, marked by crosses.
+        Known effects, marked by bars.
     members : DataFrame, optional
         Coefficients of single members, one row each; drawn as grey dots.
 
@@ -110,61 +111,18 @@ class CoefficientsDisplay(Display):
         return 4.2 + beside, 0.9 + (0.16 + 0.12 * names) * self.table["coefficient"].nunique()
 
     def _draw(self, ax: Axes) -> None:
-        order = list(self.table.loc[self.table["kind"] == "estimate", "coefficient"].unique())
-        place = {coefficient: float(k) for k, coefficient in enumerate(order)}
         estimates = self.table[self.table["kind"] == "estimate"]
-        names = list(estimates["name"].unique())
-        color, marker = colors(names), markers(names)
-        for k in range(len(order)):
-            ax.axhline(k, color="#EBEBEB", linewidth=0.7, zorder=0)
-        neutral = 1.0 if self.exp else 0.0
-        ax.axvline(neutral, color=REFERENCE_COLOR, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
-        step = 0.7 / len(names)
-        for position, name in enumerate(names):
-            part = estimates[estimates["name"] == name]
-            y = part["coefficient"].map(place) + step * (position - (len(names) - 1) / 2)
-            ax.hlines(y, part["lower"], part["upper"], color=color[name], linewidth=1.5, zorder=3)
-            ax.plot(
-                part["estimate"], y, marker[name], color=color[name], markersize=4.5, label=name, zorder=4
-            )
-        self._draw_dots(ax, place)
+        order, names = list(estimates["coefficient"].unique()), list(estimates["name"].unique())
+        height = places(self.table["coefficient"], self.table["name"], order, names, 0.7 / len(names))
+        height -= 0.25 * (self.table["kind"] == "member")
+        table = self.table.assign(group=self.table["name"], place=height)
+        draw_forest(ax, table, order, looks(names), reference=1.0 if self.exp else 0.0)
         if self.exp:
             self._log_axis(ax)
-        ax.set_yticks(range(len(order)), order)
-        ax.set_ylim(len(order) - 0.5, -0.5)
-        ax.tick_params(axis="y", length=0)
-        ax.spines["left"].set_visible(False)
         direction = "above 1" if self.exp else "positive"
         ax.set_xlabel(f"{self.label} ({direction}: larger outcome)")
         if len(ax.get_legend_handles_labels()[0]) > 1:
             legend_beside(ax)
-
-    def _draw_dots(self, ax: Axes, place: dict[str, float]) -> None:
-        members = self.table[self.table["kind"] == "member"]
-        if len(members):
-            y = members["coefficient"].map(place) - 0.25
-            ax.plot(
-                members["estimate"],
-                y,
-                "o",
-                color=MEMBER_COLOR,
-                markersize=2.8,
-                alpha=0.8,
-                label="members",
-                zorder=2,
-            )
-        truth = self.table[self.table["kind"] == "truth"]
-        if len(truth):
-            ax.plot(
-                truth["estimate"],
-                truth["coefficient"].map(place),
-                "x",
-                color=TRUTH_COLOR,
-                markersize=6,
-                markeredgewidth=1.6,
-                label="truth",
-                zorder=5,
-            )
 
     def _log_axis(self, ax: Axes) -> None:
         from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -220,3 +178,76 @@ def _label(tables: Mapping[Any, pd.DataFrame], exp: bool) -> str:
     labels = {table.attrs.get("exp_effect" if exp else "effect") for table in tables.values()}
     only = labels.pop() if len(labels) == 1 else None
     return str(only) if only else ("exp(coefficient)" if exp else "coefficient")
+
+
+def effect(model: Any, y: Any = None, *, level: float = 0.95) -> EffectDisplay:
+    """Show the effects of ``Varying`` columns over the outcome.
+
+    Parameters
+    ----------
+    model : Tram, or DataFrame
+        A fitted model with a ``Varying`` term, or what its ``effect()`` returned.
+    y : array-like, optional
+        Outcomes at which to show them; see ``Tram.effect``.
+    level : float
+        Level of the pointwise Wald limits.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``column, y, coef, se, lower, upper``.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"column": ["a"], "y": [1.0], "coef": [0.5], "lower": [0.0], "upper": [1.0]})
+    >>> effect(table).frame().shape
+    (1, 5)
+    """
+    table = model if isinstance(model, pd.DataFrame) else model.effect(y, level)
+    missing = [name for name in NEEDED_OF_EFFECTS if name not in table]
+    if missing:
+        raise InvalidInputError(
+            f"a table of effects must have the columns {', '.join(NEEDED_OF_EFFECTS)}, got none named "
+            f"{', '.join(missing)}; pass model.effect()"
+        )
+    return EffectDisplay(table.copy(), str(table.attrs.get("effect", "effect")))
+
+
+@dataclass(frozen=True, eq=False)
+class EffectDisplay(Display):
+    """A line with its band for each column; bars at the cutoffs of classes.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``column, y, coef, lower, upper``.
+    label : str
+        What an effect is, for example "log odds-ratio".
+    """
+
+    label: str = "effect"
+
+    def _draw(self, ax: Axes) -> None:
+        names = list(self.table["column"].unique())
+        numeric = self.table["y"].dtype.kind in "iuf"
+        levels = list(self.table["y"].unique())
+        color = colors(names)
+        ax.axhline(0.0, zorder=1, **reference_line())
+        for k, name in enumerate(names):
+            part = self.table[self.table["column"] == name]
+            if numeric:
+                part = part.sort_values("y")
+                ax.fill_between(
+                    part["y"], part["lower"], part["upper"], color=color[name], alpha=0.25, linewidth=0
+                )
+                ax.plot(part["y"], part["coef"], color=color[name], label=name, zorder=3)
+                continue
+            place = np.array([levels.index(one) for one in part["y"]])
+            place = place + 0.3 * (k / max(len(names) - 1, 1) - 0.5) * (len(names) > 1)
+            ax.vlines(place, part["lower"], part["upper"], color=color[name], linewidth=1.5)
+            ax.plot(place, part["coef"], "o", color=color[name], label=name, zorder=3)
+        if not numeric:
+            ax.set_xticks(range(len(levels)), [f"above {level}" for level in levels])
+        ax.set(xlabel="y" if numeric else "cutoff", ylabel=f"{self.label} (positive: larger outcome)")
+        if len(names) > 1:
+            legend_beside(ax)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots.display import Display
-from deeptram.plots.style import legend_beside, sequence_colors
+from deeptram.plots.style import ROW_COLORS, legend_beside, sequence_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ class HistoryDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
-        shades = sequence_colors(len(names)) if len(names) > 1 else ["#0072B2"]
+        shades = sequence_colors(len(names)) if len(names) > 1 else [ROW_COLORS[0]]
         has_validation = bool((self.table["part"] == "validation").any())
         for name, color in zip(names, shades, strict=True):
             for part, look in (("train", "--"), ("validation", "-")):

@@ -13,14 +13,13 @@ from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.plots import grid as evaluation
 from deeptram.plots.display import Display
-from deeptram.plots.style import POOL_COLORS, REFERENCE_COLOR, TRAFO_LABELS
+from deeptram.plots.style import POOL_COLORS, SHADE_COLOR, TRAFO_LABELS, UNSHADED_COLOR, reference_line
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SHADE = "#56B4E9"
 TAIL = 0.995  # the latent axis shows at least the middle of F_Z up to this probability
 
 
@@ -121,10 +120,10 @@ class IllustrationDisplay(Display):
         density = self.table["density"].to_numpy(dtype=np.float64)
         below = np.arange(len(x)) <= self.place
         if self.steps:
-            ax.bar(x, density, width=0.5, color=np.where(below, SHADE, "#DDDDDD").tolist())
+            ax.bar(x, density, width=0.5, color=np.where(below, SHADE_COLOR, UNSHADED_COLOR).tolist())
         else:
             ax.plot(x, density, color="black")
-            ax.fill_between(x[below], density[below], color=SHADE, alpha=0.6, linewidth=0)
+            ax.fill_between(x[below], density[below], color=SHADE_COLOR, alpha=0.6, linewidth=0)
         ax.set_ylim(0, 1.12 * float(density.max()))
         ax.set_ylabel("P(Y = y)" if self.steps else "density of Y")
         ax.tick_params(labelbottom=False)
@@ -149,7 +148,7 @@ class IllustrationDisplay(Display):
         ax.text(0.04, 0.95, "h(y)", transform=ax.transAxes, va="top", color=color)
 
     def _draw_path(self, ax: Axes, x: float, h: float, ends: tuple[float, float]) -> None:
-        line: dict[str, Any] = {"color": REFERENCE_COLOR, "linewidth": 0.9, "linestyle": (0, (4, 3))}
+        line: dict[str, Any] = reference_line(linewidth=0.9)
         height = h if np.isfinite(h) else ends[1]
         ax.plot([x, x], [height, ends[1]], **line)
         ax.plot([ax.get_xlim()[0], x], [height, height], **line)
@@ -159,11 +158,9 @@ class IllustrationDisplay(Display):
         density = np.asarray(self.latent.pdf(z))
         below = z <= h
         ax.plot(density, z, color="black")
-        ax.fill_betweenx(z[below], density[below], color=SHADE, alpha=0.6, linewidth=0)
+        ax.fill_betweenx(z[below], density[below], color=SHADE_COLOR, alpha=0.6, linewidth=0)
         if np.isfinite(h):
-            ax.plot(
-                [0, 1.1 * density.max()], [h, h], color=REFERENCE_COLOR, linewidth=0.9, linestyle=(0, (4, 3))
-            )
+            ax.plot([0, 1.1 * density.max()], [h, h], **reference_line(linewidth=0.9))
         ax.set_xlim(1.1 * float(density.max()), 0)  # towards h
         ax.set_xlabel(f"density of Z\n({self.latent.name})")
         ax.set_ylabel(f"h(y): {TRAFO_LABELS.get(self.latent.name, 'latent scale')}")

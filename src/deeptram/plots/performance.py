@@ -11,18 +11,9 @@ import pandas as pd
 
 from deeptram._validation import as_list, did_you_mean
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
-from deeptram.plots.display import Display
-from deeptram.plots.panels import n_columns, panels
-from deeptram.plots.style import (
-    AVERAGE,
-    IDEAL,
-    MEMBER_COLOR,
-    REFERENCE_COLOR,
-    colors,
-    markers,
-    metric_hint,
-    metric_label,
-)
+from deeptram.plots.display import Display, n_columns, panels
+from deeptram.plots.forest import draw_forest, places
+from deeptram.plots.style import AVERAGE, IDEAL, looks, metric_hint, metric_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,49 +118,38 @@ class PerformanceDisplay(Display):
         columns = n_columns(len(metrics))
         for k, (metric, panel) in enumerate(zip(metrics, panels(ax, len(metrics)), strict=True)):
             self._draw_panel(panel, metric)
-            panel.set_yticks(range(len(lines)), lines if k % columns == 0 else [""] * len(lines))
-            panel.set_ylim(len(lines) - 0.5, -0.5)
-            panel.tick_params(axis="y", length=0)
-            panel.spines["left"].set_visible(False)
+            if k % columns:
+                panel.set_yticks(range(len(lines)), [""] * len(lines))
             panel.set_title(metric_label(metric), loc="left")
             panel.set_xlabel("difference" if self.difference else metric_hint(metric), fontsize=7.5)
             panel.locator_params(axis="x", nbins=4)
 
     def _draw_panel(self, ax: Axes, metric: str) -> None:
+        lines = self._lines
         part = self.table[self.table["metric"] == metric]
-        models, members = part[part["kind"] == "model"], part[part["kind"] == "member"]
-        names = [name for name in self._lines if name != "members"]
-        color, marker = colors(names), markers(names)
-        for place in range(len(self._lines)):
-            ax.axhline(place, color="#EBEBEB", linewidth=0.7, zorder=0)
-        self._draw_reference(ax, metric, models)
-        if len(members):
-            line = MEMBERS_ROW if MEMBERS_ROW in self._lines else "members"
-            finite = members[np.isfinite(members["estimate"])]
-            height = np.full(len(finite), self._lines.index(line) - 0.22 * (line == MEMBERS_ROW))
-            ax.plot(finite["estimate"], height, "o", color=MEMBER_COLOR, markersize=3.2, alpha=0.8, zorder=2)
-        for row in models.itertuples(index=False):
-            place = self._lines.index(row.name)
-            if not np.isfinite(row.estimate):
-                ax.annotate(
-                    "∞" if row.estimate > 0 else "undefined",
-                    (1.0, place),
-                    xycoords=("axes fraction", "data"),
-                    ha="right",
-                    va="center",
-                    color=color[row.name],
-                )
-                continue
-            ends = [end if np.isfinite(end) else row.estimate for end in (row.lower, row.upper)]
-            ax.plot(ends, [place, place], color=color[row.name], linewidth=1.5, zorder=3)
-            ax.plot(row.estimate, place, marker[row.name], color=color[row.name], markersize=5, zorder=4)
+        is_member = part["kind"] == "member"
+        members_line = MEMBERS_ROW if MEMBERS_ROW in lines else "members"
+        line = part["name"].where(~is_member, members_line)
+        # Members stand a little above the average that they share the line with.
+        height = places(line, line, lines, [], 0.0) - 0.22 * (is_member & (line == MEMBERS_ROW))
+        table = part.assign(group=line, place=height)
+        look = looks([name for name in lines if name != "members"])
+        draw_forest(ax, table, lines, look, reference=self._reference(part, metric))
+        for row in table[~np.isfinite(table["estimate"]) & ~is_member].itertuples(index=False):
+            ax.annotate(
+                "∞" if row.estimate > 0 else "undefined",
+                (1.0, row.place),
+                xycoords=("axes fraction", "data"),
+                ha="right",
+                va="center",
+                color=look[row.name].color,
+            )
 
-    def _draw_reference(self, ax: Axes, metric: str, models: pd.DataFrame) -> None:
-        at = 0.0 if self.difference else IDEAL.get(metric)
-        if at is None and self.reference is not None:
-            at = float(models.loc[models["name"] == self.reference, "estimate"].iloc[0])
-        if at is not None and np.isfinite(at):
-            ax.axvline(at, color=REFERENCE_COLOR, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+    def _reference(self, part: pd.DataFrame, metric: str) -> float | None:
+        if self.difference or metric in IDEAL or self.reference is None:
+            return 0.0 if self.difference else IDEAL.get(metric)
+        chosen = (part["name"] == self.reference) & (part["kind"] == "model")
+        return float(part.loc[chosen, "estimate"].iloc[0])
 
 
 def _columns(table: Any, difference: bool) -> pd.DataFrame:

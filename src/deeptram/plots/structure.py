@@ -9,7 +9,7 @@ import numpy as np
 
 from deeptram.errors import InvalidTypeError
 from deeptram.plots.display import Display
-from deeptram.plots.style import MEMBER_COLOR, REFERENCE_COLOR, colors, legend_beside
+from deeptram.plots.style import MEMBER_COLOR, colors, legend_beside, reference_line
 from deeptram.pooling import StructureCheck
 
 if TYPE_CHECKING:
@@ -96,15 +96,7 @@ class StructureDisplay(Display):
             rasterized=len(members) > 5000,
         )
         ends = np.array([pool["trafo_mean"].min(), pool["trafo_mean"].max()])
-        ax.plot(
-            ends,
-            ends,
-            color=REFERENCE_COLOR,
-            linewidth=1.0,
-            linestyle=(0, (4, 3)),
-            label="mean of members",
-            zorder=3,
-        )
+        ax.plot(ends, ends, label="mean of members", zorder=3, **reference_line(linewidth=1.0))
         shown = pool[np.isfinite(pool["trafo_pool"])]
         name = f"{self.method} pool" if self.method != "unknown" else "pool"
         ax.plot(

@@ -1,9 +1,10 @@
-"""How deeptram's figures look: one colour per pool everywhere, fonts, legends. Nothing global is changed."""
+"""How all figures look, static and interactive: colours, markers, labels. Nothing global is changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,10 +29,37 @@ POOL_MARKERS = {
 }
 OTHER_COLORS = ("#000000", "#56B4E9", "#E69F00", "#8B5A2B", "#CC79A7", "#009E73", "#D55E00", "#0072B2")
 OTHER_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
+ROW_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
+MEMBER_SHADES = ("#0B3C5D", "#328CC1", "#D9B310", "#7A9E7E", "#B85042", "#8E6C8A", "#5C5C5C", "#A3B1BF")
 MEMBER_COLOR = "#9A9A9A"
 REFERENCE_COLOR = "#666666"
+GUIDE_COLOR = "#EBEBEB"
+BAND_COLOR = "#E6E6E6"
+COUNT_COLOR = "#BDBDBD"
+PLAIN_COLOR = "#5B7FA3"
+FILL_COLOR = "#A9C8E0"
+SHADE_COLOR, UNSHADED_COLOR = "#56B4E9", "#DDDDDD"
 AVERAGE_COLOR = "#000000"
+SINGLE_COLOR = "#555555"
+PUBLISHED_COLOR = "#B8860B"
+TRUTH_COLOR = "#CC3311"
+MODEL_COLORS = (SINGLE_COLOR, "#E69F00", "#0072B2", "#009E73")
 AVERAGE = "average"
+DASHED = (0, (4, 3))
+
+# The same markers in plotly's words.
+SYMBOLS = {
+    "o": "circle",
+    "s": "square",
+    "D": "diamond",
+    "^": "triangle-up",
+    "v": "triangle-down",
+    "P": "cross",
+    "X": "x",
+    "*": "star",
+    ".": "circle",
+    "|": "line-ns",
+}
 
 RC = {
     "font.size": 9.0,
@@ -56,6 +84,14 @@ TRAFO_LABELS = {
     "maximum-extreme-value": "−log(−log P(Y ≤ y))",
 }
 
+METHOD_LABELS = {
+    "single": "single model",
+    "average": "members' average",
+    "linear": "linear ensemble",
+    "log-linear": "log-linear ensemble",
+    "transformation": "transformation ensemble",
+}
+
 METRIC_LABELS = {
     "nll": "NLL",
     "rps": "RPS",
@@ -71,6 +107,52 @@ METRIC_LABELS = {
 SMALLER_IS_BETTER = ("nll", "rps", "brier", "quadratic", "crps")
 LARGER_IS_BETTER = ("accuracy", "qwk", "auc")
 IDEAL = {"citl": 0.0, "calibration_slope": 1.0}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, marker (in matplotlib's words) and name of what is compared in a figure."""
+
+    color: str
+    marker: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A small mark beside the estimates; without a colour it has that of its group."""
+
+    marker: str
+    size: float
+    alpha: float
+    zorder: int
+    color: str | None = None
+    hollow: bool = False
+    label: str | None = None
+
+    def matplotlib(self, color: str | None) -> dict[str, Any]:
+        """Return the options of ``Axes.plot``; ``color`` is that of the group."""
+        shown = self.color or color
+        face = {"markerfacecolor": "none", "markeredgewidth": 1.2} if self.hollow else {}
+        options: dict[str, Any] = {"color": shown, "markersize": self.size, "alpha": self.alpha}
+        return {**options, "zorder": self.zorder, "label": self.label, **face}
+
+    def plotly(self, color: str | None) -> dict[str, Any]:
+        """Return plotly's ``marker``; ``color`` is that of the group."""
+        shown, size = self.color or color, 1.8 * self.size
+        edge: dict[str, Any] = {"line": {"color": shown, "width": 2}}
+        if self.hollow:
+            return {"symbol": "star-diamond", "color": "rgba(0,0,0,0)", "size": size, **edge}
+        options = {"symbol": SYMBOLS[self.marker], "color": shown, "size": size, "opacity": self.alpha}
+        return {**options, **edge} if self.marker == "|" else options
+
+
+MARKS = {
+    "split": Mark(".", 2.6, 0.4, 2),
+    "member": Mark("o", 2.6, 0.6, 2, MEMBER_COLOR, label="single members"),
+    "published": Mark("D", 7.0, 1.0, 5, PUBLISHED_COLOR, hollow=True, label="published"),
+    "truth": Mark("|", 13.0, 1.0, 5, TRUTH_COLOR, label="truth"),
+}
 
 
 @contextmanager
@@ -129,6 +211,55 @@ def markers(names: Sequence[str]) -> dict[str, str]:
     """
     fixed = {name: POOL_MARKERS[pool] for name in names if (pool := pool_of(name)) is not None}
     return _in_turn(names, fixed, OTHER_MARKERS)
+
+
+def looks(names: Sequence[str]) -> dict[str, Look]:
+    """Return colour, marker and label of each name.
+
+    Examples
+    --------
+    >>> looks(["transformation"])
+    {'transformation': Look(color='#0072B2', marker='D', label='transformation')}
+    """
+    color, marker = colors(names), markers(names)
+    return {name: Look(color[name], marker[name], name) for name in names}
+
+
+def method_looks() -> dict[str, Look]:
+    """Return the looks of the paper's methods: a single model, the members' average, the three ensembles.
+
+    Examples
+    --------
+    >>> method_looks()["single"]
+    Look(color='#555555', marker='o', label='single model')
+    """
+    color = {"single": SINGLE_COLOR, AVERAGE: AVERAGE_COLOR, **POOL_COLORS}
+    return {
+        method: Look(color[method], POOL_MARKERS.get(method, "o"), label)
+        for method, label in METHOD_LABELS.items()
+    }
+
+
+def mark_label(kind: str, look: Look | None) -> str | None:
+    """Return what a small mark is called in a legend: true values as their group says, if it does.
+
+    Examples
+    --------
+    >>> mark_label("published", None), mark_label("truth", Look("red", "|", "simulated effect"))
+    ('published', 'simulated effect')
+    """
+    return look.label if kind == "truth" and look is not None else MARKS[kind].label
+
+
+def reference_line(**changes: Any) -> dict[str, Any]:
+    """Return how a line to compare with looks: thin, grey and dashed.
+
+    Examples
+    --------
+    >>> reference_line()["color"]
+    '#666666'
+    """
+    return {"color": REFERENCE_COLOR, "linewidth": 0.8, "linestyle": DASHED, **changes}
 
 
 def sequence_colors(n: int) -> list[tuple[float, float, float, float]]:

@@ -12,7 +12,7 @@ import pandas as pd
 from deeptram._validation import as_float, as_list, check_weights
 from deeptram.errors import InvalidInputError
 from deeptram.plots.display import Display
-from deeptram.plots.style import REFERENCE_COLOR, colors, legend_beside
+from deeptram.plots.style import MEMBER_SHADES, PLAIN_COLOR, colors, legend_beside, reference_line
 from deeptram.pooling.weights import TunedWeights
 from deeptram.predictive.base import Predictive
 
@@ -74,19 +74,13 @@ class WeightsDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         names, members = list(self.table["name"].unique()), list(self.table["member"].unique())
-        color = colors(names) if len(names) > 1 else {names[0]: "#5B7FA3"}
+        color = colors(names) if len(names) > 1 else {names[0]: PLAIN_COLOR}
         width = 0.75 / len(names)
         for position, name in enumerate(names):
             part = self.table.loc[self.table["name"] == name, "weight"].to_numpy()
             place = np.arange(len(part)) + width * (position - (len(names) - 1) / 2)
             ax.bar(place, part, width=0.9 * width, color=color[name], label=name if len(names) > 1 else None)
-        ax.axhline(
-            1 / len(members),
-            color=REFERENCE_COLOR,
-            linewidth=0.8,
-            linestyle=(0, (4, 3)),
-            label="equal weight",
-        )
+        ax.axhline(1 / len(members), label="equal weight", **reference_line())
         long = max(len(str(member)) for member in members) > 6
         ax.set_xticks(range(len(members)), [str(member) for member in members], rotation=30 if long else 0)
         if long:
@@ -96,6 +90,27 @@ class WeightsDisplay(Display):
         ax.set(xlabel="" if long else "member", ylabel="weight")
         ax.set_ylim(0, max(1.05 * float(self.table["weight"].max()), 1.2 / len(members)))
         legend_beside(ax)
+
+
+@dataclass(frozen=True, eq=False)
+class StackedWeightsDisplay(Display):
+    """A bar of length one for each name, divided among the members."""
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: every name has its line."""
+        return 4.2, 0.7 + 0.2 * self.table["name"].nunique()
+
+    def _draw(self, ax: Axes) -> None:
+        names = list(self.table["name"].unique())
+        left = np.zeros(len(names))
+        for member, part in self.table.groupby("member"):
+            values = part.set_index("name")["weight"].reindex(names).fillna(0.0).to_numpy(dtype=float)
+            color = MEMBER_SHADES[(int(member) - 1) % len(MEMBER_SHADES)]
+            ax.barh(range(len(names)), values, left=left, color=color, height=0.8, label=f"member {member}")
+            left += values
+        ax.set(xlim=(0, 1), ylim=(len(names) - 0.4, -0.6), xlabel="weight")
+        ax.set_yticks(range(len(names)), names)
 
 
 def _array(value: Any) -> Any:

@@ -9,19 +9,22 @@ import pandas as pd
 import pytest
 
 from deeptram.paper import make_study
-from deeptram.paper.publication import published_coefficients, published_metrics
-from deeptram.paper.report.calibration_figure import calibration_figure
-from deeptram.paper.report.coefficient_figure import coefficient_figure
-from deeptram.paper.report.performance_figure import performance_figure
+from deeptram.paper.aggregate import Tables
+from deeptram.paper.published_results import published_coefficients, published_metrics
+from deeptram.paper.report.interactive_figures import (
+    calibration_figure,
+    coefficient_figure,
+    history_figure,
+    performance_figure,
+    weights_figure,
+)
 from deeptram.paper.report.static_figures import (
     calibration_panels,
     coefficient_panels,
     performance_panels,
     weight_panels,
 )
-from deeptram.paper.report.training_figures import history_figure, weights_figure
 from deeptram.paper.report.views import CALIBRATION_METRICS, RunView, coefficient_view, performance_view
-from deeptram.paper.tables import Tables
 
 NLL = ("nll",)
 

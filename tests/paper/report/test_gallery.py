@@ -12,8 +12,9 @@ from scipy.special import expit
 
 from deeptram.errors import FileFormatError
 from deeptram.paper import storage
-from deeptram.paper.report.gallery import choose_rows, epistemic_band, make_gallery
-from deeptram.paper.report.png import png_address, png_bytes
+from deeptram.paper.report.gallery import cdf_band, choose_rows, make_gallery, png_address, png_bytes
+from deeptram.pooling import pool
+from deeptram.predictive.discrete import DiscretePredictive
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (4, 4, 3)])
@@ -26,15 +27,18 @@ def test_png_is_read_back_by_another_library(shape, rng):
 
 
 def test_band_is_two_standard_deviations_on_the_scale_of_h(rng):
-    h = rng.normal(size=(5, 3, 2))
-    lower, upper = epistemic_band(h)
+    h = np.sort(rng.normal(size=(5, 3, 2)), axis=-1)
+    members = [DiscretePredictive.from_h(one) for one in h]
+    lower, upper = cdf_band(members, pool(members, method="transformation"))
     mean, sd = h.mean(axis=0), h.std(axis=0, ddof=1)
-    np.testing.assert_allclose(lower, expit(mean - 2 * sd))
-    np.testing.assert_allclose(upper, expit(mean + 2 * sd))
+    np.testing.assert_allclose(lower[:, :-1], expit(mean - 2 * sd))
+    np.testing.assert_allclose(upper[:, :-1], expit(mean + 2 * sd))
+    assert (lower[:, -1] == 1).all()
 
 
 def test_one_member_has_no_band():
-    lower, upper = epistemic_band(np.ones((1, 2, 3)))
+    one = DiscretePredictive.from_h(np.array([[0.0, 1.0]]))
+    lower, upper = cdf_band([one], pool([one], method="transformation"))
     assert np.array_equal(lower, upper)
 
 

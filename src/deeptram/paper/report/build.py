@@ -13,22 +13,25 @@ from deeptram._version import __version__
 from deeptram.errors import MissingDependencyError
 from deeptram.paper import RunFolder, Study, storage
 from deeptram.paper.config import EXACT_MODELS
-from deeptram.paper.progress import duration
-from deeptram.paper.report.calibration_figure import calibration_figure
-from deeptram.paper.report.coefficient_figure import coefficient_figure
+from deeptram.paper.grid_progress import duration
 from deeptram.paper.report.gallery import make_gallery
-from deeptram.paper.report.headline import headline
-from deeptram.paper.report.performance_figure import performance_figure
-from deeptram.paper.report.plotly_base import require_plotly
-from deeptram.paper.report.reading import (
+from deeptram.paper.report.interactive_figures import (
+    calibration_figure,
+    coefficient_figure,
+    history_figure,
+    performance_figure,
+    require_plotly,
+    weights_figure,
+)
+from deeptram.paper.report.results import (
     best_sentence,
     coefficient_readings,
     direction,
     gain_sentences,
     guarantee_summary,
+    results_table,
 )
 from deeptram.paper.report.static_figures import save_figures
-from deeptram.paper.report.training_figures import history_figure, weights_figure
 from deeptram.paper.report.views import CALIBRATION_METRICS, RunView, has_published, view_of_run
 from deeptram.plots.style import metric_label
 
@@ -185,7 +188,7 @@ def _loss_context(view: RunView, loss: str) -> dict[str, Any]:
     return {
         "loss": loss,
         "name": loss_name(view, loss),
-        "lines": headline(view, loss),
+        "lines": results_table(view, loss),
         "gains": gain_sentences(view, loss),
         "best": best_sentence(view, loss),
         "readings": coefficient_readings(view, loss),

@@ -6,20 +6,24 @@ and the band :math:`F_Z(\bar h \pm 2\,\mathrm{sd}(h_m))` of its CDF (Fig. 4C of 
 
 from __future__ import annotations
 
+import base64
+import struct
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deeptram.ensemble.epistemic import epistemic_band
 from deeptram.errors import FileFormatError
 from deeptram.paper import storage
 from deeptram.paper.config import Unit
 from deeptram.paper.members import load_parts, load_predictions
-from deeptram.paper.report.png import png_address
 from deeptram.paper.report.views import RunView
 from deeptram.paper.storage import RunFolder
 from deeptram.pooling import pool
+from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 
 Floats = NDArray[np.float64]
@@ -95,24 +99,30 @@ def make_gallery(run: RunFolder, view: RunView) -> Gallery | None:
     return Gallery(model, loss, split, tuple(cards))
 
 
-def epistemic_band(h: Floats, width: float = WIDTH) -> tuple[Floats, Floats]:
-    r"""Return the limits :math:`F_Z(\bar h \pm w\,\mathrm{sd}(h_m))` of the CDF, logistic latent.
+def cdf_band(members: list[DiscretePredictive], pooled: Predictive) -> tuple[Floats, Floats]:
+    r"""Return the limits :math:`F_Z(\bar h \pm 2\,\mathrm{sd}(h_m))` of the CDF, each (n, K).
+
+    One member has no band.
 
     Parameters
     ----------
-    h : array, shape (M, n, K-1)
-        The members' transformations; equal weights.
-    width : float
+    members : list of M DiscretePredictive
+        With equal weights.
+    pooled : Predictive
+        Their transformation pool.
 
     Examples
     --------
-    >>> epistemic_band(np.zeros((3, 1, 1)))
-    (array([[0.5]]), array([[0.5]]))
+    >>> one = DiscretePredictive.from_h(np.zeros((1, 1)))
+    >>> cdf_band([one, one], one)
+    (array([[0.5, 1. ]]), array([[0.5, 1. ]]))
     """
-    mean = h.mean(axis=0)
-    sd = h.std(axis=0, ddof=1) if len(h) > 1 else np.zeros_like(mean)
-    lower = 1 / (1 + np.exp(-(mean - width * sd)))
-    upper = 1 / (1 + np.exp(-(mean + width * sd)))
+    equal = np.full(len(members), 1 / len(members))
+    band = epistemic_band(members, pooled, equal, "cdf", None, WIDTH)
+    limits = [band[name].fillna(band["estimate"]).to_numpy() for name in ("lower", "upper")]
+    lower, upper = (
+        np.pad(one.reshape(len(pooled), -1), ((0, 0), (0, 1)), constant_values=1.0) for one in limits
+    )
     return lower, upper
 
 
@@ -179,9 +189,7 @@ def _cards(
     pooled = pool(members, method="transformation")
     probability, cdf = np.asarray(pooled.pmf()), np.asarray(pooled.cdf())
     of_members = np.stack([member.pmf() for member in members])
-    lower, upper = epistemic_band(np.stack([member.trafo() for member in members]))
-    ones = np.ones((len(y), 1))
-    lower, upper = np.concatenate([lower, ones], axis=1), np.concatenate([upper, ones], axis=1)
+    lower, upper = cdf_band(members, pooled)
     cards = []
     for kind, rows in choose_rows(probability, y).items():
         for i in rows:
@@ -218,3 +226,35 @@ def _best_ensemble(view: RunView, split: int) -> tuple[str, str] | None:
 
 def _rows(run: RunFolder, unit: Unit, n_levels: int, rows: NDArray[np.int64]) -> DiscretePredictive:
     return load_predictions(run, unit, tuple(range(n_levels)))["test"][rows]
+
+
+def png_bytes(image: NDArray[np.uint8]) -> bytes:
+    """Return an image (H, W) or (H, W, 3) as a PNG file.
+
+    Examples
+    --------
+    >>> png_bytes(np.zeros((2, 3), dtype=np.uint8))[1:4]
+    b'PNG'
+    """
+    pixels: NDArray[Any] = np.ascontiguousarray(image, dtype=np.uint8)
+    height, width = pixels.shape[:2]
+    colour = 2 if pixels.ndim == 3 else 0
+    rows = b"".join(b"\x00" + row.tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    body = _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows, 9)) + _chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def png_address(image: NDArray[np.uint8]) -> str:
+    """Return an image as the address of an ``<img>``.
+
+    Examples
+    --------
+    >>> png_address(np.zeros((2, 2, 3), dtype=np.uint8))[:22]
+    'data:image/png;base64,'
+    """
+    return "data:image/png;base64," + base64.b64encode(png_bytes(image)).decode("ascii")
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from deeptram.errors import FileFormatError
-from deeptram.paper.progress import duration
-from deeptram.paper.publication import (
+from deeptram.paper.grid_progress import duration
+from deeptram.paper.published_results import (
     PAPER_DATASETS,
     is_same_protocol,
     published_coefficients,
@@ -23,8 +23,7 @@ from deeptram.paper.publication import (
     published_metrics,
 )
 from deeptram.paper.report.build import loss_name, run_command
-from deeptram.paper.report.headline import Cell, Line, headline
-from deeptram.paper.report.reading import coefficient_readings, guarantee_summary
+from deeptram.paper.report.results import Cell, Line, coefficient_readings, guarantee_summary, results_table
 from deeptram.paper.report.views import RunView, view_of_run
 from deeptram.plots.style import metric_label
 
@@ -163,7 +162,7 @@ def _performance(view: RunView, loss: str) -> str:
     for metric in metrics:
         header += [metric_label(metric), "published"] if has_published else [metric_label(metric)]
     rows = []
-    for line in headline(view, loss):
+    for line in results_table(view, loss):
         method = "exact" if line.method == "single" else line.method
         row = [line.model, "" if line.method == "single" else line.weights, method]
         for metric, cell in zip(metrics, line.cells, strict=True):

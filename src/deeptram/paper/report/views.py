@@ -1,29 +1,45 @@
-"""Which rows of a run's tables a figure shows; interactive and static figures draw the same views."""
+"""What a figure of a run shows, and where: interactive and static figures draw the same panels.
+
+``*_view`` choose rows of the run's tables; ``*_layout`` put them into panels, on lines and in colours.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from deeptram.paper import RunFolder, aggregate
+from deeptram.paper.aggregate import Tables
 from deeptram.paper.config import Study
-from deeptram.paper.paper import N_BOOT
-from deeptram.paper.publication import (
+from deeptram.paper.published_results import (
     comparable,
     is_same_protocol,
     published_coefficients,
     published_metrics,
 )
-from deeptram.paper.tables import Tables
+from deeptram.paper.protocols import N_BOOT
+from deeptram.plots.forest import places
+from deeptram.plots.style import (
+    IDEAL,
+    METHOD_LABELS,
+    MODEL_COLORS,
+    TRUTH_COLOR,
+    Look,
+    method_looks,
+    metric_label,
+)
 
 BINARY_METRICS = ("nll", "brier", "auc", "accuracy")
 ORDINAL_METRICS = ("nll", "rps", "qwk", "accuracy")
 CALIBRATION_METRICS = ("citl", "calibration_slope")
+SCHEMES = ("equal", "tuned")
 METHODS = ("single", "average", "linear", "log-linear", "transformation")
-KINDS = ("overall", "split", "member", "published")
+STEP = 0.19  # between methods or models on the line of a model or variable
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +84,42 @@ class RunView:
         members = self.tables.metrics[self.tables.metrics["method"] == "transformation"]
         there = set(members.loc[members["loss"] == loss, "model"])
         return [model for model in self.models(loss) if model in there]
+
+    def schemes(self, loss: str) -> list[str]:
+        """The kinds of weights: those of exact models are of one kind."""
+        return list(SCHEMES) if self.deep_models(loss) else ["equal"]
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The panels of a figure.
+
+    Attributes
+    ----------
+    rows, columns : list of str
+        Titles; rows are kinds of weights.
+    cells : dict of (row, column) -> DataFrame
+        What each panel shows. Estimates on lines have the columns line, place, group, kind, estimate,
+        lower, upper, and words about each row.
+    lines : list of str
+        Names of the lines 0, 1, ... of every panel.
+    looks : dict of group -> Look
+    references : list
+        Where a dashed line stands in each column, or None.
+    axis : str
+        What the x-axes are, if not the titles.
+    end : float
+        Where axes of probabilities end.
+    """
+
+    rows: list[str]
+    columns: list[str]
+    cells: dict[tuple[int, int], pd.DataFrame]
+    lines: list[str] = field(default_factory=list)
+    looks: Mapping[str, Look] = field(default_factory=method_looks)
+    references: Sequence[float | None] = ()
+    axis: str = ""
+    end: float = 1.0
 
 
 def view_of_run(
@@ -175,6 +227,86 @@ def coefficient_view(view: RunView, loss: str) -> pd.DataFrame:
     return pd.concat([full, twice[twice["weights"] == "equal"].assign(weights="tuned")], ignore_index=True)
 
 
+def performance_layout(
+    view: RunView, loss: str, metrics: Sequence[str], *, relative: bool = False
+) -> Layout | None:
+    """Return metrics in panels (weights x metrics), models as lines, methods in colours; None without any."""
+    data = performance_view(view, loss, tuple(metrics), relative=relative)
+    models = [model for model in view.models(loss) if model in set(data["model"])]
+    if not models or data["estimate"].notna().sum() == 0:
+        return None
+    rows, cells = view.schemes(loss), {}
+    for i, scheme in enumerate(rows):
+        for j, metric in enumerate(metrics):
+            part = data[(data["weights"] == scheme) & (data["metric"] == metric)]
+            methods = [method for method in METHODS[1:] if method in set(part["method"])]
+            cells[i, j] = _on_lines(part.assign(line=part["model"], group=part["method"]), models, methods)
+    titles = [metric_label(metric) for metric in metrics]
+    references = [0.0 if relative else IDEAL.get(metric) for metric in metrics]
+    return Layout(rows, titles, cells, models, references=references)
+
+
+def coefficient_layout(view: RunView, loss: str) -> Layout | None:
+    """Return log odds-ratios in a panel for each kind of weights, variables as lines, models in colours.
+
+    Intervals are those for sampling and training together, where they are known; simulated effects are there
+    as kind "truth".
+    """
+    data = coefficient_view(view, loss)
+    if data.empty:
+        return None
+    total = data[["lower_total", "upper_total"]].to_numpy(dtype=float)
+    data[["lower", "upper"]] = np.where(
+        np.isnan(total), data[["lower", "upper"]].to_numpy(dtype=float), total
+    )
+    variables = list(dict.fromkeys(data["variable"]))
+    models = [model for model in view.models(loss) if model in set(data["model"])]
+    truth = {k: v for k, v in view.config.get("info", {}).get("beta", {}).items() if k in variables}
+    known = pd.DataFrame({"variable": list(truth), "model": "truth", "estimate": list(truth.values())})
+    schemes, cells = view.schemes(loss), {}
+    for j, scheme in enumerate(schemes):
+        parts = [data[data["weights"] == scheme], known.assign(kind="truth")]
+        part = pd.concat([one for one in parts if len(one)], ignore_index=True)
+        part = part.assign(line=part["variable"], group=part["model"])
+        cells[0, j] = _on_lines(part, variables, models)
+    looks = {model: Look(MODEL_COLORS[k % len(MODEL_COLORS)], "D", model) for k, model in enumerate(models)}
+    looks["truth"] = Look(TRUTH_COLOR, "|", "simulated effect")
+    titles = [f"{scheme} weights" if len(schemes) > 1 else "" for scheme in schemes]
+    return Layout([""], titles, cells, variables, looks, [0.0] * len(schemes), "log odds-ratio")
+
+
+def calibration_layout(view: RunView, loss: str) -> Layout | None:
+    """Return calibration curves in panels (weights x models), the column ``name`` is the method."""
+    data = calibration_view(view, loss)
+    models = [model for model in view.models(loss) if model != "SI" and model in set(data["model"])]
+    if not models:
+        return None
+    largest = float(np.nanmax(data[["predicted", "observed"]].to_numpy(dtype=float)))
+    end = 1.0 if view.study.protocol.cuts == "equidistant" else min(1.0, 1.25 * largest)
+    rows, cells = view.schemes(loss), {}
+    order = {method: k for k, method in enumerate(METHODS)}
+    for i, scheme in enumerate(rows):
+        for j, model in enumerate(models):
+            part = data[(data["weights"] == scheme) & (data["model"] == model) & data["observed"].notna()]
+            part = part.assign(name=part["method"])
+            cells[i, j] = part.sort_values("name", key=lambda names: names.map(order), kind="stable")
+    return Layout(rows, models, cells, end=end)
+
+
+def weight_layout(view: RunView, loss: str) -> Layout | None:
+    """Return tuned weights in a panel for each pool; the column ``name`` is model and split."""
+    table = view.tables.weights
+    table = table[table["loss"] == loss]
+    if table.empty:
+        return None
+    pairs = zip(table["model"], table["split"], strict=True)
+    table = table.assign(name=[f"{model}, split {split}" for model, split in pairs])
+    pools = list(dict.fromkeys(table["method"]))
+    cells = {(0, j): table[table["method"] == pool] for j, pool in enumerate(pools)}
+    titles = [METHOD_LABELS[pool] for pool in pools]
+    return Layout([""], titles, cells, list(dict.fromkeys(table["name"])), axis="tuned weight")
+
+
 def has_published(view: RunView) -> bool:
     """Whether published numbers stand beside any of ours."""
     return any(is_same_protocol(view.study, model) for model in view.study.models)
@@ -190,3 +322,21 @@ def _relative(published: pd.DataFrame) -> pd.DataFrame:
     base = published[published["model"] == "SI-LS"].set_index(keys)["estimate"].rename("base")
     joined = published[published["model"] != "SI-LS"].join(base, on=keys, how="inner")
     return joined.assign(estimate=joined["estimate"] - joined["base"]).drop(columns="base")
+
+
+def _on_lines(part: pd.DataFrame, lines: list[str], groups: list[str]) -> pd.DataFrame:
+    known = part.reindex(columns=list(dict.fromkeys([*part.columns, "split", "member", "lower", "upper"])))
+    words = [_words(row) for row in known.to_dict("records")]
+    return known.assign(place=places(part["line"], part["group"], lines, groups, STEP), words=words)
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    """Return what one estimate is about."""
+    if row["kind"] == "published":
+        spread = "" if pd.isna(row.get("smallest")) else f", {row['smallest']:.4f} to {row['largest']:.4f}"
+        return f"published (splits{spread})" if spread else "published"
+    if row["kind"] == "member":
+        return f"member {row['member']}, split {row['split']}"
+    if row["kind"] == "truth":
+        return ""
+    return "over all splits" if pd.isna(row["split"]) else f"split {int(row['split'])}"

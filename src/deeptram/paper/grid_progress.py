@@ -25,7 +25,7 @@ def unit_cost(study: Study, unit: Unit) -> float:
 
     Examples
     --------
-    >>> from deeptram.paper.paper import make_study
+    >>> from deeptram.paper.protocols import make_study
     >>> unit_cost(make_study("mnist"), Unit("CI", "nll", 1, 1))
     30.0
     """
@@ -77,7 +77,7 @@ class GridProgress:
 
     Examples
     --------
-    >>> from deeptram.paper.paper import make_study
+    >>> from deeptram.paper.protocols import make_study
     >>> with GridProgress(make_study("digits", "quick"), [], 4, Path("nowhere"), quiet=True) as shown:
     ...     shown.note("nothing is written")
     """

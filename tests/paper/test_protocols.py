@@ -6,7 +6,7 @@ import pytest
 
 from deeptram import networks
 from deeptram.paper import PRESETS, PROTOCOLS, make_study
-from deeptram.paper.paper import N_BOOT
+from deeptram.paper.protocols import N_BOOT
 
 TABLE_1 = {
     "mnist": ("ordinal", {"CI"}),

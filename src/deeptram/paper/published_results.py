@@ -45,7 +45,7 @@ def is_same_protocol(study: Study, model: str) -> bool:
 
     Examples
     --------
-    >>> from deeptram.paper.paper import make_study
+    >>> from deeptram.paper.protocols import make_study
     >>> is_same_protocol(make_study("mnist", "modern"), "CI"), is_same_protocol(make_study("mnist"), "CI")
     (False, True)
     """

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from deeptram.paper.report.reading import (
+from deeptram.paper.report.results import (
     best_sentence,
     coefficient_readings,
     gain_sentences,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deeptram.paper import make_study
-from deeptram.paper.publication import (
+from deeptram.paper.published_results import (
     comparable,
     is_same_protocol,
     published_coefficients,

@@ -1,16 +1,95 @@
-"""The results in words: what the ensembles gained, and what the coefficients mean."""
+"""The results of a run as one table and in words: what ensembles gained, and what coefficients mean."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from deeptram.paper.report.views import RunView
+from deeptram.paper.report.views import METHODS, SCHEMES, RunView, published_view
 from deeptram.plots.style import SMALLER_IS_BETTER, metric_label
 
-WORDS = {"linear": "linear", "log-linear": "log-linear", "transformation": "transformation"}
+
+@dataclass(frozen=True)
+class Cell:
+    """One number with its interval, and the published mean where the protocol is the same."""
+
+    estimate: float
+    lower: float
+    upper: float
+    published: float | None = None
+    best: bool = False
+
+    @property
+    def text(self) -> str:
+        """The estimate, four digits."""
+        if math.isnan(self.estimate):
+            return "–"
+        return "∞" if math.isinf(self.estimate) else f"{self.estimate:.4f}"
+
+    @property
+    def interval(self) -> str:
+        """The interval in brackets; nothing where there is none."""
+        return "" if math.isnan(self.lower) else f"({self.lower:.4f} to {self.upper:.4f})"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table of results."""
+
+    model: str
+    weights: str
+    method: str
+    cells: tuple[Cell, ...]
+
+
+def results_table(view: RunView, loss: str) -> list[Line]:
+    """Return the rows of the table of results of one training loss.
+
+    Parameters
+    ----------
+    view : RunView
+    loss : str
+    """
+    metrics = view.main_metrics
+    table = view.tables.metrics
+    chosen = table[(table["loss"] == loss) & table["split"].isna() & table["metric"].isin(metrics)]
+    published = published_view(view, loss, metrics)
+    best = {metric: _best(chosen, metric) for metric in metrics}
+    lines = []
+    for model in view.models(loss):
+        for weights in SCHEMES:
+            for method in METHODS:
+                rows = _pick(chosen, model, weights, method)
+                if rows.empty:
+                    continue
+                beside = _pick(published, model, weights, method) if len(published) else published
+                cells = tuple(_cell(rows, beside, metric, best[metric]) for metric in metrics)
+                lines.append(Line(model, weights, method, cells))
+    return lines
+
+
+def _pick(table: pd.DataFrame, model: str, weights: str, method: str) -> pd.DataFrame:
+    same = (table["model"] == model) & (table["weights"] == weights) & (table["method"] == method)
+    return table[same].set_index("metric")
+
+
+def _cell(rows: pd.DataFrame, published: pd.DataFrame, metric: str, best: float) -> Cell:
+    if metric not in rows.index:
+        return Cell(math.nan, math.nan, math.nan)
+    row = rows.loc[metric]
+    beside = float(published.loc[metric, "estimate"]) if metric in published.index else None
+    estimate = float(row["estimate"])
+    return Cell(estimate, float(row["lower"]), float(row["upper"]), beside, estimate == best)
+
+
+def _best(chosen: pd.DataFrame, metric: str) -> float:
+    values = chosen.loc[(chosen["metric"] == metric) & (chosen["method"] != "average"), "estimate"]
+    if values.notna().sum() == 0:
+        return math.nan
+    return float(values.min() if metric in SMALLER_IS_BETTER else values.max())
 
 
 def odds_sentence(unit: str, event: str, estimate: float, lower: float, upper: float, given: str = "") -> str:
@@ -74,7 +153,7 @@ def gain_sentences(view: RunView, loss: str) -> list[str]:
         if average is None or pooled is None or not math.isfinite(average):
             continue
         others = ", ".join(
-            f"{WORDS[name]} {values['equal', name]:.4f}"
+            f"{name} {values['equal', name]:.4f}"
             for name in ("linear", "log-linear")
             if ("equal", name) in values
         )
