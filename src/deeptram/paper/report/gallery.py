@@ -120,9 +120,8 @@ def cdf_band(members: list[DiscretePredictive], pooled: Predictive) -> tuple[Flo
     equal = np.full(len(members), 1 / len(members))
     band = epistemic_band(members, pooled, equal, "cdf", None, WIDTH)
     limits = [band[name].fillna(band["estimate"]).to_numpy() for name in ("lower", "upper")]
-    lower, upper = (
-        np.pad(one.reshape(len(pooled), -1), ((0, 0), (0, 1)), constant_values=1.0) for one in limits
-    )
+    ones = np.ones((len(pooled), 1))
+    lower, upper = (np.hstack([one.reshape(len(pooled), -1), ones]) for one in limits)
     return lower, upper
 
 
