@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from deeptram.paper.aggregate import Tables, aggregate
 from deeptram.paper.config import MODELS, Protocol, Study, Unit
+from deeptram.paper.protocols import DATASETS, PRESETS, PROTOCOLS, make_study
 from deeptram.paper.r_random import RRandom
 from deeptram.paper.runner import RunResult, run_study
 from deeptram.paper.splits import (
@@ -21,7 +22,6 @@ from deeptram.paper.splits import (
     splits_from_frame,
 )
 from deeptram.paper.storage import RunFolder
-from deeptram.paper.protocols import DATASETS, PRESETS, PROTOCOLS, make_study
 
 __all__ = [
     "DATASETS",

@@ -16,13 +16,13 @@ import pandas as pd
 from deeptram.paper import RunFolder, aggregate
 from deeptram.paper.aggregate import Tables
 from deeptram.paper.config import Study
+from deeptram.paper.protocols import N_BOOT
 from deeptram.paper.published_results import (
     comparable,
     is_same_protocol,
     published_coefficients,
     published_metrics,
 )
-from deeptram.paper.protocols import N_BOOT
 from deeptram.plots.forest import places
 from deeptram.plots.style import (
     IDEAL,
