@@ -9,7 +9,8 @@ from scipy import stats
 
 from deeptram import latent as latents
 from deeptram.bases import Bernstein, Cutpoints, Linear, LogLinear
-from deeptram.fitting.exact.problem import Problem, StructuredData
+from deeptram.fitting.exact.problem import Problem
+from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.responses import Observations
 from derivatives import check_derivatives
 

@@ -11,7 +11,8 @@ from scipy.optimize import minimize as scipy_minimize
 
 from deeptram import latent as latents
 from deeptram.bases import Bernstein, Cutpoints, Linear
-from deeptram.fitting.exact.problem import Problem, StructuredData
+from deeptram.fitting.exact.problem import Problem
+from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.optimise.newton import minimize, newton_step
 from deeptram.responses import Observations
 

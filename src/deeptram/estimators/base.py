@@ -27,8 +27,8 @@ from deeptram.estimators.sklearn_words import one_sentence
 from deeptram.fitting.exact.diagnosis import Labels
 from deeptram.fitting.exact.fit import centre_scale, fit_exact, uncentre_scale
 from deeptram.fitting.exact.nominal import fit_nominal
-from deeptram.fitting.exact.problem import StructuredData
 from deeptram.fitting.exact.scored import check_loss, fit_scored
+from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.inputs import read_table
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Encoded, Matrices, Outcome, OutcomeSettings, StructuredModel
@@ -160,18 +160,9 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
             self._fit_nominal(matrices, encoded, weights)
             return
         scale, centre = centre_scale(matrices.scale, weights, self.outcome_.basis)
-        data = StructuredData(
-            latent=self.latent_,
-            basis=self.outcome_.basis,
-            x=matrices.x,
-            observations=encoded.observations,
-            codes=encoded.codes,
-            n_classes=0 if self.outcome_.levels is None else len(self.outcome_.levels),
-            weights=weights,
-            strata=matrices.strata,
-            n_strata=self.design_.n_strata,
-            varying=matrices.varying,
-            scale=scale,
+        centred = dataclasses.replace(matrices, scale=scale)
+        data = StructuredData.of(
+            self.outcome_, self.latent_, centred, encoded, weights, self.design_.n_strata
         )
         if self.loss != "nll":
             check_loss(self.loss, self.outcome_, data)

@@ -14,7 +14,7 @@ from deeptram.bases import Basis, Bernstein
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.sklearn_words import require_fit
-from deeptram.fitting.exact.problem import StructuredData
+from deeptram.fitting.exact.structured_data import StructuredData
 
 Array = NDArray[np.float64]
 

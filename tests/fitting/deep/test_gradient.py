@@ -25,7 +25,7 @@ from deeptram.fitting.deep.gradient import fit_deep, make_optimizer
 from deeptram.fitting.deep.task import Setup
 from deeptram.fitting.deep.training import Training
 from deeptram.fitting.exact.fit import fit_exact
-from deeptram.fitting.exact.problem import StructuredData
+from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.model.terms import CI, CS, LS, SI, Scale, Varying
 from deeptram.networks import CNN, MLP
 from deeptram.predictive.kinds import build_predictive

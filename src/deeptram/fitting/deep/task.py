@@ -19,7 +19,7 @@ from deeptram.fitting.deep.seeds import MemberSeeds, generator, seeded
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
 from deeptram.fitting.deep.warm_start import apply_start, exact_start
 from deeptram.fitting.exact.columns import aliased_columns, rounding_of, standardize
-from deeptram.fitting.exact.starts import representative
+from deeptram.fitting.exact.starts import typical_values
 from deeptram.inputs.batches import Source, check_augmented
 from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
 from deeptram.latent import Latent
@@ -101,7 +101,7 @@ def _line(outcome: Outcome, encoded: Encoded) -> tuple[float, float] | None:
     one_slope = basis.n_coef == 2 and basis.monotone_differences.tolist() == [[0.0, 1.0]]
     if encoded.observations is None or not one_slope:
         return None
-    slope_column = basis.evaluate(representative(encoded.observations))[:, 1]
+    slope_column = basis.evaluate(typical_values(encoded.observations, basis, None)[0])[:, 1]
     sd = float(slope_column.std())
     return float(slope_column.mean()), sd if sd > 0 else 1.0
 

@@ -12,7 +12,7 @@ from deeptram.bases import Basis
 from deeptram.errors import FittingError, InvalidInputError
 from deeptram.fitting.exact.fit import fit_exact
 from deeptram.fitting.exact.nominal import fit_nominal
-from deeptram.fitting.exact.problem import StructuredData
+from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.latent import Latent
 from deeptram.model.deep import DeepModel
 from deeptram.model.design import Matrices
@@ -91,18 +91,7 @@ def _try(
             nominal = fit_nominal(encoded.codes, n_classes, matrices.x, weights, names, quiet=True)
             theta, beta, gamma, infinite = nominal.theta, nominal.beta, np.zeros(0), nominal.infinite
         else:
-            data = StructuredData(
-                latent=latent,
-                basis=outcome.basis,
-                x=matrices.x,
-                observations=encoded.observations,
-                codes=encoded.codes,
-                n_classes=n_classes,
-                weights=weights,
-                strata=matrices.strata,
-                n_strata=n_strata,
-                scale=matrices.scale,
-            )
+            data = StructuredData.of(outcome, latent, matrices, encoded, weights, n_strata)
             fit = fit_exact(data, quiet=True)
             if fit.unbounded:
                 return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,8 +22,9 @@ from deeptram.fitting.exact.diagnosis import (
     explain,
     is_perfect_fit,
 )
-from deeptram.fitting.exact.problem import Problem, StructuredData
+from deeptram.fitting.exact.problem import Problem
 from deeptram.fitting.exact.starts import discriminant_start, subsample_start
+from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.likelihood.binary import BinaryLikelihood
 from deeptram.optimise.newton import Certificate, NewtonResult, minimize
 
@@ -88,7 +88,6 @@ class ExactFit:
 
 def fit_exact(
     data: StructuredData,
-    names: Sequence[str] = (),
     *,
     start: Array | None = None,
     labels: Labels | None = None,
@@ -103,12 +102,10 @@ def fit_exact(
     ----------
     data : StructuredData
         Outcome, design and weights.
-    names : sequence of str
-        Column names for messages.
     start : ndarray, optional
         Scaled parameters to start from (a neighbouring solution).
     labels : Labels, optional
-        Names of all columns and strata for messages (instead of ``names``).
+        Names of all columns and strata for messages.
     quiet : bool
         Whether to leave out the warnings.
     """
@@ -117,6 +114,10 @@ def fit_exact(
     work = len(data.x) * data.x.shape[1] ** 2
     with one_thread(len(data.x) < _WORTH_THREADS):
         problem = Problem(data)
+
+        def separates(point: Array) -> bool:
+            return problem.objective.margin(torch.from_numpy(point)) > 0
+
         begin = _better_start(problem) if start is None else start
         result = minimize(
             problem.objective,
@@ -126,7 +127,8 @@ def fit_exact(
             tolerance=_TOLERANCE if work < _VERY_LONG_STEP else _COARSE,
             unit=problem.unit,
             is_hopeless=partial(is_perfect_fit, problem),
-            is_separating=_separates(problem) if work > _LONG_STEP else None,
+            # further steps tell more than the question, where they are short
+            is_separating=separates if work > _LONG_STEP else None,
         )
         curvature = result.start_hessian
         if begin is not problem.start:
@@ -134,7 +136,7 @@ def fit_exact(
             curvature = _USUAL_CURVATURE * problem.unit * np.eye(len(begin))
         diagnosis = diagnose(problem, result, curvature)
     if not quiet:
-        explain(problem, result, diagnosis, Labels(linear=list(names)) if labels is None else labels)
+        explain(problem, result, diagnosis, labels or Labels())
     limit, loglik = result.parameters, -result.value
     if diagnosis.displacement is not None:
         limit = limit + diagnosis.displacement
@@ -167,11 +169,6 @@ def fit_exact(
         problem=problem,
         solution=result.parameters,
     )
-
-
-def _separates(problem: Problem) -> Callable[[Array], bool]:
-    """Return the question whether a point separates the classes, worth asking where a step takes long."""
-    return lambda point: problem.objective.margin(torch.from_numpy(point)) > 0
 
 
 def _better_start(problem: Problem) -> Array:

@@ -39,7 +39,7 @@ from deeptram.bases import Bernstein
 from deeptram.errors import DeeptramWarning
 from deeptram.fitting.exact.columns import standardize
 from deeptram.fitting.exact.fit import ExactFit, fit_exact
-from deeptram.fitting.exact.problem import StructuredData
+from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.latent import Latent
 from deeptram.likelihood.line import LineLikelihood, Point, Rows
 

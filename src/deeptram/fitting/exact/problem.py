@@ -30,15 +30,13 @@ from deeptram.fitting.exact.columns import (
     rounding_of,
     standardize,
 )
-from deeptram.fitting.exact.line_parts import likelihood_parts
 from deeptram.fitting.exact.separation import RecessionCone
 from deeptram.fitting.exact.starts import start_theta, typical_values
-from deeptram.latent import Latent
+from deeptram.fitting.exact.structured_data import LikelihoodParts, StructuredData
 from deeptram.likelihood.binary import BinaryLikelihood
 from deeptram.likelihood.cutpoint_cells import Cells, cells_of
 from deeptram.likelihood.cutpoints import CutpointLikelihood
 from deeptram.likelihood.line import LineLikelihood, Rows
-from deeptram.responses import Observations
 
 Array = NDArray[np.float64]
 
@@ -46,46 +44,6 @@ _MAX_VERTICES = 256
 _OBLIQUE = 1e-4
 _MOSTLY = 0.5  # a column with more zeros than this is sparse
 _ROUNDING = 1e-12  # of entries of about one
-
-
-@dataclass(frozen=True)
-class StructuredData:
-    """Everything the likelihood of a model without networks depends on.
-
-    Attributes
-    ----------
-    latent, basis : Latent, Basis
-        F_Z and the basis a(y).
-    x : ndarray, shape (n, p)
-        Columns of the linear shift (p may be 0).
-    observations : Observations or None
-        The outcome on the line; ``None`` for classes.
-    codes, n_classes : ndarray of int (n,) or None, int
-        The outcome as classes.
-    weights : ndarray or None, shape (n,)
-        Case weights.
-    strata, n_strata : ndarray of int (n,) or None, int
-        Stratum of each row.
-    varying, scale : ndarray or None, shapes (n, J) and (n, q)
-        Columns of the varying and of the scale term.
-    """
-
-    latent: Latent
-    basis: Basis
-    x: Array
-    observations: Observations | None = None
-    codes: NDArray[np.int64] | None = None
-    n_classes: int = 0
-    weights: Array | None = None
-    strata: NDArray[np.int64] | None = None
-    n_strata: int = 1
-    varying: Array | None = None
-    scale: Array | None = None
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of baseline vectors: one per stratum and per varying column."""
-        return self.n_strata + (0 if self.varying is None else self.varying.shape[1])
 
 
 @dataclass
@@ -207,8 +165,8 @@ class Problem:
         if data.scale is not None:
             _, scale_sd, scaled = standardize(data.scale[:, kept_scale], data.weights, centre=False)
             scale = torch.from_numpy(scaled)
-        self._make_arguments = data, blocks, basis_map, scale
-        parts = likelihood_parts(*self._make_arguments, self._x, None)
+        self._parts = LikelihoodParts(data, blocks, basis_map, scale)
+        parts = self._parts.of(self._x)
         d = data.basis.n_coef
         n_theta, p = block_map.shape[1] * d, self._x.shape[1]
         self._sizes = n_theta, q
@@ -273,10 +231,10 @@ class Problem:
         parameters are those of the fit where no class is empty.
         """
         if self.cells is None:
-            return likelihood_parts(*self._make_arguments, self._x, None), self._sizes[0]
+            return self._parts.of(self._x), self._sizes[0]
         blocks = self._modulator()[0]
-        parts = likelihood_parts(self.data, blocks, np.eye(self.data.basis.n_coef), None, self._x, None)
-        return parts, self.cells.n_columns
+        parts = LikelihoodParts(self.data, blocks, np.eye(self.data.basis.n_coef), None)
+        return parts.of(self._x), self.cells.n_columns
 
     @property
     def coefficient_rows(self) -> Array:
@@ -313,7 +271,7 @@ class Problem:
         offset, rest = self._x @ held, self._x @ torch.from_numpy(np.ascontiguousarray(inner.T))
         if self.cells is not None:
             return self._discrete_likelihood(rest, offset)
-        parts = likelihood_parts(*self._make_arguments, rest, offset)
+        parts = self._parts.of(rest, offset)
         n_theta, q = self._sizes
         return LineLikelihood(parts, self.data.latent, n_theta, rest.shape[1], q, len(self.data.x))
 

@@ -15,7 +15,7 @@ from deeptram.errors import ConvergenceWarning, UnsupportedError
 from deeptram.evaluation.scores import core as score_core
 from deeptram.fitting.exact.crps import CrpsObjective
 from deeptram.fitting.exact.fit import ExactFit
-from deeptram.fitting.exact.problem import StructuredData
+from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.model import Outcome
 from deeptram.optimise.newton import Certificate
 from deeptram.predictive.kinds import RowParameters, build_predictive

@@ -6,21 +6,17 @@ nor on whether a row stands twice or has weight two), so fits do not either.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
+from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.likelihood.binary import BinaryLikelihood
 from deeptram.likelihood.cutpoints import CutpointLikelihood
 from deeptram.optimise.newton import Objective, minimize
 from deeptram.optimise.quadratic import nonnegative_least_squares
 from deeptram.responses import Observations
-
-if TYPE_CHECKING:
-    from deeptram.fitting.exact.problem import StructuredData
 
 Array = NDArray[np.float64]
 
@@ -47,13 +43,6 @@ def typical_values(
     value[both] = lower[both] + (upper[both] - lower[both]) / 2
     known = np.isfinite(value)
     return value[known], None if weights is None else weights[known]
-
-
-def representative(observations: Observations) -> Array:
-    """Return one finite value per row: the exact one, the middle, or the finite end."""
-    lower, upper = observations.lower, observations.upper
-    value = np.where(np.isfinite(lower), np.where(np.isfinite(upper), (lower + upper) / 2, lower), upper)
-    return value[np.isfinite(value)]
 
 
 def weighted_quantile(values: Array, weights: Array | None, probabilities: Array) -> Array:
