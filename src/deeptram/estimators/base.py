@@ -274,8 +274,6 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
         state = dict(super().__getstate__())
         fit = state.get("fit_")
         if fit is not None and getattr(fit, "problem", None) is not None:
-            import dataclasses
-
             state["fit_"] = dataclasses.replace(fit, problem=None)
         return state
 
