@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
 # Before NumPy or torch is imported: tests run in several processes, each with one thread.
@@ -104,3 +105,12 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.fail(f"DEEPTRAM_DATA must name a folder, got {folder!r}")
     return path
+
+
+@pytest.fixture
+def registries(monkeypatch):
+    """Registries of latents, bases and networks that forget what a test has added."""
+    for module in ("latent.distribution", "bases.basis", "networks.factories"):
+        registry = importlib.import_module(f"deeptram.{module}")._REGISTRY
+        for part in ("_known", "_aliases"):
+            monkeypatch.setattr(registry, part, dict(getattr(registry, part)))

@@ -47,13 +47,13 @@ def run_page(path: Path) -> None:
         printed = io.StringIO()
         padded = "\n" * (block.line - 1) + block.code
         with contextlib.redirect_stdout(printed):
-            exec(compile(padded, str(path), "exec"), namespace)
+            exec(compile(padded, str(path), "exec", dont_inherit=True), namespace)
         if block.output is not None:
             assert printed.getvalue().split() == block.output.split(), f"{path.name}, line {block.line}"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_page_runs(path, tmp_path, monkeypatch):
+def test_page_runs(path, tmp_path, monkeypatch, registries):
     monkeypatch.chdir(tmp_path)
     run_page(path)
     plt.close("all")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
+
 import numpy as np
 import pytest
 import torch
 
 from deeptram.bases import Bernstein, Linear
-from deeptram.errors import InvalidTypeError, UnknownNameError
+from deeptram.errors import InvalidTypeError, UnknownNameError, UnsupportedError
 from deeptram.predictive import (
     OUTCOMES,
     DiscretePredictive,
@@ -15,6 +19,7 @@ from deeptram.predictive import (
     TransformationCount,
     TransformationPredictive,
     build_predictive,
+    kind_of,
 )
 
 THETA = np.array([[-1.0, 0.5, 2.0]])
@@ -94,3 +99,34 @@ def test_messages():
         build_predictive("ordnal", RowParameters(THETA), None, "logistic")
     with pytest.raises(InvalidTypeError, match=r"a survival outcome needs a basis, got None; pass one of"):
         build_predictive("survival", RowParameters(THETA), None, "logistic")
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_a_kind_equals_its_name_also_after_copies(name):
+    kind = kind_of(name)
+    for one in (kind, pickle.loads(pickle.dumps(kind)), copy.deepcopy(kind)):
+        assert one == name
+        assert type(one) is type(kind)
+        assert json.dumps(one) == json.dumps(name)
+    assert kind.is_discrete + kind.is_count + kind.has_density == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "match"),
+    [
+        ("survival", "rps", "loss='rps' is for classes, got outcome='survival'; use loss='crps'"),
+        ("binary", "crps", "loss='crps' is for outcomes on the line, got outcome='binary'; use loss='rps'"),
+        ("nominal", "rps", "loss='rps' needs an ordered outcome, got outcome='nominal'; use loss='brier'"),
+        ("nominal", "crps", "loss='crps' needs an ordered outcome, got outcome='nominal'; use loss='brier'"),
+    ],
+)
+def test_losses_without_meaning_are_refused(name, loss, match):
+    with pytest.raises(UnsupportedError, match=match):
+        kind_of(name).check_loss(loss)
+
+
+def test_classes_are_not_read_as_numbers():
+    with pytest.raises(
+        UnsupportedError, match="outcome='ordinal' is read by its levels; use DiscreteResponse"
+    ):
+        kind_of("ordinal").observe([1, 2])

@@ -6,6 +6,7 @@ May import: the leaf modules and ``latent``.
 Start reading at ``basis.Basis``.
 """
 
+from deeptram._arrays import elementwise
 from deeptram.bases.basis import (
     ROUNDING,
     Basis,
@@ -31,6 +32,7 @@ __all__ = [
     "Linear",
     "LogLinear",
     "check_name",
+    "elementwise",
     "free_from_theta",
     "from_dict",
     "log_increments",

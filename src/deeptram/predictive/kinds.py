@@ -167,7 +167,7 @@ class _Nominal(Kind):
 
     is_discrete = is_nominal = True
     losses = ("nll", "brier")
-    _advice = "loss={loss!r} needs ordered classes, got outcome={kind!r}; use loss='brier'"
+    _advice = "loss={loss!r} needs an ordered outcome, got outcome={kind!r}; use loss='brier'"
 
     def predictive(
         self, params: RowParameters, basis: Any, latent: str | Latent, *, levels: Any = None, **_: Any

@@ -285,7 +285,7 @@ def test_narrow_intervals_do_not_cancel_in_float32():
             "nominal",
             [1, 2],
             "rps",
-            "loss='rps' needs ordered classes, got outcome='nominal'; use loss='brier'",
+            "loss='rps' needs an ordered outcome, got outcome='nominal'; use loss='brier'",
         ),
     ],
 )

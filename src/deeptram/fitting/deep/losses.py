@@ -20,7 +20,7 @@ from torch.nn.functional import logsigmoid
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.scores import core
-from deeptram.latent import Latent
+from deeptram.latent import Latent, Logistic
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import Working
 from deeptram.predictive.discrete import DiscretePredictive
@@ -235,7 +235,7 @@ class ClassLoss(RowLoss):
     def __init__(self, score: str, outcome: Outcome, latent: Latent) -> None:
         self._score, self._latent = core.get(score), latent
         self._levels = outcome.levels or ()
-        self._nominal = outcome.kind == "nominal"
+        self._nominal = outcome.kind.is_nominal
 
     def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
         if encoded.codes is None:
@@ -315,7 +315,7 @@ class PredictiveLoss(RowLoss):
         seen = encoded.observations
         if seen is None:
             raise InvalidInputError("this loss needs outcomes on the line, got classes; use loss='rps'")
-        if self._outcome.kind == "count":
+        if self._outcome.kind.is_count:
             y = seen.upper - (1.0 if self._outcome.log_first else 0.0)
         elif seen.exact.all() and seen.entry is None:
             y = seen.upper
@@ -365,17 +365,10 @@ def make_loss(
     >>> type(make_loss("nll", outcome, latent.get("normal"))).__name__
     'LineLoss'
     """
-    if outcome.is_discrete and name == "crps":
-        raise UnsupportedError(
-            f"loss='crps' is for outcomes on the line, got outcome={outcome.kind!r}; use loss='rps'"
-        )
-    if outcome.kind == "nominal" and name == "rps":
-        raise UnsupportedError("loss='rps' needs ordered classes, got outcome='nominal'; use loss='brier'")
+    outcome.kind.check_loss(name)
     if outcome.is_discrete:
-        fast = name == "nll" and latent.name == "logistic" and outcome.kind != "nominal"
+        fast = name == "nll" and isinstance(latent, Logistic) and not outcome.kind.is_nominal
         return (OrderedLogitLoss if fast else ClassLoss)(name, outcome, latent)
-    if name in ("rps", "brier"):
-        raise UnsupportedError(f"loss={name!r} is for classes, got outcome={outcome.kind!r}; use loss='crps'")
     return PredictiveLoss(outcome, latent, line) if name == "crps" else LineLoss(outcome.basis, latent, line)
 
 
