@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from deeptram._arrays import as_numpy
 from deeptram._validation import check_integer
 from deeptram.latent import Latent
 from deeptram.pooling.rule import (
@@ -101,12 +102,22 @@ class PooledDiscrete(DiscretePredictive):
         return rule
 
 
-class PooledLine(LinePredictive):
-    """The pool of members on the line (continuous and survival outcomes) by a ``CdfRule``."""
+class _FunctionsOfY:
+    """What pools on the line and on the counts share: F is a function of y."""
+
+    latent: Any
 
     def __init__(self, recipe: Recipe) -> None:
-        _adopt(self, recipe)
-        self.recipe = recipe
+        self.recipe, self.pool_info, self.latent = recipe, recipe.info, recipe.latent
+        self.gives_numpy = recipe.gives_numpy
+        self.dtype: torch.dtype = recipe.members[0].dtype
+        self.observed = common_range(recipe.members)
+        self.lifetimes = all(member.lifetimes for member in recipe.members)
+
+    @property
+    def _rule(self) -> CdfRule:
+        rule: CdfRule = self.recipe.rule
+        return rule
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
         """Return log F(y), shape (n, G)."""
@@ -115,6 +126,37 @@ class PooledLine(LinePredictive):
     def log_sf_t(self, y: Tensor) -> Tensor:
         """Return log(1 - F(y)), shape (n, G)."""
         return self._rule.log_sf(self.recipe.points(y))
+
+    def mean_t(self) -> Tensor:
+        """Return the expectations, shape (n,)."""
+        if self.recipe.rule.mixture:
+            return self.recipe.mean(lambda member: member.mean_t())
+        own: Any = super()  # the line or the counts
+        mean: Tensor = own.mean_t()
+        return mean
+
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        """Return the restricted means, shape (n,)."""
+        if self.recipe.rule.mixture:
+            return self.recipe.mean(lambda member: member.rmst_t(tau))
+        own: Any = super()
+        mean: Tensor = own.rmst_t(tau)
+        return mean
+
+    def sample(self, size: int = 1, random_state: Any = None) -> Any:
+        """Draw ``size`` outcomes per row, shape (n, size); of a mixture first a member, then from it."""
+        if not self.recipe.rule.mixture:
+            own: Any = super()
+            return own.sample(size, random_state)
+        draws = _draw_mixture(self.recipe, size, random_state)
+        return as_numpy(draws) if self.gives_numpy else draws
+
+    def __len__(self) -> int:
+        return len(self.recipe.members[0])
+
+
+class PooledLine(_FunctionsOfY, LinePredictive):
+    """The pool of members on the line (continuous and survival outcomes) by a ``CdfRule``."""
 
     def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return log F and log(1 - F) together."""
@@ -137,33 +179,9 @@ class PooledLine(LinePredictive):
         """Return the members' knots and the finite ends of their sample spaces."""
         return _all_knots(self.recipe.members)
 
-    def mean_t(self) -> Tensor:
-        """Return the expectations, shape (n,)."""
-        return self.recipe.mean(_mean_of) if self.recipe.rule.mixture else super().mean_t()
-
-    def rmst_t(self, tau: Tensor) -> Tensor:
-        """Return the restricted means, shape (n,)."""
-        if self.recipe.rule.mixture:
-            return self.recipe.mean(lambda member: member.rmst_t(tau))
-        return super().rmst_t(tau)
-
-    def sample(self, size: int = 1, random_state: Any = None) -> Any:
-        """Draw ``size`` outcomes per row, shape (n, size); of a mixture first a member, then from it."""
-        if self.recipe.rule.mixture:
-            return self._out(_draw_mixture(self.recipe, size, random_state))
-        return super().sample(size, random_state)
-
-    def __len__(self) -> int:
-        return len(self.recipe.members[0])
-
     def __getitem__(self, rows: Any) -> PooledLine:
         """Return the pool of some rows of every member."""
         return type(self)(self.recipe.rows(rows))
-
-    @property
-    def _rule(self) -> CdfRule:
-        rule: CdfRule = self.recipe.rule
-        return rule
 
 
 class PooledTrafo(TrafoPredictive, PooledLine):
@@ -190,25 +208,13 @@ class PooledTrafo(TrafoPredictive, PooledLine):
     log_interval_t = PooledLine.log_interval_t
 
 
-class PooledCount(CountPredictive):
+class PooledCount(_FunctionsOfY, CountPredictive):
     """The pool of members on the counts by a ``CdfRule``."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        _adopt(self, recipe)
-        self.recipe = recipe
 
     @property
     def has_trafo(self) -> bool:  # type: ignore[override]
         """Whether h is pooled."""
         return isinstance(self.recipe.rule, TrafoRule)
-
-    def log_cdf_t(self, k: Tensor) -> Tensor:
-        """Return log P(Y <= k), shape (n, G)."""
-        return self._rule.log_cdf(self.recipe.points(k))
-
-    def log_sf_t(self, k: Tensor) -> Tensor:
-        """Return log P(Y > k), shape (n, G)."""
-        return self._rule.log_sf(self.recipe.points(k))
 
     def log_pmf_t(self, k: Tensor) -> Tensor:
         """Return log P(Y = k), shape (n, G)."""
@@ -225,33 +231,9 @@ class PooledCount(CountPredictive):
             return rule.trafo(self.recipe.points(k))
         return super().trafo_t(k, latent)
 
-    def mean_t(self) -> Tensor:
-        """Return the expectations, shape (n,)."""
-        return self.recipe.mean(_mean_of) if self.recipe.rule.mixture else super().mean_t()
-
-    def rmst_t(self, tau: Tensor) -> Tensor:
-        """Return the restricted means, shape (n,)."""
-        if self.recipe.rule.mixture:
-            return self.recipe.mean(lambda member: member.rmst_t(tau))
-        return super().rmst_t(tau)
-
-    def sample(self, size: int = 1, random_state: Any = None) -> Any:
-        """Draw ``size`` counts per row, shape (n, size); of a mixture first a member, then from it."""
-        if self.recipe.rule.mixture:
-            return self._out(_draw_mixture(self.recipe, size, random_state))
-        return super().sample(size, random_state)
-
-    def __len__(self) -> int:
-        return len(self.recipe.members[0])
-
     def __getitem__(self, rows: Any) -> PooledCount:
         """Return the pool of some rows of every member."""
         return type(self)(self.recipe.rows(rows))
-
-    @property
-    def _rule(self) -> CdfRule:
-        rule: CdfRule = self.recipe.rule
-        return rule
 
 
 # -- what members say of intervals -------------------------------------------------------------------------
@@ -323,15 +305,7 @@ def _some_counts(member: CountPredictive, lower: Tensor, upper: Tensor) -> Tenso
     return member.log_interval_t(lower, upper)
 
 
-# -- what pools on the line and on the counts share --------------------------------------------------------
-
-
-def _adopt(pooled: Any, recipe: Recipe) -> None:
-    """Set what a pool has from all of its members."""
-    pooled.gives_numpy, pooled.pool_info, pooled.latent = recipe.gives_numpy, recipe.info, recipe.latent
-    pooled.dtype = recipe.members[0].dtype
-    pooled.observed = common_range(recipe.members)
-    pooled.lifetimes = all(member.lifetimes for member in recipe.members)
+# -- what else pools on the line need --------------------------------------------------------
 
 
 def common_range(members: Sequence[Any]) -> tuple[float, float] | None:
@@ -351,11 +325,6 @@ def _all_knots(members: Sequence[LinePredictive]) -> Tensor | None:
         return None
     rows = max(point.shape[0] for point in points)
     return torch.cat([point.expand(rows, -1) for point in points], dim=1)
-
-
-def _mean_of(member: Any) -> Tensor:
-    value: Tensor = member.mean_t()
-    return value
 
 
 def _draw_mixture(recipe: Recipe, size: int, random_state: Any) -> Tensor:
