@@ -8,14 +8,14 @@ from typing import Any
 
 from sklearn.base import clone
 
-from deeptram._validation import check_choice, check_weights
+from deeptram._validation import check_weights
 from deeptram.ensemble.folds import fit_folds
 from deeptram.ensemble.foreign import check_member
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.model.terms import Spec
-from deeptram.pooling import METHODS, QuasiArithmetic
+from deeptram.pooling import Rule, get_rule
 
 
 class OriginsMixin:
@@ -23,7 +23,7 @@ class OriginsMixin:
 
     @classmethod
     def from_members(
-        cls, members: Sequence[Any], weights: Any = None, *, pooling: str | QuasiArithmetic = "transformation"
+        cls, members: Sequence[Any], weights: Any = None, *, pooling: str | Rule = "transformation"
     ) -> Any:
         """Make an ensemble of models that are fitted already.
 
@@ -34,7 +34,7 @@ class OriginsMixin:
             ``predict_proba`` (and ``classes_``), or paths of saved models.
         weights : array-like, optional
             Default: equal. ``tune_weights(X, y)`` chooses them on new data.
-        pooling : str or QuasiArithmetic
+        pooling : str or Rule
 
         Examples
         --------
@@ -70,7 +70,7 @@ class OriginsMixin:
         cv: Any = 5,
         sample_weight: Any = None,
         weights: Any = None,
-        pooling: str | QuasiArithmetic = "transformation",
+        pooling: str | Rule = "transformation",
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> Any:
@@ -88,7 +88,7 @@ class OriginsMixin:
             Number of folds (shuffled, stratified for classes), or a
             scikit-learn splitter.
         weights : array-like, optional
-        pooling : str or QuasiArithmetic
+        pooling : str or Rule
         random_state : int, optional
         n_jobs : int, optional
             Folds fitted at the same time (joblib).
@@ -133,14 +133,13 @@ def check_model(model: Any, *, deep: bool = True) -> BaseTram:
 
 
 def check_pooling(pooling: Any) -> None:
-    """Raise unless this is the name of a pool, or a ``QuasiArithmetic``.
+    """Raise unless this is the name of a pool, or a rule (``QuasiArithmetic`` or one of your own).
 
     Examples
     --------
     >>> check_pooling("linear")
     """
-    if not isinstance(pooling, QuasiArithmetic):
-        check_choice(pooling, METHODS, "pooling")
+    get_rule(pooling, "pooling")
 
 
 def _load(path: str | os.PathLike[str]) -> Any:
