@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import null_space
 from scipy.optimize import brentq
 from scipy.special import chdtri
 
@@ -192,9 +193,7 @@ def _covariance(problem: Problem, result: NewtonResult) -> Array:
     frame = np.diag(1 / np.sqrt(np.maximum(np.diag(hessian), 1e-300)))
     values, vectors = np.linalg.eigh(frame @ hessian @ frame)
     if values.min(initial=1.0) <= _SINGULAR and result.certificate.active and problem.constraints is not None:
-        face = problem.constraints[list(result.certificate.active)]
-        _, sizes, right = np.linalg.svd(face)
-        frame = right[int((sizes > 1e-9 * sizes[0]).sum()) :].T
+        frame = null_space(problem.constraints[list(result.certificate.active)], rcond=1e-9)
         size = np.sqrt(np.maximum(np.diag(frame.T @ hessian @ frame), 1e-300))
         frame = frame / size
         values, vectors = np.linalg.eigh(frame.T @ hessian @ frame)

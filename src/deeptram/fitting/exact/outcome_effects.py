@@ -33,6 +33,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
+from scipy.linalg import null_space
 from torch import Tensor
 
 from deeptram.bases import Bernstein
@@ -112,8 +113,7 @@ class OutcomeEffects:
         active, constraints = list(fit.certificate.active), fit.problem.constraints
         if not active or constraints is None:
             return np.eye(len(fit.solution))
-        _, sizes, right = np.linalg.svd(constraints[active])
-        return np.asarray(right[int((sizes > 1e-9 * sizes[0]).sum()) :].T)
+        return np.asarray(null_space(constraints[active], rcond=1e-9))
 
     def test(self, chosen: Sequence[int]) -> tuple[float, int]:
         """Return the statistic and its degrees of freedom for some of the columns, by position."""
