@@ -73,15 +73,13 @@ SAME_NAME: dict[str, str] = {
     # To be renamed or merged:
     "Encoded": "rows of a model, and of a weight problem",
     "Objective": "of an exact fit, and of a weight problem",
-    "PredictionMixin": "of estimators, and of ensembles",
     "Problem": "of an exact fit, and of weight tuning",
-    "coefficient_table": "of an ensemble, and of a study",
     "epistemic_band": "of an ensemble, and of a study",
     "objective": "encoders of three kinds of outcome",
     "terms": "encoders of three kinds of outcome",
     "read_table": "of inputs, and of a run",
     "solve": "weights, and the metrics' logistic regression",
-    "summarise": "of a deep fit, and of bootstrap samples",
+    "summarise": "of the demo, and of bootstrap samples",
     "weighted_mean": "of bootstrap samples, and of members",
 }
 
@@ -92,13 +90,6 @@ PRIVATE_USES: dict[tuple[str, str], str] = {
     ("deeptram.model.dropout", "layer._forward_hooks"): TORCH_HOOKS,
     ("deeptram.model.dropout", "layer._forward_pre_hooks"): TORCH_HOOKS,
     # To be made public:
-    ("deeptram.cli.fit", "fitted._lost"): "why an ensemble has no coefficients",
-    ("deeptram.cli.fit", "fitted._pool"): "pool members predicted before",
-    ("deeptram.cli.model_data", "fitted._outcome_kind"): "the kind of outcome",
-    ("deeptram.ensemble.ensemble", "template._prepare"): "prepare the data once for all members",
-    ("deeptram.ensemble.folds", "prepared._prepare"): "prepare the data once for all members",
-    ("deeptram.ensemble.foreign", "first._check_X"): "check X as a member does",
-    ("deeptram.estimators.persistence", "model._moved_constant"): "a check of saved numbers",
     ("deeptram.evaluation.scores.theory", "p._out"): "answer in the kind of the input",
     ("deeptram.evaluation.scores.theory", "pred._out"): "answer in the kind of the input",
     ("deeptram.fitting.deep.gradient", "model._complex_shifts"): "the networks of a deep model",

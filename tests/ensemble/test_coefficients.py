@@ -13,8 +13,8 @@ import deeptram as dt
 from deep_models import FAST, TERMS, make, table
 from deeptram.ensemble.coefficients import (
     between_variance,
-    coefficient_table,
     drawn_means,
+    interval_table,
     resampled_quantiles,
     total_variance,
 )
@@ -43,7 +43,7 @@ def test_variance_between_members():
 
 
 def test_asymptotic_interval_is_that_of_a_mean():
-    found = coefficient_table(BETA, EQUAL, [None] * 4, 0.9, "asymptotic")
+    found = interval_table(BETA, EQUAL, [None] * 4, 0.9, "asymptotic")
     se = stats.sem(BETA)
     np.testing.assert_allclose(found["coef"], BETA.mean(axis=0))
     np.testing.assert_allclose(found["se"], se)
@@ -53,13 +53,13 @@ def test_asymptotic_interval_is_that_of_a_mean():
 
 def test_total_adds_the_variance_within_members():
     within = [np.array([0.04, 0.01 * m]) for m in range(4)]
-    found = coefficient_table(BETA, EQUAL, within, 0.95, "total")
+    found = interval_table(BETA, EQUAL, within, 0.95, "total")
     np.testing.assert_allclose(found["se"] ** 2, np.mean(within, axis=0) + BETA.var(axis=0, ddof=1) / 4)
     np.testing.assert_allclose(found["se"] ** 2, total_variance(BETA, np.stack(within), EQUAL))
-    single = coefficient_table(BETA, np.array([0, 1.0, 0, 0]), within, 0.95, "total")
+    single = interval_table(BETA, np.array([0, 1.0, 0, 0]), within, 0.95, "total")
     np.testing.assert_allclose(single["se"], np.sqrt(within[1]))
     with pytest.raises(UnsupportedError, match=r"method='total' needs the observed information .*loss='nll'"):
-        coefficient_table(BETA, EQUAL, [*within[:3], None], 0.95, "total")
+        interval_table(BETA, EQUAL, [*within[:3], None], 0.95, "total")
 
 
 def test_total_of_one_member_is_its_own_variance():

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 import deeptram as dt
 from deep_models import TERMS, make, table
-from deeptram.ensemble.uncertainty import mean_and_variance, split_uncertainty
+from deeptram.ensemble.epistemic import mean_and_variance, split_uncertainty
 from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])

@@ -14,8 +14,7 @@ import deeptram as dt
 from deep_models import FAST, NET, TERMS, table
 from deeptram._rows import is_memory_map
 from deeptram.ensemble import strategies
-from deeptram.ensemble.members import MemberFit
-from deeptram.ensemble.strategies import choose_strategy, train_members, train_one, workers
+from deeptram.ensemble.strategies import MemberFit, choose_strategy, train_members, train_one, workers
 from deeptram.errors import CollinearityWarning, ConvergenceWarning, NonFiniteLossError
 from deeptram.estimators.deep import deep_task
 
@@ -31,7 +30,7 @@ def data():
 
 
 def task_of(model, X, y, validation=None):
-    _, matrices, encoded, weights = model._prepare(X, y, None)
+    _, matrices, encoded, weights = model.prepare(X, y, None)
     return deep_task(model, X, matrices, encoded, weights, validation, 0)
 
 

@@ -89,7 +89,7 @@ def test_shift_covariance_is_that_of_the_exact_fit_where_there_is_no_network(nam
         options = {**options, "order": 2}  # few enough for no constraint to be active
     model = kind([dt.LS("a + b + c")], **options)
     model.fit(X, y)
-    _, matrices, encoded, _ = clone(model)._prepare(X, y, None)
+    _, matrices, encoded, _ = clone(model).prepare(X, y, None)
     parameters = model.model_.row_parameters(X, matrices).numpy()
     got = shift_covariance(
         model.outcome_, model.latent_, parameters, matrices, encoded, None, 1, np.ones(3, dtype=bool)
@@ -104,7 +104,7 @@ def test_shift_covariance_with_strata_scale_weights_and_aliased_columns():
     X = X.assign(s=np.where(X["c"] > 0, "p", "q"), d=2.0 * X["a"])
     weights = np.random.default_rng(1).uniform(0.5, 2, len(X))
     model = dt.Polr([dt.SI("s"), dt.LS("a", "b")]).fit(X, np.digitize(z, [-1, 1]), sample_weight=weights)
-    _, matrices, encoded, _ = clone(model)._prepare(X, np.digitize(z, [-1, 1]), weights)
+    _, matrices, encoded, _ = clone(model).prepare(X, np.digitize(z, [-1, 1]), weights)
     parameters = model.model_.row_parameters(X, matrices).numpy()
     arguments = (model.outcome_, model.latent_, parameters)
     got = shift_covariance(*arguments, matrices, encoded, weights, 2, np.ones(2, dtype=bool))
@@ -120,7 +120,7 @@ def test_shift_covariance_with_a_scale_term_against_finite_differences():
     X, z = table(300)
     model = dt.BoxCox([dt.LS("a"), dt.Scale("b"), dt.CS(NET, "c")], training=FAST, random_state=2, order=3)
     model.fit(X, z)
-    _, matrices, encoded, _ = clone(model)._prepare(X, z, None)
+    _, matrices, encoded, _ = clone(model).prepare(X, z, None)
     base = model.model_.row_parameters(X, matrices).numpy()
 
     def minus_loglik(point):
@@ -143,7 +143,7 @@ def test_shift_covariance_of_a_complex_intercept_against_finite_differences():
     X, z = table(200)
     y = np.digitize(z, [-1, 0, 1])
     model = dt.Polr([dt.CI(NET, "b", "c"), dt.LS("a")], training=FAST, random_state=2).fit(X, y)
-    _, matrices, encoded, _ = clone(model)._prepare(X, y, None)
+    _, matrices, encoded, _ = clone(model).prepare(X, y, None)
     base = model.model_.row_parameters(X, matrices).numpy()
 
     def minus_loglik(constant, slope):
@@ -188,7 +188,7 @@ def test_sandwich_beside_a_network_is_that_of_its_rows(intercept):
 def test_a_network_that_leaves_no_room_has_no_covariance():
     X, z = table(40)
     model = dt.Polr([dt.CI(NET, "b", "c"), dt.LS("a")], training=FAST, random_state=2)
-    _, matrices, encoded, _ = model._prepare(X, np.digitize(z, [-1, 0, 1]), None)
+    _, matrices, encoded, _ = model.prepare(X, np.digitize(z, [-1, 0, 1]), None)
     theta = np.tile([-800.0, 1e300, np.inf], (40, 1))
     parameters = RowParameters(theta, np.zeros(40), None, np.full((40, 2), 0.0))
     arguments = (model.outcome_, model.latent_, parameters, matrices, encoded, None, None)
@@ -199,7 +199,7 @@ def test_loglik_needs_an_encoding_of_its_own_kind():
     model, y = make("Polr", [dt.LS("a")])
     X, _ = table()
     model.fit(X, y)
-    _, matrices, _, _ = clone(model)._prepare(X, y, None)
+    _, matrices, _, _ = clone(model).prepare(X, y, None)
     arguments = (model.outcome_, model.latent_, model.model_.row_parameters(X, matrices).numpy(), Encoded())
     with pytest.raises(InvalidTypeError, match="needs outcomes encoded as such"):
         row_loglik(*arguments)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import deeptram as dt
-from deeptram.estimators import fingerprint as module
-from deeptram.estimators.fingerprint import fingerprint
+from deeptram.estimators import data_checks as module
+from deeptram.estimators.data_checks import fingerprint
 from deeptram.inputs.images import ImageSource
 
 

@@ -18,8 +18,7 @@ import deeptram as dt
 from deep_models import FAST, MODELS, NET, TERMS, make, table
 from deeptram._files import file_sha256, versions
 from deeptram.errors import FileFormatError, InvalidInputError, NonFiniteLossError, UnsupportedError
-from deeptram.estimators.persistence import CLASSES
-from deeptram.estimators.terms_record import network_name, terms_from_record, terms_to_record
+from deeptram.estimators.persistence import CLASSES, network_name, terms_from_record, terms_to_record
 from deeptram.model import persistence
 
 every_model = pytest.mark.parametrize("name", MODELS)

@@ -244,7 +244,7 @@ def _coefficients(fitted: Any) -> pd.DataFrame | None:
     """Return the table of coefficients, if the model has some."""
     if not isinstance(fitted, Ensemble):
         return fitted.summary() if len(fitted.coef_) else None
-    return fitted.coef_table() if fitted._lost() is None and len(fitted.coef_) else None
+    return fitted.coef_table() if fitted.why_no_coefficients() is None and len(fitted.coef_) else None
 
 
 def _show(fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, share: float) -> None:
@@ -255,14 +255,14 @@ def _show(fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, sh
         click.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
         click.echo(table.round(4).to_string() + "\n")
     if isinstance(fitted, Ensemble):
-        if fitted._lost() is not None:
-            click.echo(f"No coefficients: {fitted._lost()}.")
+        if fitted.why_no_coefficients() is not None:
+            click.echo(f"No coefficients: {fitted.why_no_coefficients()}.")
         weights = ", ".join(f"{weight:.3f}" for weight in fitted.weights_)
         click.echo(f"{len(fitted.members_)} members with weights {weights}; trained {fitted.strategy_}.")
         held = held_out_rows(np.arange(len(y)), share, MemberSeeds.of(fitted.root_seed_).validation)
         members = fitted.predict_members(take_rows(X, held))
         scores = evaluate(
-            {"ensemble": fitted._pool(members), "members, average": members},
+            {"ensemble": fitted.pool_members(members), "members, average": members},
             take_rows(y, held, "y"),
             n_boot=0,
         )

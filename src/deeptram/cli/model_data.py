@@ -115,7 +115,7 @@ def order_of(fitted: Any) -> str | None:
     ----------
     fitted : Tram or Ensemble
     """
-    kind, levels = fitted._outcome_kind(), getattr(fitted, "classes_", None)
+    kind, levels = fitted.outcome_kind, getattr(fitted, "classes_", None)
     if levels is None:
         return None
     if kind == "binary":

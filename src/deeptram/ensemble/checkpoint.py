@@ -17,10 +17,10 @@ from typing import Any
 
 from deeptram._files import DONE, json_sha256, parse_json, read_done, write_done, write_json
 from deeptram._schema import agree, fields, integer, mapping, text
-from deeptram.ensemble.members import MemberFit
+from deeptram.ensemble.strategies import MemberFit
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.fingerprint import fingerprint
+from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.persistence import parameters_to_record, rebuilding
 from deeptram.estimators.saved_format import SEED
 from deeptram.fitting.deep.seeds import root_seed

@@ -9,6 +9,10 @@ sources of variation can be asked for:
   :math:`\bar\beta \pm z \sqrt{B \sum_m w_m^2}` with the variance B between members;
 * ``"total"``: how far may :math:`\bar\beta` be from the truth? Sampling and seeds together, see
   :func:`total_variance`.
+
+The transformation pool averages :math:`h_m(y \mid x) = \ldots - x'\beta_m`, so its linear shift is
+:math:`x' \sum_m w_m \beta_m`. Multinomial logits are averaged by the log-linear density pool instead. Every
+other pool leaves the model class of its members: there is no coefficient to report.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
 from math import comb, lgamma
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +28,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from deeptram.errors import UnsupportedError
+from deeptram.estimators.base import BaseTram
+from deeptram.estimators.coefficient_table import SIGN, CoefficientTable, described_outcome, meaning
+from deeptram.pooling.recalibration import Recalibration
 
 Array = NDArray[np.float64]
 
@@ -75,7 +83,8 @@ def total_variance(coefficients: Array, within: Array, weights: Array) -> Array:
     The first part, the sampling error, is common to all members, so that averaging does not reduce it: the
     variances :math:`V_m` given the networks, from the observed information, estimate it, and so does their
     mean. The second part is that of a mean of independent draws. W + B, without the factor, would be the
-    variance of one member drawn at random. ``benchmarks/coverage.py`` compares the two.
+    variance of one member drawn at random. ``benchmarks/coverage.py`` compares the two. Members fitted to
+    different samples (folds) average part of the sampling error, too; for them this is an upper bound.
 
     Parameters
     ----------
@@ -94,7 +103,7 @@ def total_variance(coefficients: Array, within: Array, weights: Array) -> Array:
     return np.asarray(weights[used] @ within[used] + seeds)
 
 
-def coefficient_table(
+def interval_table(
     coefficients: Array, weights: Array, within: Sequence[Array | None], level: float, method: str
 ) -> pd.DataFrame:
     """Return estimates, standard errors and intervals of the pooled coefficients.
@@ -204,3 +213,172 @@ def _weighted_quantile(values: Array, probabilities: Array, q: float) -> Array:
     cumulative = np.cumsum(probabilities[order], axis=0)
     position = (cumulative < q * cumulative[-1] - 1e-12).sum(axis=0)
     return np.asarray(np.take_along_axis(values, order, axis=0)[position, np.arange(values.shape[1])])
+
+
+# -- of an ensemble ----------------------------------------------------------------------------------
+
+
+def slopes_of(recalibrations: Sequence[Recalibration] | None, count: int) -> Array:
+    """Return the factors by which recalibration multiplies h, and with it coefficients, shape (M,).
+
+    Examples
+    --------
+    >>> slopes_of(None, 2)
+    array([1., 1.])
+    """
+    if recalibrations is None:
+        return np.ones(count)
+    return np.array([one.slope_[0] for one in recalibrations], dtype=float)
+
+
+def member_table(members: Sequence[BaseTram], slopes: Array) -> pd.DataFrame:
+    """Return the coefficients of each member, one line per member.
+
+    Parameters
+    ----------
+    members : sequence of M fitted models
+    slopes : array, shape (M,)
+        From :func:`slopes_of`.
+    """
+    rows = [member.coef_.to_numpy() * slope for member, slope in zip(members, slopes, strict=True)]
+    return pd.DataFrame(rows, columns=list(members[0].coef_.index))
+
+
+def ensemble_table(
+    members: Sequence[BaseTram], weights: Array, slopes: Array, level: float, method: str
+) -> CoefficientTable:
+    """Return the coefficients of an ensemble with intervals, under a header that says what they are.
+
+    Parameters
+    ----------
+    members : sequence of M fitted models
+    weights, slopes : array, shape (M,)
+    level : float
+    method : {"total", "bootstrap", "asymptotic"}
+    """
+    first = members[0]
+    latent, outcome = first.latent_, first.outcome_
+    within = [_variance_within(member, slope) for member, slope in zip(members, slopes, strict=True)]
+    table = interval_table(member_table(members, slopes).to_numpy(), weights, within, level, method)
+    if latent.name == "normal":
+        table = table[["coef", "se", "lower", "upper"]]
+    elif latent.name == "minimum-extreme-value" and not outcome.is_discrete:
+        with np.errstate(over="ignore"):
+            table["hazard_ratio"] = np.exp(-table["coef"].to_numpy())
+    if method != "total":
+        table["variation"] = "seeds only"
+    table = CoefficientTable(table)
+    table.index = pd.Index(first.coef_.index, name=latent.effect_name)
+    said = "sampling and seeds" if method == "total" else f"seeds only, not sampling ({method})"
+    table.attrs.update(
+        sign=SIGN,
+        effect=latent.effect_name,
+        exp_effect=latent.exp_effect_name,
+        level=level,
+        method=method,
+        header=[
+            f"Ensemble of {len(members)} {type(first).__name__}: {described_outcome(outcome)}",
+            meaning(outcome, latent),
+            f"se, lower, upper ({100 * level:g} %): {said}",
+        ],
+    )
+    return table
+
+
+def _variance_within(member: BaseTram, slope: float) -> Array | None:
+    covariance = getattr(member, "shift_vcov_", None)
+    if covariance is None and getattr(member, "vcov_", None) is not None:
+        names = list(member.coef_.index)
+        covariance = member.vcov_.loc[names, names]
+    if covariance is None:
+        return np.zeros(0) if len(member.coef_) == 0 else None
+    return np.asarray(np.diag(covariance.to_numpy())) * slope**2
+
+
+# -- where there are none ----------------------------------------------------------------------------
+
+
+def why_no_coefficients(
+    members: Sequence[Any], pooling: Any, weights: Array, recalibrated: bool
+) -> str | None:
+    """Return why the pool of these members has no coefficients, or None if it has.
+
+    Parameters
+    ----------
+    members : sequence
+        Fitted models.
+    pooling : str or Rule
+    weights : array, shape (M,)
+    recalibrated : bool
+        Whether the members' transformations are recalibrated before pooling.
+    """
+    models: list[BaseTram] = []
+    for number, member in enumerate(members):
+        if not isinstance(member, BaseTram):
+            return (
+                f"member {number} is a {type(member).__name__}, which has no linear shift; "
+                "use members that are deeptram models"
+            )
+        models.append(member)
+    return _different(models) or _leaves_the_class(models[0], pooling, weights, recalibrated)
+
+
+def _different(models: Sequence[BaseTram]) -> str | None:
+    first = models[0]
+    for number, model in enumerate(models[1:], start=1):
+        if model.latent_ != first.latent_ or model.outcome_.kind != first.outcome_.kind:
+            return (
+                f"members 0 and {number} measure effects on different scales ({_scale(first)} and "
+                f"{_scale(model)}), so their coefficients cannot be averaged; use members of one kind"
+            )
+        if list(model.coef_.index) != list(first.coef_.index):
+            return (
+                f"members 0 and {number} have different linear shifts ({_columns(first)} and "
+                f"{_columns(model)}); use members with the same LS term"
+            )
+        if model.design_ is not first.design_ and _encoding(model) != _encoding(first):
+            return (
+                f"members 0 and {number} encode the columns of their linear shifts differently (levels, "
+                "knots or centres), so coefficients of one name mean different things; "
+                "fit them with one encoding"
+            )
+    return None
+
+
+def _leaves_the_class(model: BaseTram, pooling: Any, weights: Array, recalibrated: bool) -> str | None:
+    name = pooling if isinstance(pooling, str) else "quasi-arithmetic"
+    if model.outcome_.kind == "nominal":
+        if recalibrated:
+            return (
+                "recalibration acts on the distribution function of a nominal outcome, not on its logits; "
+                "use recalibrate=False"
+            )
+        if name == "log-linear-density" or (weights > 0).sum() == 1:
+            return None
+        return (
+            f"the {name} pool of multinomial logits is no multinomial logit; "
+            "use pooling='log-linear-density', which averages the logits"
+        )
+    logits = model.outcome_.kind == "binary" and model.latent_.name == "logistic"
+    if name == "transformation" or (weights > 0).sum() == 1 or (logits and name == "log-linear-density"):
+        return None
+    return (
+        f"the {name} pool of transformation models is in general none: it has no "
+        f"{model.latent_.effect_name}; use pooling='transformation', which averages h and with it the "
+        "coefficients"
+    )
+
+
+def _scale(model: BaseTram) -> str:
+    return f"{model.outcome_.kind}, {model.latent_.name}"
+
+
+def _columns(model: BaseTram) -> str:
+    names = list(model.coef_.index)
+    return f"[{', '.join(names[:4])}{', ...' if len(names) > 4 else ''}]"
+
+
+def _encoding(model: BaseTram) -> Any:
+    """Return what decides the meaning of the columns of the linear shift."""
+    linear = model.design_.linear
+    return None if linear is None else linear.to_dict()

@@ -1,131 +1,226 @@
-"""A trained member as plain values, which can travel between processes and to disk."""
+"""Where members come from: the model they are made of, fitted models of any kind, cross-validation folds."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
 from typing import Any
 
+import joblib
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.model_selection import KFold, StratifiedKFold, check_cv
+from sklearn.utils.validation import check_is_fitted
 
-from deeptram._schema import fields, flag, integer, number
+from deeptram._rows import RowNumbers, count_rows, take_rows
+from deeptram._validation import check_integer, check_sample_weight
+from deeptram.bases import Bernstein
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.deep import FitSummary, keep_fit, summarise
-from deeptram.estimators.persistence import HISTORY, arrays_of, rebuild, split_arrays
-from deeptram.estimators.saved_format import NETWORKS, SEED, measured
-from deeptram.fitting.deep.task import DeepFit, DeepTask
-from deeptram.model.persistence import JSON_NAME, Tensors, plain, unplain
+from deeptram.fitting.deep.seeds import member_seed
+from deeptram.model.deep import DeepModel, row_parameters_of
+from deeptram.model.terms import Spec
+from deeptram.pooling import get_rule
+from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class MemberFit:
-    """What training a member gave.
+def check_model(model: Any, *, deep: bool = True) -> BaseTram:
+    """Return a fresh copy of the model that members are to be made of.
 
-    Attributes
+    Parameters
     ----------
-    seed : int
-        The member's seed.
-    model : dict
-        ``DeepModel.to_dict()``.
-    weights : dict of arrays
-        Parameters and buffers.
-    history : DataFrame
-    best_epoch, n_epochs : int
-    seconds : float
-    interrupted : bool
-        Whether training was ended early by Ctrl-C.
-    loglik : float
-    shift_vcov : ndarray or None
+    model : Tram or one of its presets
+    deep : bool
+        Whether it needs networks.
     """
-
-    seed: int
-    model: Mapping[str, Any]
-    weights: Tensors
-    history: pd.DataFrame
-    best_epoch: int
-    n_epochs: int
-    seconds: float
-    interrupted: bool
-    loglik: float
-    shift_vcov: Array | None
-
-    @classmethod
-    def of(cls, task: DeepTask, fit: DeepFit) -> MemberFit:
-        """Return a trained member as plain values, with what the training data say about it."""
-        summary = summarise(task, fit.model)
-        return cls(
-            fit.seed,
-            fit.model.to_dict(),
-            arrays_of(fit.model),
-            fit.history,
-            fit.best_epoch,
-            fit.n_epochs,
-            fit.seconds,
-            fit.interrupted,
-            summary.loglik,
-            summary.shift_vcov,
+    if not isinstance(model, BaseTram):
+        raise InvalidTypeError(
+            f"model must be a dt.Tram or one of its presets, got {type(model).__name__}; "
+            "for fitted models of any kind use Ensemble.from_members([...])"
         )
-
-    def restore(self, template: BaseTram) -> BaseTram:
-        """Return the member as a fitted estimator.
-
-        Parameters
-        ----------
-        template : BaseTram
-            The prepared estimator all members come from.
-        """
-        member: BaseTram = copy.copy(template)
-        member.random_state = self.seed
-        fit = DeepFit(
-            rebuild(member, self.model, self.weights),
-            self.history,
-            self.best_epoch,
-            self.seconds,
-            self.n_epochs,
-            self.seed,
-            interrupted=self.interrupted,
+    template: BaseTram = clone(model)
+    if deep and not Spec.of(template.terms).is_deep:
+        raise UnsupportedError(
+            "members of an ensemble differ in their networks' initial weights, got a model without networks, "
+            "whose exact fit is the same for every member; use Ensemble.from_folds(model, X, y, cv=5), or "
+            "Ensemble.from_members([...]) with models fitted to bootstrap samples"
         )
-        keep_fit(member, fit, FitSummary(self.loglik, self.shift_vcov))
+    return template
+
+
+def check_pooling(pooling: Any) -> None:
+    """Raise unless this is the name of a pool, or a rule (``QuasiArithmetic`` or one of your own).
+
+    Examples
+    --------
+    >>> check_pooling("linear")
+    """
+    get_rule(pooling, "pooling")
+
+
+# -- fitted models of any kind -----------------------------------------------------------------------
+
+
+def gather_members(members: Any) -> list[Any]:
+    """Return fitted models of any kind; paths of saved ones are loaded.
+
+    Parameters
+    ----------
+    members : sequence
+        Fitted deeptram models, anything with ``predict_distribution`` or
+        ``predict_proba`` (and ``classes_``), or paths of saved models.
+    """
+    from deeptram.ensemble.persistence import load  # which needs Ensemble
+
+    if isinstance(members, (str, bytes)) or not hasattr(members, "__iter__"):
+        raise InvalidTypeError(
+            f"members must be a sequence of fitted models, got {type(members).__name__}; put them into a list"
+        )
+    loaded = [load(member) if isinstance(member, (str, os.PathLike)) else member for member in members]
+    if not loaded:
+        raise InvalidInputError("members must hold at least one fitted model, got none; pass some")
+    return [_check_member(member, number) for number, member in enumerate(loaded)]
+
+
+def _check_member(member: Any, number: int) -> Any:
+    """Return a member if it can predict distributions, else say what is missing."""
+    if isinstance(member, BaseTram):
+        check_is_fitted(member, "model_")
         return member
-
-    def to_record(self) -> tuple[dict[str, Any], Tensors]:
-        """Return JSON-able values and arrays."""
-        record = {
-            "seed": self.seed,
-            "model": dict(self.model),
-            "best_epoch": self.best_epoch,
-            "n_epochs": self.n_epochs,
-            "seconds": self.seconds,
-            "interrupted": self.interrupted,
-            "loglik": plain(self.loglik),
-        }
-        tensors = {f"model.{name}": value for name, value in self.weights.items()}
-        tensors["history"] = self.history[HISTORY].to_numpy(dtype=float)
-        if self.shift_vcov is not None:
-            tensors["shift_vcov"] = self.shift_vcov
-        return record, tensors
-
-    @classmethod
-    def from_record(cls, record: Any, tensors: Tensors) -> MemberFit:
-        """Read a member back from :meth:`to_record`; what does not fit is a ``FileFormatError``."""
-        _MEMBER(record, f"{JSON_NAME}: member")
-        weights, history, shift_vcov = split_arrays(tensors)
-        given = {**record, "loglik": float(unplain(record["loglik"]))}
-        return cls(weights=weights, history=history, shift_vcov=shift_vcov, **given)
+    if not any(callable(getattr(member, name, None)) for name in ("predict_distribution", "predict_proba")):
+        raise InvalidTypeError(
+            "members must be fitted models with predict_distribution or predict_proba, or paths of saved "
+            f"ones, got {type(member).__name__} at position {number}; wrap it in a class with "
+            "predict_distribution(X)"
+        )
+    return member
 
 
-_MEMBER = fields(
-    {
-        "seed": SEED,
-        "model": NETWORKS,
-        **dict.fromkeys(("best_epoch", "n_epochs"), integer()),
-        "seconds": number(0),
-        "interrupted": flag,
-        "loglik": measured,
-    }
-)
+def predict_one(member: Any, X: Any) -> Predictive:
+    """Return the predictive distributions of one member.
+
+    Parameters
+    ----------
+    member : object
+        With ``predict_distribution``, or ``predict_proba`` and ``classes_``.
+    X : data
+    """
+    if callable(getattr(member, "predict_distribution", None)):
+        predictive = member.predict_distribution(X)
+        if not isinstance(predictive, Predictive):
+            raise InvalidTypeError(
+                f"predict_distribution of {type(member).__name__} must return a Predictive, got "
+                f"{type(predictive).__name__}; build it with Predictive.from_proba, from_cdf, ..."
+            )
+        return predictive
+    return Predictive.from_sklearn(member, X)
+
+
+def predict_all(members: Sequence[Any], X: Any) -> list[Predictive]:
+    """Return the predictive distributions of all members; deep ones read the inputs once.
+
+    Parameters
+    ----------
+    members : sequence of M fitted models
+    X : data
+    """
+    if len(members) == 0:
+        raise InvalidInputError("an ensemble needs at least one member, got none; fit it first")
+    first = members[0]
+    deep = all(
+        isinstance(member, BaseTram)
+        and isinstance(member.model_, DeepModel)
+        and member.design_ is first.design_
+        for member in members
+    )
+    if not deep:
+        return [predict_one(member, X) for member in members]
+    X = first.check_X(X, first.spec_, reset=False)
+    matrices = first.design_.matrices(X, estimator=type(first).__name__)
+    parameters = row_parameters_of([member.model_ for member in members], X, matrices)
+    return [
+        member.outcome_.predictive(each.numpy(), member.latent_)
+        for member, each in zip(members, parameters, strict=True)
+    ]
+
+
+# -- folds -------------------------------------------------------------------------------------------
+
+
+def fit_folds(
+    template: BaseTram, X: Any, y: Any, cv: Any, sample_weight: Any, root: int, n_jobs: int | None
+) -> tuple[list[BaseTram], Array]:
+    """Return one member per fold, trained on the other folds, and its score on its own.
+
+    Parameters
+    ----------
+    template : BaseTram
+        The unfitted model.
+    X, y, sample_weight : data
+    cv : int or splitter
+    root : int
+        Seed of the folds and of the members.
+    n_jobs : int or None
+
+    Returns
+    -------
+    members : list of fitted models
+    scores : array
+        Mean log-likelihoods of the held-out folds.
+    """
+    weights = check_sample_weight(sample_weight, count_rows(X))
+    if weights is not None and not weights.all():  # a weight of zero is no observation at all
+        used = np.flatnonzero(weights)
+        X, y, weights = take_rows(X, used), take_rows(y, used, "y"), weights[used]
+    prepared: BaseTram = clone(template)
+    _, matrices, encoded, _ = prepared.prepare(X, y, weights)
+    codes = encoded.codes if encoded.codes is not None else np.zeros(len(encoded))
+    splitter = _splitter(cv, codes, prepared.outcome_.is_discrete, root)
+    common = _with_common_outcome(template, prepared)
+    jobs = (
+        joblib.delayed(_fit_fold)(
+            clone(common).set_params(random_state=member_seed(root, number)),
+            X,
+            y,
+            None if weights is None else weights[np.sort(train)],
+            np.sort(train),
+            np.sort(test),
+        )
+        for number, (train, test) in enumerate(splitter.split(matrices.x, codes))
+    )
+    results = joblib.Parallel(n_jobs=n_jobs)(jobs)
+    return [member for member, _ in results], np.array([score for _, score in results])
+
+
+def _splitter(cv: Any, codes: NDArray[Any], discrete: bool, root: int) -> Any:
+    if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
+        kind = StratifiedKFold if discrete and np.bincount(codes).min() >= cv else KFold
+        return kind(check_integer(cv, "cv", 2), shuffle=True, random_state=root % 2**32)
+    return check_cv(cv, codes, classifier=discrete)
+
+
+def _with_common_outcome(template: BaseTram, prepared: BaseTram) -> BaseTram:
+    """Return the model with levels and support of all rows, so that all members speak of the same outcome."""
+    arguments = template.get_params(deep=False)
+    outcome = prepared.outcome_
+    known: dict[str, Any] = {}
+    if "levels" in arguments and outcome.levels is not None:
+        known["levels"] = list(outcome.levels)
+    if "support" in arguments and isinstance(outcome.basis, Bernstein):
+        known["support"] = outcome.basis.support
+    if "log_first" in arguments:
+        known["log_first"] = outcome.log_first
+    template.set_params(**known)
+    return template
+
+
+def _fit_fold(
+    model: BaseTram, X: Any, y: Any, weights: Array | None, train: RowNumbers, test: RowNumbers
+) -> tuple[BaseTram, float]:
+    held = take_rows(X, test), take_rows(y, test, "y")
+    validation = held if Spec.of(model.terms).is_deep else None
+    model.fit(take_rows(X, train), take_rows(y, train, "y"), sample_weight=weights, validation=validation)
+    return model, model.score(*held)

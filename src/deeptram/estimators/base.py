@@ -1,8 +1,10 @@
-"""The scikit-learn face of a transformation model: fitting."""
+"""The scikit-learn face of a transformation model: fitting, prediction, inference."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,24 +18,38 @@ from sklearn.utils.validation import _check_feature_names, _check_n_features, va
 from deeptram import latent as latents
 from deeptram._rows import take_rows
 from deeptram._threads import alone
-from deeptram._validation import as_pandas, check_choice, check_same_length, check_sample_weight
-from deeptram.errors import InvalidInputError, InvalidTypeError, NonFiniteLossError, UnsupportedError
-from deeptram.estimators.class_counts import check_class_counts, check_outcome_is_no_column
+from deeptram._validation import (
+    as_pandas,
+    check_choice,
+    check_probability_level,
+    check_same_length,
+    check_sample_weight,
+)
+from deeptram.errors import (
+    InvalidTypeError,
+    MissingMethodError,
+    NonFiniteLossError,
+    UnsupportedError,
+)
+from deeptram.estimators.coefficient_table import CoefficientTable, model_summary
+from deeptram.estimators.data_checks import (
+    check_class_counts,
+    check_outcome_is_no_column,
+    one_sentence,
+    require_fit,
+)
 from deeptram.estimators.deep import fit_with_networks
-from deeptram.estimators.inference import InferenceMixin
-from deeptram.estimators.information import shift_covariance
-from deeptram.estimators.prediction import PredictionMixin
-from deeptram.estimators.saving import SavingMixin
-from deeptram.estimators.sklearn_words import one_sentence
-from deeptram.fitting.exact.diagnosis import Labels
-from deeptram.fitting.exact.fit import centre_scale, fit_exact, uncentre_scale
-from deeptram.fitting.exact.nominal import fit_nominal
-from deeptram.fitting.exact.scored import check_loss, fit_scored
-from deeptram.fitting.exact.structured_data import StructuredData
+from deeptram.estimators.exact import fit_without_networks
+from deeptram.estimators.information import training_fit
+from deeptram.estimators.prediction import PredictiveMethods
+from deeptram.estimators.varying_effects import effect_table
+from deeptram.fitting.exact.fit import profile_interval
 from deeptram.inputs import read_table
 from deeptram.latent import Latent
-from deeptram.model import DISCRETE, Design, Encoded, Matrices, Outcome, OutcomeSettings, StructuredModel
+from deeptram.model import DISCRETE, Design, Encoded, Matrices, Outcome, OutcomeSettings
 from deeptram.model.terms import Spec
+from deeptram.predictive import Predictive
+from deeptram.predictive.kinds import RowParameters
 from deeptram.responses import Surv
 
 Array = NDArray[np.float64]
@@ -41,7 +57,7 @@ Array = NDArray[np.float64]
 LOSSES = ("nll", "rps", "brier", "crps")
 
 
-class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
+class BaseTram(PredictiveMethods, BaseEstimator):
     """What ``Tram`` and its presets share: fitting, prediction and inference.
 
     Subclasses store their arguments in ``__init__``; what they do not expose
@@ -59,6 +75,13 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
     loss: str = "nll"
     training: Any = None
     random_state: Any = None
+
+    model_: Any
+    fit_: Any
+    coef_: pd.Series
+    scale_coef_: pd.Series
+    vcov_: pd.DataFrame
+    theta_: Array
 
     # -- what a subclass may refine ---------------------------------------------------------
 
@@ -103,7 +126,7 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
             A fit that fails leaves a fitted model as it was.
         """
         fresh = self._unfitted()
-        X, matrices, encoded, weights = fresh._prepare(X, y, sample_weight)
+        X, matrices, encoded, weights = fresh.prepare(X, y, sample_weight)
         if fresh.spec_.is_deep:
             try:
                 fit_with_networks(fresh, X, y, matrices, encoded, weights, validation)
@@ -112,7 +135,7 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
                     self.__dict__ = fresh.__dict__
                 raise
         else:
-            fresh._fit_structured(matrices, encoded, weights)
+            fit_without_networks(fresh, matrices, encoded, weights)
         self.__dict__ = fresh.__dict__
         return self
 
@@ -125,12 +148,12 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
         return fresh
 
     @alone()
-    def _prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Matrices, Encoded, Array | None]:
+    def prepare(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Matrices, Encoded, Array | None]:
         """Check the data, learn the encodings, and return X with its columns, y and weights encoded."""
         spec = Spec.of(self.terms)
         latent = self._latent()
         check_choice(self.loss, LOSSES, "loss")
-        X = self._check_X(X, spec, reset=True)
+        X = self.check_X(X, spec, reset=True)
         table = read_table(X, type(self).__name__)
         weights = check_sample_weight(sample_weight, table.n_rows)
         used = None if weights is None or weights.all() else weights > 0
@@ -156,82 +179,189 @@ class BaseTram(InferenceMixin, PredictionMixin, SavingMixin, BaseEstimator):
             check_class_counts(outcome, encoded, weights, design, matrices, stacklevel=5)
         return X, matrices, encoded, weights
 
-    def _fit_structured(self, matrices: Matrices, encoded: Encoded, weights: Array | None) -> None:
-        if self.outcome_.kind == "nominal":
-            self._fit_nominal(matrices, encoded, weights)
-            return
-        scale, centre = centre_scale(matrices.scale, weights, self.outcome_.basis)
-        centred = dataclasses.replace(matrices, scale=scale)
-        data = StructuredData.of(
-            self.outcome_, self.latent_, centred, encoded, weights, self.design_.n_strata
-        )
-        if self.loss != "nll":
-            check_loss(self.loss, self.outcome_, data)
-        fit = fit_exact(data, labels=self._labels())
-        self.fit_ = fit if self.loss == "nll" else fit_scored(fit, self.outcome_, self.loss)
-        theta, vcov = uncentre_scale(self.fit_, centre)
-        self._store(theta, self.fit_.beta, self.fit_.gamma)
-        if self.loss in ("rps", "brier") and scale is None:
-            parameters = self.model_.row_parameters(None, matrices)
-            kept = ~fit.problem.aliased & (fit.infinite == 0)
-            parts = (self.outcome_, self.latent_, parameters, matrices, encoded, weights, 1, kept, self.loss)
-            vcov[theta.size :, theta.size :] = shift_covariance(*parts)
-        self.vcov_ = self._label_covariance(vcov)
+    # -- prediction ------------------------------------------------------------------------------
 
-    def _labels(self) -> Labels:
-        """Return the names that messages use."""
-        design = self.design_
-        return Labels(
-            linear=design.names,
-            varying=() if design.varying is None else design.varying.names,
-            scale=() if design.scale is None else design.scale.names,
-            strata=() if design.strata is None else [repr(level) for level in design.strata.levels],
-        )
+    @property
+    def outcome_kind(self) -> str:
+        """The kind of outcome the model is for."""
+        return self.outcome
 
-    def _fit_nominal(self, matrices: Matrices, encoded: Encoded, weights: Array | None) -> None:
-        if self.loss != "nll":
-            raise UnsupportedError(
-                f"loss={self.loss!r} is not available for a nominal outcome without networks; use loss='nll'."
+    def _row_parameters(self, X: Any) -> tuple[RowParameters, Matrices]:
+        require_fit(self)
+        X = self.check_X(X, self.spec_, reset=False)
+        matrices = self.design_.matrices(X, estimator=type(self).__name__)
+        return self.model_.row_parameters(X, matrices).numpy(), matrices
+
+    def predict_distribution(self, X: Any) -> Predictive:
+        r"""Return the predictive distribution :math:`F_Z(h(y \mid x))` of each row."""
+        parameters, _ = self._row_parameters(X)
+        return self.outcome_.predictive(parameters, self.latent_)
+
+    def contributions(self, X: Any, y: Any = None) -> pd.DataFrame:
+        """Return the parts of h of each row, one column per part.
+
+        Columns of the linear shift appear by name with the sign they have in
+        h (that is, ``-x_j * beta_j``), complex shifts as ``CS(columns)``, a
+        scale term as ``log scale``. With ``y`` (one value, or one per row) the
+        column ``intercept`` holds the baseline at that outcome, and the parts
+        sum to h(y | x) (in models without scale term). For nominal outcomes
+        the parts are those of the logits, one column ``level:part`` each.
+        """
+        parameters, matrices = self._row_parameters(X)
+        levels, parts = self.outcome_.levels, {}
+        if y is not None:
+            if self.outcome_.kind == "nominal":
+                raise UnsupportedError(
+                    "a nominal outcome has logits, not one h(y), got y; call contributions(X) without it"
+                )
+            h = np.asarray(self.predict_distribution(X).trafo(y))
+            parts["intercept"] = h + parameters.shift
+        for name, values in self.model_.contributions(X, matrices).items():
+            if values.ndim == 1 or levels is None:
+                parts[name] = values
+            else:
+                parts.update({f"{level}:{name}": values[:, k] for k, level in enumerate(levels[1:])})
+        return pd.DataFrame(parts, index=X.index if isinstance(X, pd.DataFrame) else range(len(matrices.x)))
+
+    # -- inference -------------------------------------------------------------------------------
+
+    @property
+    def aic_(self) -> float:
+        """Akaike's criterion, -2 log-likelihood + 2 parameters (exact maximum likelihood only)."""
+        return -2 * self._maximum("aic_") + 2 * int(self.n_parameters_)
+
+    @property
+    def bic_(self) -> float:
+        """Schwarz's criterion, -2 log-likelihood + log(n) parameters (exact maximum likelihood only)."""
+        return -2 * self._maximum("bic_") + float(np.log(self.n_obs_)) * int(self.n_parameters_)
+
+    def _maximum(self, name: str) -> float:
+        require_fit(self)
+        if self.loss != "nll" or self.spec_.is_deep:
+            raise MissingMethodError(
+                f"{name} needs exact maximum likelihood (loss='nll', no networks), got loss={self.loss!r} "
+                f"and {'some' if self.spec_.is_deep else 'no'} networks; compare such models on held-out data"
             )
-        if any(part is not None for part in (matrices.strata, matrices.scale, matrices.varying)):
-            raise UnsupportedError(
-                "strata, Scale and Varying need an ordered outcome; "
-                "a nominal outcome takes LS, CI and CS terms."
-            )
-        if encoded.codes is None or self.outcome_.levels is None:
-            raise InvalidInputError("a nominal outcome needs class labels; pass them as y.")
-        self.fit_ = fit_nominal(
-            encoded.codes,
-            len(self.outcome_.levels),
-            matrices.x,
-            weights,
-            self.design_.names,
-            levels=self.outcome_.levels,
-        )
-        self._store(self.fit_.theta, self.fit_.beta, np.zeros(0))
-        self.vcov_ = self._label_covariance(self.fit_.vcov)
+        return float(self.loglik_)
 
-    @alone()
-    def _store(self, theta: Array, beta: Array, gamma: Array) -> None:
-        """Keep the estimates: public ones as they are, finite ones for prediction."""
-        fit = self.fit_
-        public = np.where(fit.infinite != 0, np.copysign(np.inf, fit.infinite), beta)
-        names = self._coefficient_names()
-        self.coef_ = pd.Series(public.T.ravel(), index=names, name="coef", dtype=float)
-        self.scale_coef_ = pd.Series(
-            gamma, index=[] if self.design_.scale is None else list(self.design_.scale.names), dtype=float
-        )
-        self.theta_ = theta.ravel()
-        self.loglik_ = fit.loglik
-        self.n_iter_, self.converged_, self.certificate_ = fit.n_iter, fit.converged, fit.certificate
-        self.n_parameters_ = fit.n_parameters
-        shift, stretch = np.nan_to_num(beta, nan=0.0), np.nan_to_num(gamma, nan=0.0)
-        self.model_ = StructuredModel(self.outcome_, self.latent_, self.design_, theta, shift, stretch)
+    def summary(self, level: float = 0.95) -> CoefficientTable:
+        r"""Return the coefficient table, with a header that says what a coefficient is.
+
+        The sign is that of :math:`F_Z(h(y) - x'\beta)`: a positive coefficient
+        means a larger outcome.
+
+        Parameters
+        ----------
+        level : float
+            Level of the Wald intervals.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``coef, se, z, p, lower, upper, exp_coef``. With the normal
+            latent there is no ``exp_coef``; proportional hazards add
+            ``hazard_ratio`` (:math:`e^{-\beta}`), models of log time ``time_ratio`` with its
+            limits (:math:`e^{\beta/\vartheta_1}`, by which times are multiplied). Rows
+            of a scale term are named ``scale(column)``, those of varying effects
+            ``column at y`` (see :meth:`effect`). Aliased columns are NaN; separated
+            ones are infinite with NaN standard error. Standard errors of models
+            with networks are those given the networks.
+        """
+        require_fit(self)
+        return model_summary(self, check_probability_level(level))
+
+    def confint(
+        self,
+        level: float = 0.95,
+        *,
+        method: str = "wald",
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+    ) -> pd.DataFrame:
+        """Return confidence intervals of the linear shift as columns ``lower`` and ``upper``.
+
+        Parameters
+        ----------
+        level : float
+            Coverage.
+        method : {"wald", "profile"}
+            ``"wald"``: estimate plus and minus normal quantiles of standard
+            errors. ``"profile"``: the values not rejected by a likelihood-ratio
+            test, each found by refitting with the coefficient held fixed; it
+            respects the shape of the likelihood and invariance.
+        X, y, sample_weight : data, optional
+            The training data, for profiles of a model that was loaded.
+        """
+        require_fit(self)
+        check_choice(method, ("wald", "profile"), "method")
+        if method == "wald":
+            return self.summary(level)[["lower", "upper"]]
+        level = check_probability_level(level)
+        fit = training_fit(self, X, y, sample_weight, "a profile interval")
+        rows = [profile_interval(fit, j, level) for j in range(len(self.design_.names))]
+        return pd.DataFrame(rows, index=self.design_.names, columns=["lower", "upper"])
+
+    def effect(self, y: Any = None, level: float = 0.95) -> pd.DataFrame:
+        r"""Return the effects of the ``Varying`` columns at some outcomes.
+
+        :math:`\beta_j(y) = -a(y)'\vartheta_j`: what one unit of the column takes
+        from h at y, with the sign of all coefficients (positive: a larger
+        outcome). In a model with ``Scale`` it is multiplied by the row's scale.
+
+        Parameters
+        ----------
+        y : array-like, optional
+            Outcomes; for classes, levels but the last (the cutoff is above the
+            level). Default: all cutoffs, or 101 points of the support.
+        level : float
+            Level of the Wald limits.
+
+        Returns
+        -------
+        DataFrame
+            Columns ``column, y, coef, se, lower, upper``.
+
+        Examples
+        --------
+        >>> import numpy as np, deeptram as dt
+        >>> rng = np.random.default_rng(1)
+        >>> x = rng.normal(size=(300, 1))
+        >>> y = np.digitize(np.exp(0.5 * x[:, 0]) * rng.logistic(size=300), [-1.0, 1.0])
+        >>> dt.Polr([dt.Varying("x0")]).fit(x, y).effect()["coef"].round(2).tolist()
+        [-0.39, 0.32]
+        """
+        require_fit(self)
+        return effect_table(self, y, check_probability_level(level))
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Save the fitted model as a folder of JSON and safetensors; ``dt.load(path)`` reads it.
+
+        Nothing in the folder can run code. Training data are not saved, only
+        their hash. Networks are saved by name and weights: see
+        ``deeptram.networks.register`` for your own.
+
+        Parameters
+        ----------
+        path : path
+            The folder to create; it is complete or not there at all.
+        overwrite : bool
+            Replace a model saved there before.
+
+        Returns
+        -------
+        Path
+        """
+        from deeptram.estimators.persistence import save_model  # which needs the presets
+
+        return save_model(self, path, overwrite=overwrite)
 
     # -- scikit-learn ------------------------------------------------------------------------
 
     @alone()
-    def _check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
+    def check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
         """Check X as scikit-learn does; data frames and dicts are checked where they are encoded."""
         X = as_pandas(X)
         if sparse.issparse(X):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from deeptram.estimators.varying_effects import SIGN as SIGN
+from deeptram.estimators.varying_effects import varying_rows
+from deeptram.latent import Latent
+from deeptram.model import Design, Outcome
+
 if TYPE_CHECKING:
-    from deeptram.latent import Latent
-    from deeptram.model import Outcome
+    from deeptram.estimators.base import BaseTram
 
 Array = NDArray[np.float64]
 
-SIGN = "F_Z(h(y) - x'beta): a positive coefficient means a larger outcome"
 _WHOLE = {"coef", "se", "lower", "upper"}
 _SHOWN_LEVELS = 12
 _WIDTH = 120  # characters of a printed line: room for every column
@@ -149,3 +153,150 @@ def described_outcome(outcome: Outcome) -> str:
     if len(levels) == 2:
         return f"{outcome.kind} outcome, {levels[1]} is the larger class (the other: {levels[0]})"
     return f"{outcome.kind} outcome" + (f", {' < '.join(named)}" if named else "")
+
+
+# -- of a fitted model -------------------------------------------------------------------------------
+
+
+def model_summary(model: BaseTram, level: float) -> CoefficientTable:
+    """Return the table of ``BaseTram.summary``.
+
+    Parameters
+    ----------
+    model : BaseTram
+        Fitted.
+    level : float
+    """
+    coef = _all_coefficients(model)
+    se = _standard_errors(model, len(coef))
+    se[~np.isfinite(coef.to_numpy())] = np.nan
+    names, values = list(coef.index), coef.to_numpy()
+    if model.design_.varying is not None:
+        moving = varying_rows(model)
+        names += [name for name, _, _ in moving]
+        values = np.concatenate([values, [value for _, value, _ in moving]])
+        se = np.concatenate([se, [error for _, _, error in moving]])
+    table = wald_table(names, values, se, level, model.latent_)
+    shift = np.arange(len(table)) < len(model.coef_)
+    if model.latent_.name == "minimum-extreme-value" and not model.outcome_.is_discrete:
+        with np.errstate(over="ignore"):
+            table["hazard_ratio"] = np.exp(-table["coef"].where(shift).to_numpy())
+    _add_time_ratios(model, table, level)
+    table.attrs["header"] = _header(model, level, table)
+    return table
+
+
+def _all_coefficients(model: BaseTram) -> pd.Series:
+    if len(model.scale_coef_) == 0:
+        return model.coef_
+    return pd.concat([model.coef_, model.scale_coef_.rename("scale({})".format)])
+
+
+def _standard_errors(model: BaseTram, n: int) -> Array:
+    """Return those of the n coefficients of shift and scale; given the networks where there are some."""
+    if getattr(model, "vcov_", None) is not None:
+        variance = np.diag(model.vcov_.to_numpy())[len(model.vcov_) - n :]
+    else:
+        variance = np.full(n, np.nan)
+        shift = getattr(model, "shift_vcov_", None)
+        if shift is not None:
+            variance[: len(shift)] = np.diag(shift.to_numpy())
+    with np.errstate(invalid="ignore"):
+        return np.sqrt(np.where(variance >= 0, variance, np.nan))
+
+
+def _add_time_ratios(model: BaseTram, table: pd.DataFrame, level: float) -> None:
+    """Add by what a unit of a column multiplies times, where h is a line in log time."""
+    basis = model.outcome_.basis
+    plain = model.design_.n_strata == 1 and model.design_.varying is None and model.design_.scale is None
+    if basis.name != "log-linear" or not plain or model.spec_.is_deep:
+        return
+    p = len(model.coef_)
+    beta = model.coef_.to_numpy()
+    fixed = basis.n_coef == 1
+    slope = float(basis.offset_derivative(np.ones(1))[0]) if fixed else float(model.theta_[1])
+    covariance = model.vcov_.to_numpy()
+    shift = np.arange(basis.n_coef, basis.n_coef + p)
+    variance = covariance[shift, shift]
+    if not fixed:  # the delta method for beta / slope
+        ratio = np.where(np.isfinite(beta), beta, np.nan) / slope
+        variance = variance - 2 * ratio * covariance[shift, 1] + ratio**2 * covariance[1, 1]
+    with np.errstate(invalid="ignore", over="ignore"):
+        half = stats.norm.ppf((1 + level) / 2) * np.sqrt(variance) / slope
+        for name, values in (("", 0.0), ("_lower", -half), ("_upper", half)):
+            table[f"time_ratio{name}"] = np.exp(beta / slope + values)
+
+
+def _header(model: BaseTram, level: float, table: pd.DataFrame) -> list[str]:
+    """Return what stands above the coefficients."""
+    events = getattr(model, "n_events_", None)
+    numbers = [f"n = {model.n_obs_}", *([] if events is None else [f"{events} events"])]
+    numbers.append(f"log-likelihood {model.loglik_:.2f}")
+    exact = not model.spec_.is_deep
+    if exact and model.loss == "nll":
+        numbers.append(f"AIC {model.aic_:.2f}")
+    lines = [
+        f"{type(model).__name__}: {described_outcome(model.outcome_)}",
+        ", ".join(numbers),
+        meaning(model.outcome_, model.latent_),
+    ]
+    if "time_ratio" in table:
+        lines.append("time_ratio: factor of the times, exp(coef / slope of h in log time)")
+    if not exact:
+        lines.append("se: of the linear shift given the networks")
+    elif model.loss != "nll":
+        sandwich = model.loss in ("rps", "brier") and model.design_.scale is None
+        lines.append(f"se: {'sandwich' if sandwich else 'not available'} for loss={model.loss!r}")
+    return [*lines, f"lower, upper: {100 * level:g} % Wald limits"]
+
+
+# -- names ------------------------------------------------------------------------------------------
+
+
+def coefficient_names(design: Design, outcome: Outcome) -> list[str]:
+    """Return the names of the linear shift, for nominal outcomes ``level:column``."""
+    names = design.names
+    levels = outcome.levels
+    if outcome.kind != "nominal" or levels is None:
+        return names
+    return [f"{level}:{name}" for level in levels[1:] for name in names]
+
+
+def _theta_names(design: Design, outcome: Outcome) -> list[str]:
+    """Name the baseline parameters: ``low|mid`` for cutpoints, ``Bs1`` for Bernstein."""
+    levels, basis = outcome.levels, outcome.basis
+    if outcome.kind == "nominal" and levels is not None:
+        return [f"{level}:(Intercept)" for level in levels[1:]]
+    cuts = None if levels is None else [f"{a}|{b}" for a, b in itertools.pairwise(levels)]
+    base = basis.coef_names if cuts is None else cuts
+    blocks = [""]
+    if design.strata is not None:
+        blocks = [f":{design.strata_column}{level}" for level in design.strata.levels]
+    elif design.varying is not None:
+        blocks = [":(Intercept)"]
+    if design.varying is not None:
+        blocks += [f":{name}" for name in design.varying.names]
+    return [name + block for block in blocks for name in base]
+
+
+def label_covariance(design: Design, outcome: Outcome, vcov: Array) -> pd.DataFrame:
+    """Return the covariance of (theta, shift, scale) with their names."""
+    scale = [f"scale({name})" for name in ([] if design.scale is None else design.scale.names)]
+    labels = [*_theta_names(design, outcome), *coefficient_names(design, outcome), *scale]
+    return pd.DataFrame(vcov, index=labels, columns=labels)
+
+
+def store_coefficients(estimator: BaseTram, shift: Array, scale: Array) -> None:
+    """Set ``coef_`` and ``scale_coef_`` of an estimator that has its design.
+
+    Parameters
+    ----------
+    estimator : BaseTram
+    shift : array, shape (p,), for nominal outcomes (p, K - 1)
+    scale : array, shape (q,)
+    """
+    design = estimator.design_
+    names = coefficient_names(design, estimator.outcome_)
+    stretched = [] if design.scale is None else list(design.scale.names)
+    estimator.coef_ = pd.Series(shift.T.ravel(), index=names, name="coef", dtype=float)
+    estimator.scale_coef_ = pd.Series(scale, index=stretched, dtype=float)

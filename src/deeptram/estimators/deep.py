@@ -23,7 +23,8 @@ from deeptram.errors import (
     NonFiniteLossError,
     UnknownNameError,
 )
-from deeptram.estimators.fingerprint import fingerprint
+from deeptram.estimators.coefficient_table import store_coefficients
+from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.information import row_loglik, shift_covariance
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.seeds import MemberSeeds, generator, root_seed
@@ -80,9 +81,9 @@ def fit_with_networks(
         fit = fit_deep(task, seed)
     except NonFiniteLossError as error:
         if error.best is not None:
-            keep_fit(estimator, error.best, summarise(task, error.best.model))
+            keep_fit(estimator, error.best, summarise_fit(task, error.best.model))
         raise
-    keep_fit(estimator, fit, summarise(task, fit.model))
+    keep_fit(estimator, fit, summarise_fit(task, fit.model))
     if fit.interrupted:
         warnings.warn(
             f"training was interrupted after {fit.n_epochs} of {task.training.epochs} epochs; the state of "
@@ -180,7 +181,7 @@ def _encode_validation(estimator: BaseTram, validation: Any) -> tuple[Matrices, 
         )
     X, y = validation
     try:
-        X = estimator._check_X(X, estimator.spec_, reset=False)
+        X = estimator.check_X(X, estimator.spec_, reset=False)
         matrices = estimator.design_.matrices(X, estimator=type(estimator).__name__)
         encoded = estimator.outcome_.encode(y)
     except UnknownNameError as error:
@@ -209,7 +210,7 @@ class FitSummary:
     shift_vcov: Array | None
 
 
-def summarise(task: DeepTask, model: DeepModel) -> FitSummary:
+def summarise_fit(task: DeepTask, model: DeepModel) -> FitSummary:
     """Evaluate a trained model on its training data.
 
     Parameters
@@ -259,14 +260,8 @@ def keep_fit(estimator: BaseTram, fit: DeepFit, summary: FitSummary) -> None:
         if hasattr(estimator, name):
             delattr(estimator, name)
     model = fit.model
-    design = estimator.design_
     estimator.model_, estimator.fit_ = model, fit
-    estimator.coef_ = pd.Series(
-        model.coef.T.ravel(), index=estimator._coefficient_names(), name="coef", dtype=float
-    )
-    estimator.scale_coef_ = pd.Series(
-        model.scale_coef, index=[] if design.scale is None else list(design.scale.names), dtype=float
-    )
+    store_coefficients(estimator, model.coef, model.scale_coef)
     if isinstance(estimator.spec_.intercept, SI):
         estimator.theta_ = model.theta.ravel()
     estimator.shift_vcov_ = None

@@ -13,17 +13,21 @@ A minimiser of another score :math:`\sum_i \rho_i` (RPS, Brier) has the sandwich
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import clone
 from torch import Tensor
 
-from deeptram.errors import InvalidTypeError
+from deeptram.errors import DeeptramWarning, InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.estimators.data_checks import require_fit
 from deeptram.evaluation.scores import core as score_core
 from deeptram.fitting.exact.columns import standardize
+from deeptram.fitting.exact.fit import ExactFit
 from deeptram.latent import Latent
 from deeptram.model import Encoded, Matrices, Outcome
 from deeptram.predictive import DiscretePredictive, LinePredictive
@@ -244,3 +248,50 @@ def _pieces(n: int) -> Iterator[slice]:
 
 def _tensor(values: NDArray[Any]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values))
+
+
+# -- exact fits --------------------------------------------------------------------------------------
+
+
+def training_fit(model: Any, X: Any, y: Any, sample_weight: Any, what: str) -> ExactFit:
+    """Return the exact fit of a model with its training data at hand, refitting it to them where needed.
+
+    Parameters
+    ----------
+    model : Tram
+        Fitted.
+    X, y, sample_weight : data or None
+        The training data; not needed for a model fitted in this session.
+    what : str
+        What the fit is needed for, for messages.
+    """
+    require_fit(model)
+    if model.loss != "nll" or model.spec_.is_deep or model.outcome_.kind == "nominal":
+        raise UnsupportedError(
+            f"{what} needs an ordered outcome and exact maximum likelihood, got loss={model.loss!r}, "
+            f"outcome={model.outcome_.kind!r} and {'some' if model.spec_.is_deep else 'no'} networks; fit "
+            "such a model with loss='nll'."
+        )
+    if (X is None) != (y is None):
+        raise InvalidInputError(f"{what} needs X and y together, got one of them; pass both.")
+    fit: ExactFit | None = model.fit_
+    if X is None:
+        if fit is None or getattr(fit, "problem", None) is None:
+            raise UnsupportedError(
+                f"{what} needs the training data, which a loaded model does not hold; pass them as X=, y= "
+                "(and sample_weight=)."
+            )
+        return fit
+    again: Any = clone(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeeptramWarning)
+        again.fit(X, y, sample_weight=sample_weight)
+    if list(again.coef_.index) != list(model.coef_.index) or abs(again.loglik_ - model.loglik_) > 1e-6 * (
+        1 + abs(model.loglik_)
+    ):
+        raise InvalidInputError(
+            f"{what} needs the training data, got other data: their log-likelihood is {again.loglik_:.6g} "
+            f"where the model has {model.loglik_:.6g}; pass the X, y and sample_weight of fit."
+        )
+    fitted: ExactFit = again.fit_
+    return fitted

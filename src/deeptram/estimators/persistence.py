@@ -1,11 +1,20 @@
-"""Fitted models as JSON-able values and arrays, and back."""
+"""Models as JSON-able values and arrays, and back.
+
+A network is stored as the *name* of its factory and plain settings. Names are
+those registered in ``deeptram.networks``; any other factory is stored under its
+module and name, and whoever loads the model hands it over as
+``load(path, networks={name: factory})``. No name is ever imported.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import os
 import reprlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,15 +25,27 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeptram import bases
 from deeptram import latent as latents
+from deeptram import networks as factories
+from deeptram._files import versions
 from deeptram._schema import LARGEST
 from deeptram.bases import Basis
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.estimators.base import BaseTram
+from deeptram.estimators.coefficient_table import label_covariance, store_coefficients
 from deeptram.estimators.deep import FitSummary, keep_fit
-from deeptram.estimators.presets import BoxCox, Colr, Cotram, Coxph, Lehmann, Lm, Logit, Polr, Survreg
+from deeptram.estimators.presets import (
+    BoxCox,
+    Colr,
+    Cotram,
+    Coxph,
+    Lehmann,
+    Lm,
+    Logit,
+    Polr,
+    Survreg,
+    Tram,
+)
 from deeptram.estimators.saved_format import MODEL, TINY
-from deeptram.estimators.terms_record import Networks, terms_from_record, terms_to_record
-from deeptram.estimators.tram import Tram
 from deeptram.fitting.deep.task import DeepFit
 from deeptram.fitting.deep.training import Training
 from deeptram.latent import Latent
@@ -38,12 +59,15 @@ from deeptram.model.persistence import (
     check_values,
     plain,
     unplain,
+    write_folder,
 )
-from deeptram.model.terms import Spec
+from deeptram.model.terms import CI, CS, LS, SI, Scale, Spec, Term, Varying
 from deeptram.networks import Budget
 from deeptram.optimise.newton import Certificate
 
 Array = NDArray[np.float64]
+Networks = Mapping[str, Callable[..., Any]]
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (SI, CI, CS, LS, Scale, Varying)}
 CLASSES: dict[str, type[BaseTram]] = {
     kind.__name__: kind for kind in (Tram, Polr, Logit, Colr, BoxCox, Coxph, Lehmann, Lm, Survreg, Cotram)
 }
@@ -106,6 +130,116 @@ def _training_to_record(training: Any) -> Any:
 
 def _seed_or_none(random_state: Any) -> int | None:
     return int(random_state) if isinstance(random_state, (int, np.integer)) else None
+
+
+def save_model(estimator: BaseTram, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    """Save a fitted model as a folder; see ``BaseTram.save``.
+
+    Parameters
+    ----------
+    estimator : Tram or one of its presets
+    path : path
+    overwrite : bool
+    """
+    record, tensors = model_to_record(estimator)
+    content = {"kind": "model", "versions": versions(), "model": record}
+    return write_folder(path, content, tensors, overwrite=overwrite)
+
+
+# -- terms and networks -----------------------------------------------------------------------------
+
+
+def terms_to_record(terms: Any) -> Any:
+    """Return the ``terms`` argument of a model as JSON-able values.
+
+    Examples
+    --------
+    >>> terms_to_record([LS("age"), CS(factories.paper_mnist, "image")])[1]["net"]
+    {'name': 'paper_mnist', 'config': {}}
+    """
+    if terms is None:
+        return None
+    listed = [terms] if isinstance(terms, Term) else list(terms)
+    return [_term_to_record(term) for term in listed]
+
+
+def terms_from_record(record: Any, networks: Networks) -> list[Term] | None:
+    """Rebuild terms; ``networks`` gives factories by the name under which they were saved."""
+    return None if record is None else [_term_from_record(entry, networks) for entry in record]
+
+
+def network_to_record(factory: Any) -> dict[str, Any]:
+    """Return a factory as a name and settings.
+
+    Examples
+    --------
+    >>> network_to_record(functools.partial(print, "x"))
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.UnsupportedError: a functools.partial of a network can be saved with keywords ...
+    """
+    if factories.is_registered(factory):
+        return factories.to_dict(factory)
+    settings: dict[str, Any] = {}
+    if isinstance(factory, functools.partial):
+        if factory.args:
+            raise UnsupportedError(
+                "a functools.partial of a network can be saved with keywords only, got positional arguments; "
+                "write functools.partial(net, hidden=8)"
+            )
+        factory, settings = factory.func, dict(factory.keywords)
+    return {"name": network_name(factory), "config": plain(settings) if settings else {}, "own": True}
+
+
+def network_name(factory: Any) -> str:
+    """Return the name under which a factory that is not registered is saved.
+
+    Examples
+    --------
+    >>> network_name(functools.reduce)
+    '_functools.reduce'
+    """
+    named = factory if hasattr(factory, "__qualname__") else type(factory)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _network_from_record(record: Any, networks: Networks) -> Callable[..., Any]:
+    name = record["name"]
+    if name in networks:
+        factory, settings = networks[name], unplain(record["config"])
+        return functools.partial(factory, **settings) if settings else factory
+    if record.get("own"):
+        raise FileFormatError(
+            f"this model was saved with the network {name!r}, which deeptram does not know, got "
+            f"networks for {', '.join(networks) or 'none'}; load it with networks={{{name!r}: your_factory}}"
+        )
+    return factories.from_dict(record)
+
+
+def _term_to_record(term: Any) -> dict[str, Any]:
+    kind = type(term).__name__
+    if isinstance(term, SI):
+        return {"term": kind, "strata": term.strata}
+    if isinstance(term, (CI, CS)):
+        record: dict[str, Any] = {
+            "term": kind,
+            "net": network_to_record(term.net),
+            "columns": list(term.columns),
+        }
+        if isinstance(term, CS):
+            record |= {"center": term.center, "orthogonalize": term.orthogonalize}
+        return record
+    columns = term.columns
+    return {"term": kind, "columns": list(columns) if isinstance(columns, tuple) else columns}
+
+
+def _term_from_record(record: Any, networks: Networks) -> Term:
+    given = {name: value for name, value in record.items() if name not in ("term", "net", "columns")}
+    arguments = [record["columns"]] if "columns" in record else []
+    if "net" in record:
+        arguments = [_network_from_record(record["net"], networks), *record["columns"]]
+    term: Term = _KINDS[record["term"]](*arguments, **given)
+    return term
 
 
 # -- fitted state --------------------------------------------------------------------------------------
@@ -239,16 +373,10 @@ def _restore_exact(estimator: BaseTram, state: Mapping[str, Any], tensors: Tenso
                 f"{TENSOR_NAME}: theta must increase, got {reprlib.repr(parts[0].tolist())}; save it again"
             )
     model = StructuredModel(outcome, estimator.latent_, design, *parts)
-    scale = estimator.design_.scale
     estimator.model_, estimator.fit_ = model, None
-    estimator.coef_ = pd.Series(
-        tensors["coef"], index=estimator._coefficient_names(), name="coef", dtype=float
-    )
-    estimator.scale_coef_ = pd.Series(
-        model.gamma, index=[] if scale is None else list(scale.names), dtype=float
-    )
+    store_coefficients(estimator, tensors["coef"], model.gamma)
     estimator.theta_ = model.theta.ravel()
-    estimator.vcov_ = estimator._label_covariance(tensors["vcov"])
+    estimator.vcov_ = label_covariance(design, outcome, tensors["vcov"])
     estimator.certificate_ = Certificate(**unplain(state["certificate"]))
     estimator.loglik_ = float(unplain(state["loglik"]))
     estimator.n_iter_, estimator.converged_ = state["n_iter"], state["converged"]
@@ -327,7 +455,7 @@ def rebuild(estimator: BaseTram, state: Mapping[str, Any], weights: Tensors) -> 
         if not (spread >= TINY).all():
             raise FileFormatError(f"{TENSOR_NAME}: {name} must be positive, got {spread.min()}; save again")
     model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
-    check_values("the constant of the shift", model._moved_constant(), LARGEST_SHIFT)
+    check_values("the constant of the shift", model.moved_constant(), LARGEST_SHIFT)
     return model
 
 

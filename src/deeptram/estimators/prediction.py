@@ -1,73 +1,84 @@
-"""The scikit-learn face of a transformation model: prediction."""
+"""What models and ensembles alike read off their predictive distributions."""
 
 from __future__ import annotations
 
+import functools
+from abc import abstractmethod
+from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from deeptram.errors import UnsupportedError
-from deeptram.estimators.predictive_methods import PredictiveMethods
-from deeptram.estimators.sklearn_words import require_fit
-from deeptram.latent import Latent
-from deeptram.model import Design, Matrices, Outcome
-from deeptram.model.terms import Spec
-from deeptram.predictive import Predictive
-from deeptram.predictive.kinds import RowParameters
+from deeptram._validation import check_float_vector, check_no_missing, check_sample_weight
+from deeptram.errors import MissingMethodError
+from deeptram.model import DISCRETE
+from deeptram.predictive import DiscretePredictive, Predictive
 
 Array = NDArray[np.float64]
 
 
-class PredictionMixin(PredictiveMethods):
-    """Everything a fitted model says about new rows."""
+class _ForClasses:
+    """A method that only models of classes have, as by scikit-learn's ``available_if``, with the reason."""
 
-    outcome: str
-    spec_: Spec
-    outcome_: Outcome
-    design_: Design
-    latent_: Latent
-    model_: Any
+    def __init__(self, method: Callable[[Any, Any], Array]) -> None:
+        self._method = method
+        functools.update_wrapper(self, method)  # type: ignore[arg-type]
 
-    def _check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any: ...
+    def __get__(self, model: Any, owner: type) -> Callable[..., Array]:
+        if model is None:
+            return self._method
+        kind = model.outcome_kind
+        if kind is not None and kind not in DISCRETE:
+            raise MissingMethodError(
+                f"{self._method.__name__} is for classes, got outcome={kind!r}: use predict_distribution(X)."
+            )
+        return MethodType(self._method, model)
 
-    def _row_parameters(self, X: Any) -> tuple[RowParameters, Matrices]:
-        require_fit(self)
-        X = self._check_X(X, self.spec_, reset=False)
-        matrices = self.design_.matrices(X, estimator=type(self).__name__)
-        return self.model_.row_parameters(X, matrices).numpy(), matrices
 
+class PredictiveMethods:
+    """Point predictions, probabilities, quantiles, survival and scores of ``predict_distribution``."""
+
+    @abstractmethod
     def predict_distribution(self, X: Any) -> Predictive:
-        r"""Return the predictive distribution :math:`F_Z(h(y \mid x))` of each row."""
-        parameters, _ = self._row_parameters(X)
-        return self.outcome_.predictive(parameters, self.latent_)
+        """Return the predictive distribution of each row."""
 
-    def _outcome_kind(self) -> str:
-        return self.outcome
+    @property
+    @abstractmethod
+    def outcome_kind(self) -> str | None:
+        """The kind of outcome, as far as it is known."""
 
-    def contributions(self, X: Any, y: Any = None) -> pd.DataFrame:
-        """Return the parts of h of each row, one column per part.
+    def predict(self, X: Any) -> Any:
+        """Return the most likely class, or the median, of each row."""
+        predictive = self.predict_distribution(X)
+        return predictive.mode() if isinstance(predictive, DiscretePredictive) else predictive.median()
 
-        Columns of the linear shift appear by name with the sign they have in
-        h (that is, ``-x_j * beta_j``), complex shifts as ``CS(columns)``, a
-        scale term as ``log scale``. With ``y`` (one value, or one per row) the
-        column ``intercept`` holds the baseline at that outcome, and the parts
-        sum to h(y | x) (in models without scale term). For nominal outcomes
-        the parts are those of the logits, one column ``level:part`` each.
-        """
-        parameters, matrices = self._row_parameters(X)
-        levels, parts = self.outcome_.levels, {}
-        if y is not None:
-            if self.outcome_.kind == "nominal":
-                raise UnsupportedError(
-                    "a nominal outcome has logits, not one h(y), got y; call contributions(X) without it"
-                )
-            h = np.asarray(self.predict_distribution(X).trafo(y))
-            parts["intercept"] = h + parameters.shift
-        for name, values in self.model_.contributions(X, matrices).items():
-            if values.ndim == 1 or levels is None:
-                parts[name] = values
-            else:
-                parts.update({f"{level}:{name}": values[:, k] for k, level in enumerate(levels[1:])})
-        return pd.DataFrame(parts, index=X.index if isinstance(X, pd.DataFrame) else range(len(matrices.x)))
+    @_ForClasses
+    def predict_proba(self, X: Any) -> Array:
+        """Return the class probabilities of each row, shape (n, K), in the order of ``classes_``."""
+        return np.asarray(self.predict_distribution(X).pmf())
+
+    def predict_quantile(self, X: Any, q: ArrayLike) -> Any:
+        """Return quantiles of each row: (n,) for one q, (n, Q) for several."""
+        return self.predict_distribution(X).quantile(q)
+
+    def predict_survival(self, X: Any, times: ArrayLike) -> Array:
+        """Return P(Y > t) for every t of ``times`` (levels, for classes), shape (n, len(times))."""
+        predictive = self.predict_distribution(X)
+        if isinstance(predictive, DiscretePredictive):
+            return np.column_stack([predictive.sf(level) for level in np.atleast_1d(np.asarray(times))])
+        points = check_float_vector(np.atleast_1d(np.asarray(times)), "times")
+        check_no_missing(np.isnan(points), "times")
+        return np.column_stack([predictive.sf(float(t)) for t in points])
+
+    def loglik(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the log-likelihood of outcomes, summed over rows."""
+        rows = np.asarray(self.predict_distribution(X).log_prob(y))
+        weights = check_sample_weight(sample_weight, len(rows))
+        return float(rows.sum() if weights is None else weights @ rows)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the mean log-likelihood (larger is better)."""
+        rows = np.asarray(self.predict_distribution(X).log_prob(y))
+        return float(np.average(rows, weights=check_sample_weight(sample_weight, len(rows))))

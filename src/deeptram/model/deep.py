@@ -196,7 +196,7 @@ class DeepModel(nn.Module):
                 "theta is one vector only in models with a simple intercept, got a complex intercept (CI); "
                 "use row_parameters, which has one for each row"
             )
-        return self._theta_rows(self.intercept.free, self._moved_constant())[0]
+        return self._theta_rows(self.intercept.free, self.moved_constant())[0]
 
     def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
         """Return the parameters of each row's distribution, as float64 arrays.
@@ -286,7 +286,7 @@ class DeepModel(nn.Module):
         factor = kept / sd
         return np.asarray(as_float64(self.beta) * (factor[:, None] if self.is_nominal else factor))
 
-    def _moved_constant(self) -> Array:
+    def moved_constant(self) -> Array:
         """Return the constant that leaves the shift for the intercept, (1,) or (K - 1,)."""
         constant = np.atleast_1d(as_float64(self.x_mean) @ self._slopes())
         for shift in self._complex_shifts():
@@ -378,7 +378,7 @@ class _Collector:
         m = 0 if model.is_nominal else len(model.outcome.basis.monotone_differences)
         self.theta, self.log_increments = np.empty((rows, d)), np.empty((rows, m))
         self.shift = np.zeros((n, model.n_outputs))
-        self._constant = model._moved_constant()
+        self._constant = model.moved_constant()
         model.use_channels_last()
 
     def add(self, nets: list[tuple[Tensor, ...]], start: int, stop: int) -> None:
