@@ -86,3 +86,12 @@ def test_failing_code_names_its_line(tmp_path):
     with pytest.raises(ZeroDivisionError) as error:
         run_page(page)
     assert error.traceback[-1].lineno + 1 == 4
+
+
+@pytest.mark.parametrize("page", ["docs/paper_map.md", "tests/README.md", "CONTRIBUTING.md"])
+def test_files_that_a_page_names_are_there(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:[\w.]+/)*\w+\.(?:py|md)|(?:\w+/)+)(?:::\w+)?`", text))
+    homes = (ROOT, ROOT / "src", ROOT / "src" / "deeptram", ROOT / "tests", ROOT / "docs")
+    assert named
+    assert [name for name in sorted(named) if not any((home / name).exists() for home in homes)] == []
