@@ -175,7 +175,7 @@ REFUSED = [
     (
         lambda: dt.Training(learning_rate=10**400),
         InvalidInputError,
-        r"learning_rate must be a finite number in \[0, inf\]",
+        r"learning_rate must be a finite number of at least 0, got 10",
     ),
     (lambda: dt.datasets.simulate(n="a"), InvalidInputError, r"n must be an integer of at least 1, got 'a'"),
     (
