@@ -36,6 +36,7 @@ from deeptram.networks import CNN, MLP
 LATENTS = {"continuous": "normal", "survival": "minimum-extreme-value"}
 PLACES = ("intercept", "shift")
 COEFFICIENTS = "coefficients.csv"
+POSITIVE = click.IntRange(min=1)
 NETWORK_OPTIONS = (
     *("pooling", "weights", "validation", "epochs", "learning_rate", "batch_size", "patience"),
     *("n_jobs", "checkpoint"),
@@ -70,23 +71,21 @@ IMAGE_OPTIONS = ("image_column", "image_size", "grey", "image_term")
 @click.option("--latent", help="logistic, normal, cloglog or loglog; default by the type of outcome.")
 @click.option(
     "--members",
-    type=click.IntRange(min=1),
+    type=POSITIVE,
     default=5,
     help="Members of the ensemble (models with networks; others are one).",
 )
 @click.option("--pooling", default="transformation", help="How members are pooled.")
 @click.option("--weights", default="equal", help="equal, or tuned on the validation rows.")
 @click.option("--validation", default=0.2, help="Share of the rows on which best epochs are chosen.")
-@click.option("--epochs", type=click.IntRange(min=1), default=100, help="Epochs of training.")
+@click.option("--epochs", type=POSITIVE, default=100, help="Epochs of training.")
 @click.option("--learning-rate", default=1e-3, help="Step size of training.")
-@click.option("--batch-size", type=click.IntRange(min=1), default=64, help="Rows per step.")
-@click.option("--patience", type=click.IntRange(min=1), help="Stop after so many epochs without improvement.")
+@click.option("--batch-size", type=POSITIVE, default=64, help="Rows per step.")
+@click.option("--patience", type=POSITIVE, help="Stop after so many epochs without improvement.")
 @click.option("--seed", type=click.IntRange(min=0), default=1, help="Root seed.")
 @click.option("--n-jobs", type=int, help="Members trained at the same time.")
 @click.option(
-    "--checkpoint",
-    type=PATH,
-    help="Folder that keeps finished members: a killed fit goes on from there.",
+    "--checkpoint", type=PATH, help="Folder that keeps finished members: a killed fit goes on from there."
 )
 @click.option("--overwrite", is_flag=True, help="Replace a model saved there before.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")

@@ -67,22 +67,14 @@ class Pooled:
 @click.option("--input", "form", default="proba", help="What the tables hold: proba or cdf.")
 @click.option("--method", default="transformation", help=f"The pool: {', '.join(METHODS)}.")
 @click.option("--weights", default="equal", help="equal, or tuned on --tune-members and --tune-truth.")
-@many(
-    "--tune-members",
-    type=PATH,
-    help="The members' predictions for data set aside for tuning, same order.",
-)
+@many("--tune-members", type=PATH, help="The members' predictions for data set aside for tuning, same order.")
 @click.option("--tune-truth", type=PATH, help="The outcomes of the data for tuning.")
 @click.option("--score", default="nll", help="What tuning minimises: nll, rps, brier or quadratic.")
 @click.option(
-    "--latent",
-    default="logistic",
-    help="Scale of the transformation pool: logistic, normal, cloglog or loglog.",
+    "--latent", default="logistic", help="Scale of the transformation: logistic, normal, cloglog or loglog."
 )
 @click.option(
-    "--tolerance",
-    default=0.0,
-    help="Accept rows that sum to one within this, and rescale them (for rounded files).",
+    "--tolerance", default=0.0, help="Accept and rescale rows that sum to one within this (rounded files)."
 )
 @click.option("--n-boot", default=1000, help="Bootstrap samples for the intervals; 0 for none.")
 @click.option("--level", default=0.95, help="Coverage of the intervals.")
