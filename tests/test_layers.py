@@ -74,12 +74,10 @@ SAME_NAME: dict[str, str] = {
     "Encoded": "rows of a model, and of a weight problem",
     "Objective": "of an exact fit, and of a weight problem",
     "Problem": "of an exact fit, and of weight tuning",
-    "epistemic_band": "of an ensemble, and of a study",
     "objective": "encoders of three kinds of outcome",
     "terms": "encoders of three kinds of outcome",
     "read_table": "of inputs, and of a run",
     "solve": "weights, and the metrics' logistic regression",
-    "summarise": "of the demo, and of bootstrap samples",
     "weighted_mean": "of bootstrap samples, and of members",
 }
 
@@ -90,8 +88,6 @@ PRIVATE_USES: dict[tuple[str, str], str] = {
     ("deeptram.model.dropout", "layer._forward_hooks"): TORCH_HOOKS,
     ("deeptram.model.dropout", "layer._forward_pre_hooks"): TORCH_HOOKS,
     # To be made public:
-    ("deeptram.evaluation.scores.theory", "p._out"): "answer in the kind of the input",
-    ("deeptram.evaluation.scores.theory", "pred._out"): "answer in the kind of the input",
     ("deeptram.fitting.deep.gradient", "model._complex_shifts"): "the networks of a deep model",
     ("deeptram.pooling.weights.encode_line", "members[0]._exact"): "rows known exactly",
 }
