@@ -6,8 +6,8 @@ first three are an ensemble of their own. For the 95 % interval of the effect of
 this counts how often it holds the truth, and its mean width:
 
 * ``within``: W, the mean of the members' variances given their networks;
-* ``total``: W + B sum w^2, the variance of the mean (:func:`deeptram.ensemble.coefficients.total_variance`);
-* ``single``: W + B, the variance of one member drawn at random.
+* ``mean``: W + B sum w^2, B as it enters the variance of the mean;
+* ``total``: W + B (:func:`deeptram.ensemble.coefficients.total_variance`).
 
 Run ``python benchmarks/coverage.py --out FILE [--repetitions 400]``; a JSON object per sample is added to
 the file, and samples that are there already are not drawn again. The last lines on the screen are the table.
@@ -72,8 +72,8 @@ def summary(lines):
             between = float(between_variance(coef, np.full(m, 1 / m)))
             for name, variance in (
                 ("within", inside),
-                ("total", inside + between / m),
-                ("single", inside + between),
+                ("mean", inside + between / m),
+                ("total", inside + between),
             ):
                 half = Z * np.sqrt(variance)
                 rows.append(

@@ -54,7 +54,7 @@ def test_asymptotic_interval_is_that_of_a_mean():
 def test_total_adds_the_variance_within_members():
     within = [np.array([0.04, 0.01 * m]) for m in range(4)]
     found = interval_table(BETA, EQUAL, within, 0.95, "total")
-    np.testing.assert_allclose(found["se"] ** 2, np.mean(within, axis=0) + BETA.var(axis=0, ddof=1) / 4)
+    np.testing.assert_allclose(found["se"] ** 2, np.mean(within, axis=0) + BETA.var(axis=0, ddof=1))
     np.testing.assert_allclose(found["se"] ** 2, total_variance(BETA, np.stack(within), EQUAL))
     single = interval_table(BETA, np.array([0, 1.0, 0, 0]), within, 0.95, "total")
     np.testing.assert_allclose(single["se"], np.sqrt(within[1]))
@@ -69,7 +69,7 @@ def test_total_of_one_member_is_its_own_variance():
 def test_a_member_without_weight_has_no_say():
     within = np.array([[0.04], [np.nan], [0.06]])
     values, weights = np.array([[1.0], [np.inf], [2.0]]), np.array([0.5, 0.0, 0.5])
-    assert total_variance(values, within, weights) == pytest.approx([0.05 + 0.25])
+    assert total_variance(values, within, weights) == pytest.approx([0.05 + 0.5])
     assert set(drawn_means(values, weights, 200, np.random.default_rng(1)).ravel()) == {1.0, 1.5, 2.0}
 
 

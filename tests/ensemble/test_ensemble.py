@@ -281,7 +281,7 @@ def test_exact_models_as_members():
     np.testing.assert_allclose(ensemble.coef_, (halves[0].coef_ + halves[1].coef_) / 2)
     within = (halves[0].summary()["se"] ** 2 + halves[1].summary()["se"] ** 2) / 2
     between = np.var([halves[0].coef_, halves[1].coef_], axis=0, ddof=1)
-    np.testing.assert_allclose(ensemble.coef_table(method="total")["se"] ** 2, within + between / 2)
+    np.testing.assert_allclose(ensemble.coef_table(method="total")["se"] ** 2, within + between)
     # the pool of two normal models is normal: mean of h = mean of (theta_0 + theta_1 y - x'beta)
     pooled = ensemble.predict_distribution(X)
     theta = (halves[0].theta_ + halves[1].theta_) / 2

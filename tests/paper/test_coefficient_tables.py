@@ -61,7 +61,7 @@ def test_members_intervals_show_the_variation_between_members(coefficients):
 
 def test_total_intervals_add_sampling_and_training(coefficients):
     row = pick(coefficients, split=1, model="CI-LS", method="transformation", weights="equal", variable="a")
-    expected = np.sqrt(0.1**2 + np.var([0.1, 0.3, 0.8], ddof=1) / 3)
+    expected = np.sqrt(0.1**2 + np.var([0.1, 0.3, 0.8], ddof=1))
     assert row["se_total"] == pytest.approx(expected)
     assert row["upper_total"] == pytest.approx(0.4 + stats.norm.ppf(0.975) * expected)
 

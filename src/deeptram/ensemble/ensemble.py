@@ -367,7 +367,7 @@ class Ensemble(PredictiveMethods, BaseEstimator):
             Coverage.
         method : {"total", "bootstrap", "asymptotic"}
             ``"total"`` has the sampling error within members and the variation
-            between them, :math:`\mathrm{se}^2 = \sum_m w_m V_m + B \sum_m w_m^2`, and is the interval for
+            between them, :math:`\mathrm{se}^2 = \sum_m w_m V_m + B`, and is the interval for
             the true effect. ``"bootstrap"`` and ``"asymptotic"`` describe how the
             coefficients vary between members only (by resampling them, or by the
             normal distribution). See ``deeptram.ensemble.coefficients``.
