@@ -74,8 +74,6 @@ SAME_NAME: dict[str, str] = {
     "Encoded": "rows of a model, and of a weight problem",
     "Objective": "of an exact fit, and of a weight problem",
     "Problem": "of an exact fit, and of weight tuning",
-    "objective": "encoders of three kinds of outcome",
-    "terms": "encoders of three kinds of outcome",
     "read_table": "of inputs, and of a run",
     "solve": "weights, and the metrics' logistic regression",
     "weighted_mean": "of bootstrap samples, and of members",
@@ -89,7 +87,6 @@ PRIVATE_USES: dict[tuple[str, str], str] = {
     ("deeptram.model.dropout", "layer._forward_pre_hooks"): TORCH_HOOKS,
     # To be made public:
     ("deeptram.fitting.deep.gradient", "model._complex_shifts"): "the networks of a deep model",
-    ("deeptram.pooling.weights.encode_line", "members[0]._exact"): "rows known exactly",
 }
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from deeptram._numerics import log1mexp_of_log
 from deeptram.latent import Latent, Logistic
+from deeptram.responses.observations import Cases
 
 Sums: TypeAlias = tuple[Tensor, Tensor, Tensor]
 
@@ -255,19 +256,55 @@ def _zero_at_overflow(weight: Tensor, density: Tensor) -> Tensor:
 
 
 def interval_terms(
-    latent: Latent, rows: Tensor, lower: Tensor, upper: Tensor, gap: Tensor, scale: Tensor
+    latent: Latent,
+    rows: Tensor,
+    cases: Cases[Tensor],
+    lower: Tensor,
+    upper: Tensor,
+    gap: Tensor,
+    scale: Tensor,
 ) -> list[Term]:
-    r"""Return the terms of :math:`\log(F_Z(u) - F_Z(l))`; for the logistic three that need no difference.
+    r"""Return the terms of :math:`\log(F_Z(u) - F_Z(l))`, either end of which may be open.
 
+    For the logistic these are sums that need no difference,
     :math:`\log(\sigma(u) - \sigma(l)) = \log\sigma(u) + \log\sigma(-l) + \log(1 - e^{-(u - l)})`.
+
+    Parameters
+    ----------
+    latent : Latent
+    rows : Tensor of int, shape (m,)
+    cases : Cases
+        Which rows have which ends.
+    lower, upper : Tensor, shape (p, m)
+        Designs of the ends; anything where an end is open.
+    gap, scale : Tensor, shapes (p, k) and (k,)
+        Design of the difference of the ends, up to a factor per row given by its log, of the rows with both.
     """
+    both = cases.interval
     if isinstance(latent, Logistic):
-        return [
-            LogCdf(latent, rows, upper),
-            LogSf(latent, rows, lower),
-            LogOneMinusExp(rows, gap, scale),
-        ]
-    return [LogInterval(latent, rows, lower, upper, gap, scale)]
+        left, right = cases.left | both, cases.right | both
+        inner: Term = LogOneMinusExp(rows[both], gap, scale)
+    else:
+        left, right = cases.left, cases.right
+        inner = LogInterval(latent, rows[both], columns(lower, both), columns(upper, both), gap, scale)
+    terms = [
+        LogCdf(latent, rows[left], columns(upper, left)),
+        LogSf(latent, rows[right], columns(lower, right)),
+        inner,
+    ]
+    return [term for term in terms if len(term.rows)]
+
+
+def columns(values: Tensor, mask: Tensor) -> Tensor:
+    """Return some columns; no copy is made of all of them.
+
+    Examples
+    --------
+    >>> columns(torch.eye(2), torch.tensor([False, True]))
+    tensor([[0.],
+            [1.]])
+    """
+    return values if bool(mask.all()) else values[:, mask]
 
 
 def scaled(log_values: Tensor) -> tuple[Tensor, Tensor]:

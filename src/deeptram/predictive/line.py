@@ -269,7 +269,7 @@ class LinePredictive(Predictive):
 
     def crps(self, y: Any) -> Any:
         r"""Return :math:`\int (F(t) - 1(y \le t))^2 dt` of each row; y must not be censored."""
-        return self._out(self.crps_t(self._exact(y).expand(len(self), 1)))
+        return self._out(self.crps_t(self.exact_values_t(y).expand(len(self), 1)))
 
     def cdf_grid(self, grid: ArrayLike) -> Any:
         """Return P(Y <= g) for every g of a common grid, shape (n, len(grid))."""
@@ -319,6 +319,18 @@ class LinePredictive(Predictive):
         entry = torch.as_tensor(seen.entry, dtype=self.dtype).unsqueeze(1)
         return value - self.log_entry_t(entry)[:, 0]
 
+    def exact_values_t(self, y: Any) -> Tensor:
+        """Return outcomes that are all known exactly, shape (n, 1) or (1, 1); refuse censored ones."""
+        seen = y.observations if isinstance(y, Surv) else y
+        if not isinstance(seen, Observations):
+            return self._rows(y)
+        if not seen.exact.all():
+            raise UnsupportedError(
+                f"the CRPS needs exact outcomes, got censored ones in {first_rows(~seen.exact)}; "
+                "use log_prob, which knows censoring"
+            )
+        return self._rows(seen.lower)
+
     @abstractmethod
     def __getitem__(self, rows: Any) -> LinePredictive:
         """Return the distributions of some rows (slice, integer array or mask)."""
@@ -345,17 +357,6 @@ class LinePredictive(Predictive):
                 ExtrapolationWarning,
                 stacklevel=3,
             )
-
-    def _exact(self, y: Any) -> Tensor:
-        seen = y.observations if isinstance(y, Surv) else y
-        if not isinstance(seen, Observations):
-            return self._rows(y)
-        if not seen.exact.all():
-            raise UnsupportedError(
-                f"the CRPS needs exact outcomes, got censored ones in {first_rows(~seen.exact)}; "
-                "use log_prob, which knows censoring"
-            )
-        return self._rows(seen.lower)
 
     def _solve(self, goal: Tensor, noise: Tensor) -> Tensor:
         """Return y with trafo(y) = goal to within ``noise``, shape (n, G)."""

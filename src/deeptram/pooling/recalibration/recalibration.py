@@ -27,8 +27,8 @@ from deeptram.errors import FittingError, InvalidInputError, InvalidTypeError, N
 from deeptram.latent import Latent
 from deeptram.likelihood.linear_forms import Term, total
 from deeptram.optimise.newton import minimize
-from deeptram.pooling.recalibration.design import class_terms, line_terms
 from deeptram.pooling.recalibration.recalibrated import RecalibratedCount, recalibrate_line
+from deeptram.pooling.recalibration.terms import recalibration_terms
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -89,17 +89,16 @@ class Recalibration:
         check_choice(self.slope, SLOPES, "slope")
         scale = _scale(pred, self.latent)
         check_same_length(pred=pred, y=y)
+        terms = recalibration_terms(pred, y, scale, self.slope)
         if isinstance(pred, DiscretePredictive):
-            self._fit_levels(pred, y, scale)
+            self._fit_levels(pred, terms, scale)
         else:
-            terms = line_terms(_on_line(pred), y, scale, True)
             solution = self._solve(terms, len(pred), np.array([[0.0, 1.0]]), np.array([0.0, 1.0]))
             self.intercept_, self.slope_ = solution[:1], solution[1:]
         self.latent_ = scale
         return self
 
-    def _fit_levels(self, pred: DiscretePredictive, y: Any, scale: Latent) -> None:
-        terms = class_terms(pred, y, scale, self.slope)
+    def _fit_levels(self, pred: DiscretePredictive, terms: Sequence[Term], scale: Latent) -> None:
         inner = len(pred.levels) - 1
         slopes = inner if self.slope == "threshold" else 1
         identity = np.concatenate([np.zeros(inner), np.ones(slopes)])
@@ -180,12 +179,9 @@ class Temperature(Recalibration):
         """Fit the temperature; returns itself."""
         scale = _scale(pred, self.latent)
         check_same_length(pred=pred, y=y)
-        if isinstance(pred, DiscretePredictive):
-            terms, size = class_terms(pred, y, scale, "only"), len(pred.levels) - 1
-        else:
-            terms, size = line_terms(_on_line(pred), y, scale, False), 1
-        one = np.ones(1)
-        slope = self._solve(terms, len(pred), np.ones((1, 1)), one)
+        size = 1 if pred.levels is None else len(pred.levels) - 1
+        terms = recalibration_terms(pred, y, scale, "only")
+        slope = self._solve(terms, len(pred), np.ones((1, 1)), np.ones(1))
         self.intercept_, self.slope_ = np.zeros(size), np.repeat(slope, size)
         self.latent_ = scale
         return self
@@ -257,9 +253,9 @@ def _apply_levels(pred: DiscretePredictive, intercept: Floats, slope: Floats, la
     a, b = (torch.as_tensor(v, dtype=h.dtype) for v in (intercept, slope))
     new = a + b * h
     log_increments: Tensor | None = None
-    if bool((b == b[0]).all()):
+    if bool((b == b[0]).all() and (torch.diff(a) >= 0).all()):
         log_increments = torch.logaddexp(
-            torch.log(torch.diff(a).clamp(min=0)), torch.log(b[0]) + pred.log_increments_t(latent)
+            torch.log(torch.diff(a)), torch.log(b[0]) + pred.log_increments_t(latent)
         )
     else:
         new = new.sort(dim=1).values  # rows unlike those of the fit, whose thresholds would cross

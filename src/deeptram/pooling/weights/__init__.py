@@ -1,11 +1,14 @@
-"""Ensemble weights: tuned with a certificate, over folds or over chunks; and the best members."""
+"""Ensemble weights: tuned with a certificate, over folds or over chunks; and the best members.
+
+Start reading at ``tuning``; ``member_values`` is what all scores of all pools read of the members,
+``log_likelihood`` and ``squared_errors`` are the two families of scores.
+"""
 
 from __future__ import annotations
 
-from deeptram.pooling.weights.cross_validate import tune_weights_cv
-from deeptram.pooling.weights.select import TopMembers, top_k
-from deeptram.pooling.weights.stream import tune_weights_stream
-from deeptram.pooling.weights.tune import TunedWeights, tune_weights
+from deeptram.pooling.weights.best_members import TopMembers, top_k
+from deeptram.pooling.weights.streaming import tune_weights_stream
+from deeptram.pooling.weights.tuning import TunedWeights, tune_weights, tune_weights_cv
 
 __all__ = [
     "TopMembers",

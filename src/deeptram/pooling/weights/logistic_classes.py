@@ -55,8 +55,10 @@ class LogisticClasses(Term):
         hessian += (ratio * (keep * phi)) @ ratio.T
         return value, gradient, -hessian
 
-    def of_members(self, held: Tensor) -> LogisticClasses:
+    def of_parameters(self, held: Tensor) -> LogisticClasses:
         """Return the term over some members only."""
+        if bool(held.all()):
+            return self
         return LogisticClasses(self.rows, *(a[held] if a.ndim == 2 else a for a in self.arrays))
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
 from deeptram.pooling.rule import TIE
-from deeptram.pooling.weights.objective import Objective
+from deeptram.pooling.weights.objectives import Objective
+from deeptram.pooling.weights.score_grid import Operator, ScoreGrid
 
 
 class SquaredErrors(Objective):
@@ -235,51 +236,26 @@ class SoftmaxErrors(Objective):
         )
 
 
-class Operator:
-    """The identity on masses (..., n, K): class probabilities are scored themselves."""
-
-    def __call__(self, masses: Tensor) -> Tensor:
-        """Return the masses as they are."""
-        return masses
-
-    def take(self, keep: Tensor) -> Operator:
-        """Return the operator for some rows."""
-        return self
-
-
-class CumulativeSum(Operator):
-    """The CDF at the first K-1 levels."""
-
-    def __call__(self, masses: Tensor) -> Tensor:
-        """Return cumulated masses (..., n, K-1)."""
-        return masses.cumsum(dim=-1)[..., :-1]
-
-
-class CumulativePanels(Operator):
-    """F at the quadrature nodes below the outcome and F - 1 at those above, each summed from its own end.
+def quadratic_objective(grid: ScoreGrid, method: str, latent: Latent) -> Objective:
+    """Return the objective of RPS, CRPS, Brier or quadratic score of a pool.
 
     Parameters
     ----------
-    shares : Tensor, shape (15, 15)
-        Integral of a panel up to node j from the masses of its nodes (``panels.partial_rule``).
-    above : Tensor of bool, shape (n, panels * 15)
-        Nodes at or above the outcome.
+    grid : ScoreGrid
+    method : str
+        The pool.
+    latent : Latent
+        F_Z of the transformation pool.
     """
-
-    def __init__(self, shares: Tensor, above: Tensor) -> None:
-        self.shares, self.above = shares, above
-
-    def __call__(self, masses: Tensor) -> Tensor:
-        """Return the integral up to each node, or minus the integral from it on, (..., n, panels * 15)."""
-        panels = masses.reshape(*masses.shape[:-1], -1, 15)
-        mass = panels.sum(dim=-1)
-        zero = torch.zeros_like(mass[..., :1])
-        before = torch.cat([zero, mass.cumsum(dim=-1)[..., :-1]], dim=-1)
-        after = torch.cat([mass.flip(-1).cumsum(dim=-1).flip(-1)[..., 1:], zero], dim=-1)
-        left = before.unsqueeze(-1) + panels @ self.shares.T
-        right = after.unsqueeze(-1) + panels @ self.shares.flip(0, 1).T
-        return torch.where(self.above, -right.flatten(-2), left.flatten(-2))
-
-    def take(self, keep: Tensor) -> CumulativePanels:
-        """Return the operator for some rows."""
-        return CumulativePanels(self.shares, self.above[keep])
+    if method == "linear":
+        return SquaredErrors(grid.gather(grid.errors), grid.weights, grid.constant)
+    if method == "log-linear-density":
+        masses = grid.gather(lambda table: table.log_mass())
+        offsets = torch.zeros_like(masses[0]) if grid.offsets is None else grid.offsets
+        return SoftmaxErrors(masses, offsets, grid.operator, grid.targets, grid.weights, grid.constant)
+    kind = ThresholdErrors if grid.truth is None else ClassErrors
+    if method == "transformation":
+        forms = grid.gather(lambda table: table.trafo(latent))
+        return kind(LatentLink(latent), forms, grid.above, grid.weights, grid.constant)
+    forms = grid.gather(lambda table: table.log_cdf())
+    return kind(ExponentialLink(), forms, grid.above, grid.weights, grid.constant)

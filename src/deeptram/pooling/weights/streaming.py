@@ -13,10 +13,9 @@ from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.weights.encode import Problem, problem
-from deeptram.pooling.weights.objective import ScoreOfPool
-from deeptram.pooling.weights.solve import search
-from deeptram.pooling.weights.tune import TunedWeights
+from deeptram.pooling.weights.objectives import ScoreOfPool, search
+from deeptram.pooling.weights.problem import Problem, problem
+from deeptram.pooling.weights.tuning import TunedWeights
 
 Chunk = tuple[Any, Any]
 Chunks = Callable[[], Iterable[Chunk]] | Iterable[Chunk]

@@ -1,4 +1,4 @@
-r"""From the ends of the outcomes to the terms of a pool's log-likelihood, all linear in the weights.
+r"""The log-likelihood of a pool as terms in linear forms of the weights, from the values of its members.
 
 A member that gives the outcome of some row probability zero, so that any positive weight makes the pooled
 likelihood zero, cannot have a positive weight: it is marked as impossible. A member that is certain in the
@@ -8,26 +8,29 @@ marked as decisive, for the likelihood jumps where its weight reaches zero.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from deeptram.latent import Latent, Logistic
+from deeptram.latent import Latent
 from deeptram.likelihood.linear_forms import (
     LinearForm,
-    LogCdf,
     LogForm,
-    LogInterval,
     LogNormaliser,
     LogOneMinusExp,
     LogPdf,
     LogSf,
     Negated,
     Term,
+    columns,
+    interval_terms,
     scaled,
 )
-from deeptram.pooling.weights.ends import LogCdfEnds, TransformedEnds
+from deeptram.pooling.log_linear import log_minus_log
+from deeptram.pooling.weights.member_values import LogCdfEnds, Masses, MemberValues, TransformedEnds
+from deeptram.responses.observations import Cases
 
 
 @dataclass
@@ -82,23 +85,15 @@ class Build:
 def transformation_intervals(build: Build, ends: TransformedEnds, rows: Tensor, latent: Latent) -> None:
     r"""Add :math:`\log(F_Z(\sum w_m u_m) - F_Z(\sum w_m l_m))` for rows whose ends are given."""
     build.exclude(torch.isposinf(ends.lower) | torch.isneginf(ends.upper))
-    held = build.held
     open_below = build.note_decisive(torch.isneginf(ends.lower))
     open_above = build.note_decisive(torch.isposinf(ends.upper))
+    held = build.held
     every = bool(held.all())
-    lower, upper = (x if every else x[held] for x in (ends.lower, ends.upper))
-    closed = ~open_below & ~open_above
-    gap, scale = scaled(_columns(ends.log_increment if every else ends.log_increment[held], closed))
-    inner = rows[closed]
-    if isinstance(latent, Logistic):
-        build.add(LogCdf(latent, rows[~open_above], _columns(upper, ~open_above)))
-        build.add(LogSf(latent, rows[~open_below], _columns(lower, ~open_below)))
-        build.add(LogOneMinusExp(inner, gap, scale))
-        return
-    left, right = open_below & ~open_above, open_above & ~open_below
-    build.add(LogCdf(latent, rows[left], _columns(upper, left)))
-    build.add(LogSf(latent, rows[right], _columns(lower, right)))
-    build.add(LogInterval(latent, inner, _columns(lower, closed), _columns(upper, closed), gap, scale))
+    lower, upper, log_gap = (x if every else x[held] for x in (ends.lower, ends.upper, ends.log_increment))
+    cases = Cases.of_ends(~open_below, ~open_above)
+    gap, scale = scaled(columns(log_gap, cases.interval))
+    for term in interval_terms(latent, rows, cases, lower, upper, gap, scale):
+        build.add(term)
 
 
 def transformation_exact(build: Build, h: Tensor, log_slope: Tensor, rows: Tensor, latent: Latent) -> None:
@@ -115,7 +110,7 @@ def transformation_truncation(build: Build, h: Tensor, rows: Tensor, latent: Lat
     free = ~build.note_decisive(torch.isneginf(h))
     if bool(free.any()):
         build.convex = False
-        build.add(Negated(LogSf(latent, rows[free], _columns(h[build.held], free))))
+        build.add(Negated(LogSf(latent, rows[free], columns(h[build.held], free))))
 
 
 def linear_probabilities(build: Build, log_prob: Tensor, rows: Tensor) -> None:
@@ -128,7 +123,7 @@ def linear_truncation(build: Build, log_sf: Tensor, rows: Tensor) -> None:
     truncated = (log_sf < 0).any(dim=0)
     if bool(truncated.any()):
         build.convex = False
-        build.add(Negated(LogForm(rows[truncated], *scaled(_columns(log_sf[build.held], truncated)))))
+        build.add(Negated(LogForm(rows[truncated], *scaled(columns(log_sf[build.held], truncated)))))
 
 
 def log_linear_intervals(build: Build, ends: LogCdfEnds, rows: Tensor) -> None:
@@ -138,7 +133,7 @@ def log_linear_intervals(build: Build, ends: LogCdfEnds, rows: Tensor) -> None:
     held = build.held
     build.add(LinearForm(rows, ends.log_upper[held]))
     closed = ~open_below
-    build.add(LogOneMinusExp(rows[closed], *scaled(_columns(ends.log_ratio[held], closed))))
+    build.add(LogOneMinusExp(rows[closed], *scaled(columns(ends.log_ratio[held], closed))))
 
 
 def log_linear_exact(build: Build, log_cdf: Tensor, log_pdf: Tensor, rows: Tensor) -> None:
@@ -155,36 +150,90 @@ def log_linear_truncation(build: Build, log_minus_log_cdf: Tensor, rows: Tensor)
     free = ~build.note_decisive(torch.isposinf(log_minus_log_cdf))
     if bool(free.any()):
         build.convex = False
-        columns = _columns(log_minus_log_cdf[build.held], free)
-        build.add(Negated(LogOneMinusExp(rows[free], *scaled(columns))))
+        entry = columns(log_minus_log_cdf[build.held], free)
+        build.add(Negated(LogOneMinusExp(rows[free], *scaled(entry))))
 
 
-def log_linear_density(
-    build: Build, log_density: Tensor, log_nodes: Tensor, log_node_weights: Tensor, rows: Tensor
-) -> None:
-    r"""Add :math:`\sum w_m \log f_m(y) - \log\sum_k q_k e^{\sum_m w_m \log f_m(t_k)}`.
-
-    Parameters
-    ----------
-    build : Build
-    log_density : Tensor, shape (M, m)
-        At the outcome.
-    log_nodes : Tensor, shape (M, K, m)
-        At the levels, counts or quadrature nodes.
-    log_node_weights : Tensor, shape (K, m)
-    rows : Tensor, shape (m,)
-    """
-    build.exclude(torch.isneginf(log_density))
+def log_linear_density(build: Build, masses: Masses, rows: Tensor) -> None:
+    r"""Add :math:`\sum w_m \log f_m(y) - \log\sum_k q_k e^{\sum_m w_m \log f_m(t_k)}`."""
+    build.exclude(torch.isneginf(masses.observed))
     held = build.held
-    build.add(LinearForm(rows, log_density[held]))
-    nodes = log_nodes[held]
+    build.add(LinearForm(rows, masses.observed[held]))
+    nodes = masses.nodes[held]
     excluded = torch.isneginf(nodes)
     some = excluded.any(dim=0)
     everyone = excluded.all(dim=0)
     build.decisive[held] |= (excluded & ~everyone).flatten(1).any(dim=1)
-    offset = torch.where(some, -torch.inf, log_node_weights)
+    offset = torch.where(some, -torch.inf, masses.log_weights)
     build.add(LogNormaliser(rows, torch.where(some, 0.0, nodes), offset))
 
 
-def _columns(values: Tensor, mask: Tensor) -> Tensor:
-    return values if bool(mask.all()) else values[:, mask]
+Adding = Callable[[Build], None]
+
+
+def _transformation(values: MemberValues, latent: Latent) -> Adding:
+    whole = values.one_term(latent)
+    if whole is not None:
+        return lambda build: build.add(whole.of_parameters(build.held))
+    h, log_slope = values.exact_trafo(latent)
+    ends, at_entry = values.interval_trafo(latent), values.entry_trafo(latent)
+
+    def add(build: Build) -> None:
+        transformation_exact(build, h, log_slope, values.exact, latent)
+        transformation_intervals(build, ends, values.intervals, latent)
+        transformation_truncation(build, at_entry, values.truncated, latent)
+
+    return add
+
+
+def _linear(values: MemberValues, latent: Latent) -> Adding:
+    density, mass = values.exact_logs()[1], values.interval_log_prob()
+    log_sf = values.entry_logs()[1]
+
+    def add(build: Build) -> None:
+        linear_probabilities(build, density, values.exact)
+        linear_probabilities(build, mass, values.intervals)
+        linear_truncation(build, log_sf, values.truncated)
+
+    return add
+
+
+def _log_linear(values: MemberValues, latent: Latent) -> Adding:
+    log_cdf, log_pdf = values.exact_logs()
+    ends, entry = values.interval_log_cdf(), log_minus_log(*values.entry_logs())
+
+    def add(build: Build) -> None:
+        log_linear_exact(build, log_cdf, log_pdf, values.exact)
+        log_linear_intervals(build, ends, values.intervals)
+        log_linear_truncation(build, entry, values.truncated)
+
+    return add
+
+
+def _log_linear_density(values: MemberValues, latent: Latent) -> Adding | None:
+    masses = values.masses()
+    if masses is None:
+        return None
+    return lambda build: log_linear_density(build, masses, torch.arange(masses.observed.shape[1]))
+
+
+_POOLS: dict[str, Callable[[MemberValues, Latent], Adding | None]] = {
+    "transformation": _transformation,
+    "linear": _linear,
+    "log-linear": _log_linear,
+    "log-linear-density": _log_linear_density,
+}
+
+
+def likelihood_terms(values: MemberValues, method: str, latent: Latent) -> Adding | None:
+    """Return what adds the terms of a pool's log-likelihood to a ``Build``; None without a closed form.
+
+    Parameters
+    ----------
+    values : MemberValues
+    method : str
+        The pool.
+    latent : Latent
+        F_Z of the transformation pool.
+    """
+    return _POOLS[method](values, latent)

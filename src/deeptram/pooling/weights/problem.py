@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from deeptram import latent as latents
+from deeptram._rows import take_rows
 from deeptram._validation import check_choice
 from deeptram.errors import UnsupportedError
 from deeptram.evaluation.scores import names as score_names
@@ -16,21 +18,18 @@ from deeptram.latent import Latent
 from deeptram.pooling.members import CdfStack, check_members, is_array
 from deeptram.pooling.pool import get_rule, is_built_in
 from deeptram.pooling.rule import Rule, TrafoRule
-from deeptram.pooling.weights import encode_count, encode_discrete, encode_line
-from deeptram.pooling.weights.likelihood import Build
-from deeptram.pooling.weights.objective import LogLikelihood, Objective, ScoreOfPool
-from deeptram.pooling.weights.pooled_score import PooledScore
+from deeptram.pooling.weights.log_likelihood import Adding, Build, likelihood_terms
+from deeptram.pooling.weights.member_values import StackedLevelValues, member_values
+from deeptram.pooling.weights.objectives import LogLikelihood, Objective, PooledScore, ScoreOfPool
+from deeptram.pooling.weights.squared_errors import quadratic_objective
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.count import CountPredictive
-from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.line import LinePredictive
 
 Method = str | Rule
 
 
 @dataclass(frozen=True)
 class Encoded:
-    """An objective over the members in ``held``; see the module ``likelihood`` for ``decisive``."""
+    """An objective over the members in ``held``; see the module ``log_likelihood`` for ``decisive``."""
 
     objective: Objective
     held: Tensor
@@ -78,31 +77,29 @@ class Problem:
         members = [member for member, use in zip(self.members, allowed.tolist(), strict=True) if use]
         return Encoded(self._score(members), allowed, torch.zeros_like(allowed))
 
-    def _likelihood_terms(self) -> Callable[[Build], None] | None:
+    @property
+    def _scale(self) -> Latent:
+        return self.latent or latents.get("logistic")
+
+    def _likelihood_terms(self) -> Adding | None:
         """Return what adds the terms of the log-likelihood, or None where there is no closed form."""
-        arguments = (self.y, str(self.method), self.latent)
-        if self.stack is not None:
-            return encode_discrete.stack_terms(self.stack, *arguments)
-        discrete = [m for m in self.members if isinstance(m, DiscretePredictive)]
-        if discrete:
-            return encode_discrete.terms(discrete, *arguments)
-        counts = [m for m in self.members if isinstance(m, CountPredictive)]
-        if counts:
-            return encode_count.terms(counts, *arguments)
-        return encode_line.terms([m for m in self.members if isinstance(m, LinePredictive)], *arguments)
+        stacked = None if self.stack is None else StackedLevelValues(self.stack, self.y)
+        values = stacked or member_values(self.members, self.y)
+        return likelihood_terms(values, str(self.method), self._scale)
 
     def _score(self, members: Sequence[Predictive]) -> Objective:
         if isinstance(self.method, str) and self.score != "nll":
-            arguments = (self.y, self.method, self.score, self.latent)
-            discrete = [m for m in members if isinstance(m, DiscretePredictive)]
-            if discrete:
-                return encode_discrete.objective(discrete, *arguments)
-            counts = [m for m in members if isinstance(m, CountPredictive)]
-            if counts:
-                return encode_count.objective(counts, *arguments)
-            return encode_line.objective([m for m in members if isinstance(m, LinePredictive)], *arguments)
+            grid = member_values(members, self.y).score_grid(self.method, self.score)
+            return quadratic_objective(grid, self.method, self._scale)
         score = PooledScore(list(members), self.y, self.method, self.score, self.latent)
         return ScoreOfPool(score, len(members[0]), len(members))
+
+    def take(self, rows: Any) -> Problem:
+        """Return the same problem for some rows."""
+        stack = None if self.stack is None else self.stack.take_rows(torch.as_tensor(rows))
+        part = self.members if stack is None else stack.members()
+        members = [member[rows] for member in part] if stack is None else [*part]
+        return Problem(members, stack, take_rows(self.y, rows, "y"), self.method, self.score, self.latent)
 
 
 def problem(members: Any, y: Any, method: Method, score: str, latent: str | Latent | None) -> Problem:
@@ -119,7 +116,7 @@ def problem(members: Any, y: Any, method: Method, score: str, latent: str | Late
     rule = get_rule(method)
     stack = CdfStack.check(members) if is_array(members) else None
     checked: list[Predictive] = list(stack.members()) if stack is not None else check_members(members)
-    if not isinstance(checked[0], DiscretePredictive) and score not in ("nll", "crps"):
+    if checked[0].levels is None and score not in ("nll", "crps"):
         raise UnsupportedError(
             f"score {score!r} needs members on levels (binary, ordinal, nominal), got "
             f"{type(checked[0]).__name__}; use 'nll' or 'crps'"
@@ -129,7 +126,7 @@ def problem(members: Any, y: Any, method: Method, score: str, latent: str | Late
     return Problem(checked, stack, y, rule.name if is_built_in(rule) else rule, score, scale)
 
 
-def _likelihood(add_terms: Callable[[Build], None], allowed: Tensor, n_rows: int) -> Encoded:
+def _likelihood(add_terms: Adding, allowed: Tensor, n_rows: int) -> Encoded:
     """Build the terms; begin again without the members that turn out to be impossible."""
     while True:
         build = Build.start(allowed)
