@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import hashlib
 import json
 import resource
 import signal
@@ -28,7 +29,7 @@ import deeptram as dt
 from deep_models import table
 from deeptram._files import file_sha256
 from deeptram.errors import DeeptramError, DeeptramWarning, FileFormatError
-from deeptram.model.persistence import JSON_NAME, TENSOR_NAME, _digest
+from deeptram.model.persistence import JSON_NAME, TENSOR_NAME
 
 SECONDS, MEGABYTES = 2.0, 200.0
 DEEP = dt.Training(epochs=1, batch_size=64, progress=False)
@@ -341,7 +342,8 @@ def rewrite(folder: Path, document: dict[str, Any], data: bytes | None) -> None:
     """Write an edited folder with digests that fit."""
     if data is not None:
         (folder / TENSOR_NAME).write_bytes(data)
-    document["sha256"] = _digest(document)
+    rest = {key: value for key, value in document.items() if key != "sha256"}
+    document["sha256"] = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()  # NaN too
     (folder / JSON_NAME).write_text(json.dumps(document), encoding="utf-8")
 
 
