@@ -8,6 +8,7 @@ import torch
 
 from deeptram import latent as latents
 from deeptram.likelihood import linear_forms as terms
+from deeptram.responses.observations import Cases
 
 THETA = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
 ROWS = torch.arange(60)
@@ -53,7 +54,9 @@ def test_terms_of_a_latent(design, latent, block, monkeypatch):
 
     tolerance = 1e-6 if latent == "normal" else 1e-8
     compare(terms.LogInterval(scale, ROWS, *parts).evaluate(THETA), interval, tolerance)
-    compare(terms.total(terms.interval_terms(scale, ROWS, *parts), THETA), interval, tolerance)
+    closed = torch.ones(len(ROWS), dtype=torch.bool)
+    made = terms.interval_terms(scale, ROWS, Cases.of_ends(closed, closed), *parts)
+    compare(terms.total(made, THETA), interval, tolerance)
 
 
 def test_terms_without_a_latent(design):
