@@ -113,3 +113,8 @@ def st_crps(rate, y):
 def test_messages(distribution, error, match):
     with pytest.raises(error, match=match):
         Predictive.from_scipy(distribution)
+
+
+def test_parameters_that_are_no_numbers_are_refused():
+    with pytest.raises(InvalidInputError, match="the parameters must be numbers, got some SciPy cannot"):
+        Predictive.from_scipy(st.norm(np.array([1.0, None], dtype=object), 1.0))

@@ -43,14 +43,20 @@ def predictive_of_scipy(frozen: Any) -> Predictive:
     array([0., 1.])
     """
     methods = _methods(frozen)
-    shape = np.shape(_quiet(methods.log_cdf, 0.0))
+    try:
+        at_zero = np.asarray(_quiet(methods.log_cdf, 0.0), dtype=np.float64)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"the parameters must be numbers, got some SciPy cannot compute with ({error}); correct them"
+        ) from error
+    shape = at_zero.shape
     if len(shape) > 1:
         raise InvalidInputError(
             f"the parameters must be numbers or vectors of length n, got a batch of shape {shape}; "
             "pass one parameter value per row"
         )
     n = shape[0] if shape else 1
-    broken = np.isnan(np.broadcast_to(_quiet(methods.log_cdf, 0.0), (n,)))
+    broken = np.isnan(np.broadcast_to(at_zero, (n,)))
     if broken.any():
         raise InvalidInputError(
             f"every row must be a distribution, got parameters for which SciPy's CDF is NaN in "
