@@ -1,7 +1,10 @@
 """Negative log-likelihood for outcomes on the line: exact, censored, truncated.
 
 Also serves discrete outcomes whose cutpoints depend on covariates (scale and
-varying terms), with indicator rows in place of basis rows.
+varying terms), with indicator rows in place of basis rows. Which rows are exact, censored or truncated is
+decided by ``deeptram.responses.observations``, as it is for training, recalibration and weights; the sums
+below are a kernel of their own because a Newton step needs Jacobians and Hessians in float64, and training
+log increments in float32, by batches of several members.
 """
 
 from __future__ import annotations
