@@ -40,7 +40,9 @@ def synthetic_run(folder: str, study: Study) -> RunFolder:
     run = RunFolder(folder)
     write_table(run.path / storage.SPLITS, splits_frame(splits))
     storage.write_arrays(run.path / storage.OUTCOMES, {"codes": codes.astype(np.int16)})
-    run.save_study(study, DATA, levels=[str(k) for k in range(LEVELS)], n_rows=n, info={})
+    files = {name: storage.digest(run.path / name) for name in (storage.SPLITS, storage.OUTCOMES)}
+    described = {"levels": [str(k) for k in range(LEVELS)], "n_rows": n, "files": files}
+    run.save_study(study, DATA, **described, info={}, versions={}, machine={})
     for unit in study.units():
         split = splits[unit.split - 1]
         predictions = {}
@@ -50,7 +52,7 @@ def synthetic_run(folder: str, study: Study) -> RunFolder:
             gaps = np.cumsum(np.exp(log_increments), axis=1)
             h = np.concatenate([h[:, :1], h[:, :1] + gaps], axis=1)
             predictions[f"{part}_h"] = h.astype(np.float32)
-            predictions[f"{part}_log_increments"] = log_increments.astype(np.float32)
+            predictions[f"{part}_log_gaps"] = log_increments.astype(np.float32)
         empty = pd.DataFrame(columns=["variable", "estimate", "se"])
         history = pd.DataFrame(columns=["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"])
         info = {"seed": 1, "seconds": 1.0, "n_epochs": 0, "best_epoch": 0}
