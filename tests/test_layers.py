@@ -74,7 +74,6 @@ SAME_NAME: dict[str, str] = {
     "Encoded": "rows of a model, and of a weight problem",
     "Objective": "of an exact fit, and of a weight problem",
     "Problem": "of an exact fit, and of weight tuning",
-    "read_table": "of inputs, and of a run",
     "solve": "weights, and the metrics' logistic regression",
     "weighted_mean": "of bootstrap samples, and of members",
 }

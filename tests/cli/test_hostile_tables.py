@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeptram.cli.tables import read_table
+from deeptram.cli.tables import read_table_file
 from deeptram.errors import FileFormatError
 
 PARQUET = b"PAR1" + bytes(range(200))
@@ -39,7 +39,7 @@ def test_files_that_are_no_csv_tables(kind, tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(FileFormatError, match=message):
-        read_table(path)
+        read_table_file(path)
 
 
 def test_semicolons_and_binary_files_on_the_command_line(refused, tables, tmp_path):
@@ -55,9 +55,9 @@ def test_semicolons_and_binary_files_on_the_command_line(refused, tables, tmp_pa
 def test_headers_with_quotes_and_marks_are_read(tmp_path):
     path = tmp_path / "t.csv"
     path.write_bytes('\ufeff"a;b", c ,"d,e"\n1,2,3\n'.encode())
-    assert list(read_table(path).columns) == ["a;b", "c", "d,e"]
+    assert list(read_table_file(path).columns) == ["a;b", "c", "d,e"]
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
-    pd.testing.assert_frame_equal(read_table(tmp_path / "t.csv.gz"), read_table(path))
+    pd.testing.assert_frame_equal(read_table_file(tmp_path / "t.csv.gz"), read_table_file(path))
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "plain"])
@@ -70,7 +70,7 @@ def test_damaged_gzip_files_are_named(tmp_path, damage):
         ]
     )
     with pytest.raises(FileFormatError, match="must be a CSV table"):
-        read_table(path)
+        read_table_file(path)
 
 
 def test_bombs_are_refused_in_bounded_memory(tmp_path):
@@ -85,7 +85,7 @@ def test_bombs_are_refused_in_bounded_memory(tmp_path):
     with pytest.raises(
         FileFormatError, match="must unpack to a table of a believable size, got more than 200 bytes"
     ):
-        read_table(tmp_path / "bomb.csv.gz")
+        read_table_file(tmp_path / "bomb.csv.gz")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200 * 2**20
@@ -96,7 +96,7 @@ def test_many_columns_are_read_in_time(tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text(",".join(f"c{k}" for k in range(20_000)) + "\n" + ",".join(["1"] * 20_000) + "\n")
     started = time.process_time()
-    assert read_table(path).shape == (1, 20_000)
+    assert read_table_file(path).shape == (1, 20_000)
     assert time.process_time() - started < 4
 
 
@@ -115,7 +115,7 @@ def test_damaged_parquet_files_are_named_or_read(tmp_path):
                 content[position] = rng.integers(256)
         (tmp_path / "t.parquet").write_bytes(content)
         try:
-            read_table(tmp_path / "t.parquet")
+            read_table_file(tmp_path / "t.parquet")
         except FileFormatError:
             refused += 1
     assert refused > 40
@@ -127,10 +127,10 @@ def test_parquet_bombs_are_refused(tmp_path):
     with pytest.raises(
         FileFormatError, match="must unpack to a table of a believable size, got 20000000 cells"
     ):
-        read_table(tmp_path / "bomb.parquet")
+        read_table_file(tmp_path / "bomb.parquet")
     wide = {f"c{k}": pa.array([1]) for k in range(11)}
     pq.write_table(pa.table(wide), tmp_path / "wide.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deeptram.cli.tables.MAX_COLUMNS", 10)
         with pytest.raises(FileFormatError, match="must have at most 10 columns, got 11"):
-            read_table(tmp_path / "wide.parquet")
+            read_table_file(tmp_path / "wide.parquet")

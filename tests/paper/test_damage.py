@@ -250,7 +250,7 @@ def test_bombs_are_not_unpacked(tmp_path):
             file.write(b"1\n" * 2**19)
     (tmp_path / "bomb.csv.gz").write_bytes(buffer.getvalue())
     with pytest.raises(FileFormatError, match="must hold at most 134217728 bytes, got more"):
-        storage.read_table(tmp_path / "bomb.csv.gz")
+        storage.read_frame(tmp_path / "bomb.csv.gz")
 
 
 def test_large_files_are_not_read(tmp_path):
@@ -329,7 +329,7 @@ def test_outcomes_and_splits_that_lie_are_refused(run):
         members.load_parts(run)
     rewrite(run, path, whole)
     path = run.path / storage.SPLITS
-    table = storage.read_table(path)
+    table = storage.read_frame(path)
     write_table(path, table[table["spl"] < 4])
     rewrite(run, path, path.read_bytes())
     with pytest.raises(FileFormatError, match="must hold 6 splits of 1797 rows, got others"):

@@ -32,6 +32,7 @@ from deeptram.fitting.deep.training import Training
 from deeptram.model import OUTCOMES
 from deeptram.model.terms import CI, CS, LS
 from deeptram.networks import CNN, MLP
+from deeptram.predictive import kind_of
 
 LATENTS = {"continuous": "normal", "survival": "minimum-extreme-value"}
 PLACES = ("intercept", "shift")
@@ -139,8 +140,7 @@ def fit_command(
         X, table = read_columns(data, settings)
         y = read_outcome(table, data, outcome, kind, event)
         check_not_outcome(table, linear, deep, [outcome, event])
-        if kind == "ordinal":
-            check_order(y, outcome, levels)
+        check_order(y, outcome, kind, levels)
     training = Training(
         epochs=epochs,
         learning_rate=learning_rate,
@@ -198,7 +198,7 @@ def _levels(levels: list[str] | None, kind: str, y: Any) -> list[Any] | None:
     """Return the levels as the labels of y are: text, or numbers."""
     if levels is None:
         return None
-    if kind not in ("binary", "ordinal", "nominal"):
+    if not kind_of(kind).is_discrete:
         raise InvalidInputError(f"--levels is for classes, got --type {kind}; leave it out")
     if not pd.api.types.is_numeric_dtype(y):
         return list(levels)

@@ -12,10 +12,11 @@ import numpy as np
 import pandas as pd
 
 from deeptram._validation import did_you_mean, first_rows
-from deeptram.cli.tables import read_table
+from deeptram.cli.tables import read_table_file
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.inputs import LinearEncoder
 from deeptram.inputs.images import FolderImages
+from deeptram.predictive import kind_of
 from deeptram.responses import Surv, has_order
 
 IMAGE_MODES = {1: "L", 3: "RGB"}
@@ -57,7 +58,7 @@ def read_columns(path: Path, images: Sequence[ImageSettings] = ()) -> tuple[Any,
     X : DataFrame, or dict of columns where there are images
     table : DataFrame
     """
-    table = read_table(path)
+    table = read_table_file(path)
     if not images:
         return table, table
     X: dict[str, Any] = {name: table[name] for name in table.columns}
@@ -92,14 +93,14 @@ def check_column(name: str, table: pd.DataFrame, path: Path, option: str) -> Non
         )
 
 
-def check_order(y: pd.Series, outcome: str, levels: Sequence[str] | None) -> None:
+def check_order(y: Any, outcome: str, kind: str, levels: Sequence[str] | None) -> None:
     """Refuse an ordinal outcome whose order nobody said.
 
     Examples
     --------
-    >>> check_order(pd.Series([1, 2, 3]), "grade", None)
+    >>> check_order(pd.Series([1, 2, 3]), "grade", "ordinal", None)
     """
-    if levels is not None or y.nunique() < 3 or has_order(y):
+    if kind != "ordinal" or levels is not None or y.nunique() < 3 or has_order(y):
         return
     found = shlex.join(map(str, sorted(y.unique(), key=str)))
     raise InvalidInputError(
@@ -115,16 +116,14 @@ def order_of(fitted: Any) -> str | None:
     ----------
     fitted : Tram or Ensemble
     """
-    kind, levels = fitted.outcome_kind, getattr(fitted, "classes_", None)
+    levels = getattr(fitted, "classes_", None)
     if levels is None:
         return None
-    if kind == "binary":
+    if kind_of(fitted.outcome_kind).is_nominal:
+        return f"Levels, without order: {', '.join(map(str, levels))}."
+    if len(levels) == 2:
         return f"Larger class: {levels[1]} (the smaller: {levels[0]})."
-    return (
-        f"Order of the levels: {' < '.join(map(str, levels))}."
-        if kind == "ordinal"
-        else (f"Levels, without order: {', '.join(map(str, levels))}.")
-    )
+    return f"Order of the levels: {' < '.join(map(str, levels))}."
 
 
 def check_not_outcome(
@@ -168,7 +167,7 @@ def read_outcome(table: pd.DataFrame, path: Path, outcome: str, kind: str, event
             f"column {outcome!r} of {path} must have no missing values, got some in "
             f"{first_rows(values.isna())}; leave these rows out"
         )
-    if kind != "survival":
+    if not kind_of(kind).is_time:
         if event is not None:
             raise InvalidInputError(f"--event is for --type survival, got --type {kind}; leave it out")
         return values

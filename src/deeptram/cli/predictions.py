@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from deeptram._validation import check_choice, first_rows
-from deeptram.cli.tables import ID, read_table
+from deeptram.cli.tables import ID, read_table_file
 from deeptram.errors import DeeptramError, InvalidInputError, UnknownNameError
 from deeptram.predictive.base import Predictive
 
@@ -66,7 +66,7 @@ def read_predictions(paths: Sequence[Path], form: str, tolerance: float = 0.0) -
         raise InvalidInputError(
             f"--tolerance must be between 0 and {ROUNDING_LIMIT:g}, got {tolerance:g}; it is for rounding"
         )
-    tables = [_without_extras(read_table(path), path) for path in paths]
+    tables = [_without_extras(read_table_file(path), path) for path in paths]
     first = tables[0]
     levels = tuple(name for name in first.columns if name != ID)
     _check_order(levels, paths[0])
@@ -90,7 +90,7 @@ def read_truth(path: Path, predictions: Predictions, source: Path) -> npt.NDArra
     source : Path
         The first file of the predictions, for messages.
     """
-    table = read_table(path, text=True)
+    table = read_table_file(path, text=True)
     columns = [name for name in table.columns if name != ID]
     if len(columns) != 1:
         got = ", ".join(map(repr, columns)) or "none"

@@ -38,7 +38,7 @@ _SIGNATURES = {
 }
 
 
-def read_table(path: Path, *, text: bool = False) -> pd.DataFrame:
+def read_table_file(path: Path, *, text: bool = False) -> pd.DataFrame:
     """Read a table with a header; the column ``id``, if there is one, as text.
 
     Parameters

@@ -103,18 +103,14 @@ def attach_images(
     collection: ImageCollection,
     wanted: Sequence[str],
     size: int | tuple[int, int],
-    *,
-    cache: str | os.PathLike[str] | None = None,
-    on_error: str = "raise",
-    progress: Progress | None = None,
+    **decoding: Any,
 ) -> Dataset:
     """Return the data set with the column ``image``; rows with broken images go if asked.
 
-    Arguments as in :func:`decoded_images`; what was left out is in ``info["dropped"]["broken image"]``.
+    Arguments as in :func:`decoded_images` (``decoding``: cache, on_error, progress); what was left out is
+    in ``info["dropped"]["broken image"]``.
     """
-    decoded = decoded_images(
-        data.name, collection, wanted, size, cache=cache, on_error=on_error, progress=progress
-    )
+    decoded = decoded_images(data.name, collection, wanted, size, **decoding)
     full = replace(data, X={"image": decoded.images, **data.X})
     if not decoded.broken:
         return full

@@ -112,7 +112,7 @@ class Tables:
     def load(cls, run: RunFolder) -> Tables:
         """Read what :meth:`save` wrote."""
         names = [f.name for f in dataclasses.fields(cls)]
-        return cls(*(storage.read_table(_path(run, name), dtype=_DTYPES) for name in names))
+        return cls(*(storage.read_frame(_path(run, name), dtype=_DTYPES) for name in names))
 
     def _named(self) -> Iterator[tuple[str, pd.DataFrame]]:
         for f in dataclasses.fields(self):

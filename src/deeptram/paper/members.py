@@ -147,7 +147,7 @@ def load_parts(run: RunFolder) -> tuple[NDArray[np.int64], list[Split]]:
             "delete it and run again"
         )
     path, expected = run.file(storage.SPLITS)
-    splits = splits_from_frame(storage.read_table(path, expected))
+    splits = splits_from_frame(storage.read_frame(path, expected))
     if len(splits) != N_SPLITS or any(len(split) != n for split in splits):
         raise FileFormatError(
             f"{path} must hold {N_SPLITS} splits of {n} rows, got others; delete it and run again"
@@ -197,7 +197,7 @@ def load_info(run: RunFolder, unit: Unit) -> dict[str, Any]:
 
 def _load_table(run: RunFolder, unit: Unit, name: str, texts: list[str], numbers: list[str]) -> pd.DataFrame:
     path, expected = run.member_file(unit, name)
-    table = storage.read_table(path, expected, dtype=dict.fromkeys(texts, str))
+    table = storage.read_frame(path, expected, dtype=dict.fromkeys(texts, str))
     right = all(column in table for column in (*texts, *numbers))
     if not right or not all(table[column].dtype.kind in "iuf" or table.empty for column in numbers):
         raise FileFormatError(

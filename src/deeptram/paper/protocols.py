@@ -70,20 +70,6 @@ PROTOCOLS: dict[str, Protocol] = {
         event="a higher age group",
         units={"gender": "being female instead of male", **SIMULATED_UNITS},
     ),
-    "ham10000": Protocol(
-        dataset="ham10000",
-        outcome="binary",
-        models=FOUR,
-        linear=("age",),
-        network={"name": "paper_melanoma", "config": {}},
-        splitting="grouped",
-        group="lesion_id",
-        p_val=0.2,
-        p_test=0.2,
-        cuts="tail",
-        event="melanoma",
-        units=AGE_UNIT,
-    ),
     "digits": Protocol(
         dataset="digits",
         outcome="ordinal",
@@ -98,7 +84,10 @@ PROTOCOLS: dict[str, Protocol] = {
         units=SIMULATED_UNITS,
     ),
 }
-DATASETS = tuple(PROTOCOLS)
+PROTOCOLS["ham10000"] = dataclasses.replace(
+    PROTOCOLS["melanoma"], dataset="ham10000", splitting="grouped", group="lesion_id"
+)
+DATASETS = ("mnist", "melanoma", "utkface", "ham10000", "digits")
 
 
 @dataclass(frozen=True)
@@ -114,6 +103,15 @@ class Preset:
 
 N_BOOT = {"paper": 1000, "modern": 1000, "quick": 200}
 _TODAY: dict[str, Any] = {"learning_rate": 1e-3, "schedule": "cosine"}
+
+
+def _quick(
+    epochs: int, pixels: int | None = None, splits: int = 1, batch_size: int = 64, **training: Any
+) -> Preset:
+    settings = Training(epochs=epochs, batch_size=batch_size, **_TODAY, **training)
+    return Preset(settings, pixels=pixels, splits=splits, n_members=3, losses=("nll",))
+
+
 _MODERN = {
     "mnist": Preset(Training(epochs=8, batch_size=64, warm_start=False, **_TODAY)),
     "melanoma": Preset(Training(epochs=12, batch_size=64, **_TODAY), pixels=128),
@@ -131,27 +129,13 @@ PRESETS: dict[str, dict[str, Preset]] = {
     },
     "modern": _MODERN,
     "quick": {
-        "mnist": Preset(
-            Training(epochs=2, batch_size=128, warm_start=False, **_TODAY),
-            splits=1,
-            n_members=3,
-            losses=("nll",),
-        ),
-        "melanoma": Preset(
-            Training(epochs=3, batch_size=64, **_TODAY), pixels=32, splits=1, n_members=3, losses=("nll",)
-        ),
-        "utkface": Preset(
-            Training(epochs=4, batch_size=64, **_TODAY), pixels=32, splits=1, n_members=3, losses=("nll",)
-        ),
-        "ham10000": Preset(
-            Training(epochs=6, batch_size=64, **_TODAY), pixels=32, splits=1, n_members=3, losses=("nll",)
-        ),
-        "digits": Preset(
-            Training(epochs=12, batch_size=64, **_TODAY), splits=2, n_members=3, losses=("nll",)
-        ),
+        "mnist": _quick(2, batch_size=128, warm_start=False),
+        "melanoma": _quick(3, pixels=32),
+        "utkface": _quick(4, pixels=32),
+        "ham10000": _quick(6, pixels=32),
+        "digits": _quick(12, splits=2),
     },
 }
-SETTINGS = ("epochs", "batch_size", "learning_rate")
 
 
 def make_study(

@@ -193,7 +193,7 @@ def prepare(run: RunFolder, study: Study, data: Dataset) -> tuple[list[Split], d
     path = run.path / storage.SPLITS
     if not run.is_intact(storage.SPLITS):
         write_table(path, splits_frame(splits))
-    elif splits_from_frame(storage.read_table(path)) != splits:
+    elif splits_from_frame(storage.read_frame(path)) != splits:
         raise FileFormatError(f"{path} must hold the splits of this study, got others; choose another folder")
     storage.write_arrays(run.path / storage.OUTCOMES, {"codes": data.codes.astype(np.int16)})
     if "image" in data.X and not run.is_intact(storage.GALLERY):

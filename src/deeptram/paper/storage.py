@@ -91,7 +91,7 @@ def read_json(path: Path, expected: str | None = None) -> Any:
         _damaged(path, type(error).__name__, error)
 
 
-def read_table(path: Path, expected: str | None = None, **options: Any) -> pd.DataFrame:
+def read_frame(path: Path, expected: str | None = None, **options: Any) -> pd.DataFrame:
     """Read a table written by :func:`deeptram._files.write_table`, with every digit."""
     content = _content(path, expected)
     try:
