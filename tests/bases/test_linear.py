@@ -56,3 +56,9 @@ def test_negative_slopes_are_refused():
             match=r"fixed_slope must be a (positive number, got .*; use 1|finite number of at least 0)",
         ):
             LogLinear(fixed_slope=slope)
+
+
+@pytest.mark.parametrize("y", [-np.inf, -1.0, 0.0])
+def test_h_is_minus_infinity_from_zero_downwards(y):
+    assert LogLinear().evaluate(y).tolist() == [1.0, -np.inf]
+    assert LogLinear(fixed_slope=2.0).offset(y) == -np.inf

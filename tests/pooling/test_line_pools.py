@@ -247,3 +247,14 @@ def test_densities_without_overlap_have_no_log_linear_pool_whatever_is_asked(nam
             UnsupportedError, match="needs members whose densities overlap, got none in row 1;"
         ):
             getattr(pooled, name)(*ASKED[name])
+
+
+def test_own_scales_may_overflow_in_silence():
+    harmonic = dt.QuasiArithmetic(np.reciprocal, np.reciprocal)
+    tiny = torch.tensor([1e-310, 0.5], dtype=torch.float64)
+    assert harmonic.forward(tiny)[0] == torch.inf
+    assert torch.isfinite(harmonic.log_derivative(torch.tensor([0.5], dtype=torch.float64))).all()
+    members = [
+        dt.Predictive.from_torch(torch.distributions.Normal(torch.tensor([m]), 0.01)) for m in (0.0, 3.0)
+    ]
+    assert torch.isfinite(dt.pool(members, method=harmonic).quantile([1e-3, 0.5, 0.999])).all()

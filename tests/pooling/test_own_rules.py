@@ -11,7 +11,7 @@ import scipy.stats
 import torch
 
 import deeptram as dt
-from deeptram.errors import UnsupportedError
+from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.pooling import CdfRule, DensityRule, Rule, get_rule, register_rule
 from deeptram.pooling.linear import LinearRule
 
@@ -43,6 +43,7 @@ class Power(DensityRule):
     """A mean of powers of densities, normalised; 1 is the linear pool."""
 
     name = "power"
+    parameters = ("power",)
 
     def __init__(self, power):
         self.power = power
@@ -53,9 +54,7 @@ class Power(DensityRule):
 
 
 @pytest.fixture
-def registered(monkeypatch):
-    module = importlib.import_module("deeptram.pooling.pool")  # the function has the same name
-    monkeypatch.setattr(module, "_RULES", dict(module._RULES))
+def registered(registries):
     return register_rule(Earliest())
 
 
@@ -157,3 +156,35 @@ def test_what_is_no_rule_is_refused(levels):
     for refuse in (register_rule, lambda rule: dt.pool(levels[0], method=rule)):
         with pytest.raises(ValueError, match="must have a name of its own, got 'linear', which is taken"):
             refuse(taken)
+
+
+def test_an_ensemble_with_a_rule_is_saved_by_name(registries, tmp_path, rng):
+    x = rng.normal(size=(60, 2))
+    y = np.digitize(x @ [1.0, -0.5] + rng.logistic(size=60), [-1.0, 1.0])
+    models = [dt.Polr().fit(x[part], y[part]) for part in (slice(0, 40), slice(20, 60))]
+    ensemble = dt.Ensemble.from_members(models, pooling=Power(0.5))
+    with pytest.raises(UnsupportedError, match="a pool must have a name to be saved"):
+        ensemble.save(tmp_path / "unnamed")
+    register_rule(Power(1.0))
+    path = ensemble.save(tmp_path / "named")
+    again = dt.load(path)
+    assert again.pooling.power == 0.5
+    np.testing.assert_array_equal(again.predict_proba(x), ensemble.predict_proba(x))
+    assert ensemble.tune_weights(x, y).value <= -ensemble.score(x, y) + 1e-9
+    assert "power" in ensemble.why_no_coefficients()
+
+
+def test_loading_needs_the_rule(registries, tmp_path, rng):
+    x = rng.normal(size=(30, 1))
+    register_rule(Power(1.0))
+    ensemble = dt.Ensemble.from_members([dt.Logit().fit(x, rng.integers(0, 2, 30))], pooling=Power(2.0))
+    path = ensemble.save(tmp_path / "e")
+    rules = importlib.import_module("deeptram.pooling.rules")
+    del rules._REGISTRY._known["power"]
+    with pytest.raises(FileFormatError, match=r"ensemble\.pooling: a saved pool must be one of .* 'power'"):
+        dt.load(path)
+    register_rule(type("Power", (Power,), {"parameters": ()})(1.0))
+    with pytest.raises(
+        FileFormatError, match=r"must have the parameters \[\], got \[2.0\]; save the ensemble"
+    ):
+        dt.load(path)

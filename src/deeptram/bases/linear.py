@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from deeptram._arrays import elementwise
 from deeptram._numerics import log_softplus, softplus, softplus_inverse
@@ -144,7 +145,7 @@ class LogLinear(_Line):
     def evaluate(self, y: Any) -> Any:
         y = as_floating(y)
         ones = torch.ones_like(y)
-        return torch.stack([ones, torch.log(y)] if self.fixed_slope is None else [ones], dim=-1)
+        return torch.stack([ones, _log(y)] if self.fixed_slope is None else [ones], dim=-1)
 
     @elementwise
     def derivative(self, y: Any) -> Any:
@@ -155,7 +156,7 @@ class LogLinear(_Line):
     @elementwise
     def offset(self, y: Any) -> Any:
         y = as_floating(y)
-        return torch.zeros_like(y) if self.fixed_slope is None else self.fixed_slope * torch.log(y)
+        return torch.zeros_like(y) if self.fixed_slope is None else self.fixed_slope * _log(y)
 
     @elementwise
     def offset_derivative(self, y: Any) -> Any:
@@ -169,3 +170,8 @@ class LogLinear(_Line):
     @elementwise
     def free_from_theta(self, theta: Any) -> Any:
         return super().free_from_theta(theta) if self.fixed_slope is None else theta
+
+
+def _log(y: Tensor) -> Tensor:
+    """Return log y, minus infinity from zero downwards, where F is 0."""
+    return torch.log(y.clamp(min=0))

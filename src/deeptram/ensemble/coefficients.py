@@ -30,6 +30,7 @@ from scipy import stats
 from deeptram.errors import UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import SIGN, CoefficientTable, described_outcome, meaning
+from deeptram.pooling import get_rule
 from deeptram.pooling.recalibration import Recalibration
 
 Array = NDArray[np.float64]
@@ -346,7 +347,7 @@ def _different(models: Sequence[BaseTram]) -> str | None:
 
 
 def _leaves_the_class(model: BaseTram, pooling: Any, weights: Array, recalibrated: bool) -> str | None:
-    name = pooling if isinstance(pooling, str) else "quasi-arithmetic"
+    name = get_rule(pooling).name
     if model.outcome_.kind == "nominal":
         if recalibrated:
             return (

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from deeptram import _schema as schema
 from deeptram import latent as latents
 from deeptram._files import versions
-from deeptram._schema import agree, choice, fields, flag, integer, listed, misfit, optional
+from deeptram._schema import agree, choice, fields, flag, integer, listed, misfit, optional, text
 from deeptram._validation import check_weights
 from deeptram.ensemble.strategies import STRATEGIES
 from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError
@@ -25,9 +25,9 @@ from deeptram.estimators.persistence import (
     parameters_to_record,
     rebuilding,
 )
-from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name
+from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name, located
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, plain, read_folder, write_folder
-from deeptram.pooling import METHODS
+from deeptram.pooling import rule_from_file, saved_rule
 from deeptram.pooling.recalibration import Recalibration
 
 if TYPE_CHECKING:
@@ -46,11 +46,6 @@ def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite
     overwrite : bool
     """
     check_is_fitted(ensemble, "members_")
-    if not isinstance(ensemble.pooling, str):
-        raise UnsupportedError(
-            "an ensemble is saved with the name of its pool, got a QuasiArithmetic, which holds functions; "
-            "save its members one by one, or use a named pool"
-        )
     for number, member in enumerate(ensemble.members_):
         if not isinstance(member, BaseTram):
             raise UnsupportedError(
@@ -66,7 +61,7 @@ def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite
     seed = ensemble.random_state
     record = {
         "settings": settings,
-        "pooling": ensemble.pooling,
+        "pooling": saved_rule(ensemble.pooling),
         "weights": ensemble.weights if isinstance(ensemble.weights, str) else "given",
         "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
         "root_seed": getattr(ensemble, "root_seed_", None),
@@ -141,7 +136,7 @@ def _ensemble_from_record(
         model = None if record["model"] is None else parameters_from_record(record["model"], networks)
         ensemble = Ensemble(
             model,
-            pooling=record["pooling"],
+            pooling=rule_from_file(record["pooling"]),
             weights=weights if record["weights"] == "given" else record["weights"],
             random_state=record["random_state"],
             **record["settings"],
@@ -182,6 +177,14 @@ _RECALIBRATION = fields(
         "converged": flag,
     }
 )
+
+
+def _pool(value: Any, at: str) -> None:
+    """Check for the name of a registered pool with its parameters."""
+    with located(at):
+        rule_from_file(value)
+
+
 _ENSEMBLE = fields(
     {
         "settings": fields(
@@ -192,7 +195,7 @@ _ENSEMBLE = fields(
                 "recalibrate": flag,
             }
         ),
-        "pooling": choice(METHODS),
+        "pooling": fields({"name": text, "parameters": listed(schema.number(), 0, 9)}, then=_pool),
         "weights": choice(["equal", "tuned", "given"]),
         "random_state": optional(SEED),
         "root_seed": optional(SEED),

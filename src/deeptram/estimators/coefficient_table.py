@@ -25,13 +25,6 @@ Array = NDArray[np.float64]
 _WHOLE = {"coef", "se", "lower", "upper"}
 _SHOWN_LEVELS = 12
 _WIDTH = 120  # characters of a printed line: room for every column
-_MEANING = {
-    "logistic": "log odds-ratio of a larger outcome, at every cutoff; exp_coef: odds ratio",
-    "normal": "difference in standard deviations of the transformed outcome; positive: larger outcome",
-    "minimum-extreme-value": "minus the log hazard-ratio; positive: later events (R reports the log "
-    "hazard-ratio, -coef)",
-    "maximum-extreme-value": "log reverse-time hazard-ratio; positive: larger outcome",
-}
 
 
 class CoefficientTable(pd.DataFrame):
@@ -125,7 +118,7 @@ def meaning(outcome: Outcome, latent: Latent) -> str:
     if levels is not None and len(levels) == 2 and latent.name == "logistic":
         return f"coef: log odds-ratio of {levels[1]} against {levels[0]}; exp_coef: odds ratio"
     ratio = latent.name == "minimum-extreme-value" and levels is None
-    return f"coef: {_MEANING.get(latent.name, latent.effect_name)}" + (
+    return f"coef: {latent.effect_meaning or latent.effect_name}" + (
         "; hazard_ratio: exp(-coef)" if ratio else ""
     )
 

@@ -57,6 +57,8 @@ class Latent(ABC):
     aliases: ClassVar[tuple[str, ...]] = ()
     effect_name: ClassVar[str] = "shift of h"
     exp_effect_name: ClassVar[str] = "exp(shift)"
+    effect_meaning: ClassVar[str] = ""  # how to read a coefficient; the effect's name where empty
+    relative_slope: ClassVar[float] = 1.0  # effects on this scale in units of logits, roughly
     is_symmetric: ClassVar[bool] = False
 
     def __repr__(self) -> str:

@@ -33,6 +33,9 @@ class MinimumExtremeValue(Latent):
     aliases = ("cloglog", "minimum_extreme_value", "gompertz")
     effect_name = "negative log hazard-ratio"
     exp_effect_name = "inverse hazard ratio"
+    effect_meaning = (
+        "minus the log hazard-ratio; positive: later events (R reports the log hazard-ratio, -coef)"
+    )
 
     def log_cdf_t(self, z: Tensor) -> Tensor:
         return log1mexp_of_log(z)
@@ -109,6 +112,7 @@ class MaximumExtremeValue(Latent):
     aliases = ("loglog", "maximum_extreme_value", "gumbel")
     effect_name = "log reverse-time hazard-ratio"
     exp_effect_name = "reverse-time hazard ratio"
+    effect_meaning = "log reverse-time hazard-ratio; positive: larger outcome"
 
     _mirror = MinimumExtremeValue()
 

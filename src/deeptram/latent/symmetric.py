@@ -30,6 +30,7 @@ class Logistic(Latent):
     aliases = ("logit",)
     effect_name = "log odds-ratio"
     exp_effect_name = "odds ratio"
+    effect_meaning = "log odds-ratio of a larger outcome, at every cutoff; exp_coef: odds ratio"
     is_symmetric = True
 
     def log_cdf_t(self, z: Tensor) -> Tensor:
@@ -157,6 +158,8 @@ class Normal(Latent):
     aliases = ("probit", "gaussian")
     effect_name = "shift in standard deviations of the transformed outcome"
     exp_effect_name = "exp(shift)"
+    effect_meaning = "difference in standard deviations of the transformed outcome; positive: larger outcome"
+    relative_slope = 0.6  # probits are about 0.6 logits
     is_symmetric = True
 
     def log_cdf_t(self, z: Tensor) -> Tensor:

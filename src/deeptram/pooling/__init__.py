@@ -9,9 +9,10 @@ Start reading at ``pool``, then ``rule``.
 from __future__ import annotations
 
 from deeptram.pooling.guarantees import Guarantees, Statement, guarantees, worst_case_regret
-from deeptram.pooling.pool import METHODS, get_rule, pool, register_rule
+from deeptram.pooling.pool import pool
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
 from deeptram.pooling.rule import CdfRule, DensityRule, PoolInfo, Rule
+from deeptram.pooling.rules import METHODS, get_rule, register_rule, rule_from_file, saved_rule
 from deeptram.pooling.structure import StructureCheck, structure_check
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "guarantees",
     "pool",
     "register_rule",
+    "rule_from_file",
+    "saved_rule",
     "structure_check",
     "worst_case_regret",
 ]

@@ -17,8 +17,9 @@ from deeptram._validation import check_choice
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.evaluation import scores
 from deeptram.pooling.members import as_members, normalised_weights
-from deeptram.pooling.pool import METHODS, pool
+from deeptram.pooling.pool import pool
 from deeptram.pooling.rule import PoolInfo
+from deeptram.pooling.rules import METHODS
 from deeptram.pooling.structure import structure_check
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive

@@ -1,4 +1,4 @@
-"""One call for every pool: ``pool(members, method=..., weights=...)``, and the rules by name."""
+"""One call for every pool: ``pool(members, method=..., weights=...)``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from typing import Any
 import numpy.typing as npt
 import torch
 
-from deeptram._validation import check_choice
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent
 from deeptram.pooling.array_pool import ArrayPool
-from deeptram.pooling.linear import LinearRule
-from deeptram.pooling.log_linear import LogLinearDensityRule, LogLinearRule
 from deeptram.pooling.members import (
     CdfStack,
     check_members,
@@ -23,83 +20,11 @@ from deeptram.pooling.members import (
 from deeptram.pooling.normalised import NormalisedCount, NormalisedDiscrete, NormalisedLine
 from deeptram.pooling.pooled import PooledCount, PooledDiscrete, PooledLine, PooledTrafo
 from deeptram.pooling.rule import DensityRule, PoolInfo, Recipe, Rule, TrafoRule
-from deeptram.pooling.transformation import TransformationRule
+from deeptram.pooling.rules import get_rule
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.tabulated import SurvivalPredictive
-
-_BUILT_IN: dict[str, Rule] = {
-    rule.name: rule for rule in (LinearRule(), LogLinearRule(), LogLinearDensityRule(), TransformationRule())
-}
-_RULES = dict(_BUILT_IN)
-METHODS = tuple(_BUILT_IN)
-
-
-def register_rule(rule: Rule) -> Rule:
-    """Make a rule of one's own known by its name, to ``dt.pool`` and to saved ensembles.
-
-    Parameters
-    ----------
-    rule : Rule
-        With a name that no other rule has.
-
-    Examples
-    --------
-    >>> import torch, deeptram as dt
-    >>> from deeptram.pooling import CdfRule, register_rule
-    >>> class Earliest(CdfRule):
-    ...     name = "earliest"  # the largest F of all members: what the most pessimistic one says
-    ...     def log_cdf(self, at):
-    ...         return torch.stack(at.log_cdf()).amax(dim=0)
-    ...     def log_sf(self, at):
-    ...         return torch.stack(at.log_sf()).amin(dim=0)
-    >>> members = [dt.Predictive.from_proba([[0.2, 0.8]]), dt.Predictive.from_proba([[0.6, 0.4]])]
-    >>> dt.pool(members, method=Earliest()).pmf()
-    array([[0.6, 0.4]])
-    """
-    _check_rule(rule)
-    _RULES[rule.name] = rule
-    return rule
-
-
-def get_rule(method: str | Rule, argument: str = "method") -> Rule:
-    """Return the rule of a pool, given by its name or as an object.
-
-    Examples
-    --------
-    >>> get_rule("linear").name
-    'linear'
-    """
-    if isinstance(method, str):
-        return _RULES[check_choice(method, tuple(_RULES), argument)]
-    _check_rule(method, argument)
-    return method
-
-
-def is_built_in(rule: Rule) -> bool:
-    """Whether this is one of the four rules by name, of which more is known (guarantees, exact tuning).
-
-    Examples
-    --------
-    >>> is_built_in(LinearRule())
-    True
-    """
-    own = _BUILT_IN.get(rule.name)
-    return own is not None and type(own) is type(rule)
-
-
-def _check_rule(rule: Any, argument: str = "rule") -> None:
-    if not isinstance(rule, Rule):
-        raise InvalidTypeError(
-            f"{argument} must be the name of a pool or a rule, got {type(rule).__name__}; use one of "
-            f"{', '.join(map(repr, _RULES))}, a QuasiArithmetic, or a CdfRule or DensityRule of your own"
-        )
-    if rule.name in _BUILT_IN and not is_built_in(rule):
-        raise InvalidInputError(
-            f"a rule of your own must have a name of its own, got {rule.name!r}, which is taken; "
-            "choose another"
-        )
 
 
 def pool(

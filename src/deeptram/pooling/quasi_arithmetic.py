@@ -77,7 +77,7 @@ class QuasiArithmetic(CdfRule):
 
     def forward(self, cdf: Tensor) -> Tensor:
         """Return g(F), where F = 0 and 1 may give infinities."""
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             values = np.asarray(self.g(as_numpy(cdf)), dtype=np.float64)
         if np.isnan(values).any():
             raise InvalidInputError(
@@ -94,7 +94,7 @@ class QuasiArithmetic(CdfRule):
     def log_derivative(self, cdf: Tensor) -> Tensor:
         """Return log|g'(F)|, by a central difference if g' was not given."""
         values = as_numpy(cdf)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             if self.derivative is not None:
                 slope = np.asarray(self.derivative(values), dtype=np.float64)
             else:

@@ -184,10 +184,17 @@ class Rule(ABC):
         The name in ``PoolInfo.method``, and in ``dt.pool(method=...)`` once the rule is registered.
     mixture : bool
         Whether the pool is a mixture, so that expectations and probabilities are means of the members' own.
+    parameters : tuple of str
+        Attributes that are numbers and arguments of the constructor; they are saved beside the name.
     """
 
     name: ClassVar[str]
     mixture: ClassVar[bool] = False
+    parameters: ClassVar[tuple[str, ...]] = ()
+
+    def values(self) -> list[float]:
+        """Return the values of the parameters."""
+        return [float(getattr(self, name)) for name in self.parameters]
 
     def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> Rule:
         """Return the rule for these members; ``latent`` is that of ``dt.pool``."""

@@ -22,7 +22,6 @@ Array = NDArray[np.float64]
 
 _START_POINTS = 64
 _FAR_APART = 16.0
-_RELATIVE_SLOPE = {"logistic": 1.0, "normal": 0.6}  # probits are about 0.6 logits
 _EVERY = 10
 _MANY_ROWS = 20_000
 _ROWS_PER_PARAMETER = 20
@@ -138,8 +137,7 @@ def discriminant_start(objective: BinaryLikelihood, correlations: Array, start: 
     if not 0 <= float(slopes @ (high - low)) < _FAR_APART:
         return start
     cutpoint = np.log(lower / upper) + (low + high) @ slopes / 2
-    factor = _RELATIVE_SLOPE.get(objective.latent.name, 1.0)
-    return np.asarray(factor * np.concatenate([[cutpoint], slopes]))
+    return np.asarray(objective.latent.relative_slope * np.concatenate([[cutpoint], slopes]))
 
 
 def subsample_start(objective: Objective, start: Array) -> Array:

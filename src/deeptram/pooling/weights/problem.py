@@ -16,8 +16,8 @@ from deeptram.errors import UnsupportedError
 from deeptram.evaluation.scores import names as score_names
 from deeptram.latent import Latent
 from deeptram.pooling.members import CdfStack, check_members, is_array
-from deeptram.pooling.pool import get_rule, is_built_in
 from deeptram.pooling.rule import Rule, TrafoRule
+from deeptram.pooling.rules import get_rule, is_built_in
 from deeptram.pooling.weights.log_likelihood import Adding, Build, likelihood_terms
 from deeptram.pooling.weights.member_values import StackedLevelValues, member_values
 from deeptram.pooling.weights.objectives import LogLikelihood, Objective, PooledScore, ScoreOfPool
