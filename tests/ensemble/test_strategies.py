@@ -14,7 +14,8 @@ import deeptram as dt
 from deep_models import FAST, NET, TERMS, table
 from deeptram._rows import is_memory_map
 from deeptram.ensemble import strategies
-from deeptram.ensemble.strategies import MemberFit, choose_strategy, train_members, train_one, workers
+from deeptram.ensemble.members import MemberFit
+from deeptram.ensemble.strategies import choose_strategy, train_members, train_one, workers
 from deeptram.errors import CollinearityWarning, ConvergenceWarning, NonFiniteLossError
 from deeptram.estimators.deep import deep_task
 

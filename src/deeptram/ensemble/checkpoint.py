@@ -17,11 +17,11 @@ from typing import Any
 
 from deeptram._files import DONE, json_sha256, parse_json, read_done, write_done, write_json
 from deeptram._schema import agree, fields, integer, mapping, text
-from deeptram.ensemble.strategies import MemberFit
+from deeptram.ensemble.members import MemberFit
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import fingerprint
-from deeptram.estimators.persistence import parameters_to_record, rebuilding
+from deeptram.estimators.persistence import parameters_to_record, rebuild, rebuilding
 from deeptram.estimators.saved_format import SEED
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.fitting.deep.training import Training
@@ -166,6 +166,7 @@ class Checkpoint:
         member = MemberFit.from_record(content.get("member"), tensors)
         agree(f"{JSON_NAME}: member.seed", "that of this fit", seed, member.seed)
         with rebuilding(), Budget(member.weights):
+            rebuild(template, member.model, member.weights)
             member.restore(template)
         return member
 

@@ -25,7 +25,7 @@ from deeptram.ensemble.coefficients import (
 )
 from deeptram.ensemble.epistemic import epistemic_band, split_uncertainty
 from deeptram.ensemble.members import check_model, check_pooling, fit_folds, gather_members, predict_all
-from deeptram.ensemble.training import fit_members
+from deeptram.ensemble.strategies import fit_members
 from deeptram.errors import MissingCoefficientsError, StructureError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import CoefficientTable

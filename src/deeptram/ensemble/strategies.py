@@ -1,4 +1,4 @@
-"""Training of members: together, in parallel processes, or one after the other, and what it gives.
+"""``Ensemble.fit``: members trained together, in parallel processes or one after the other, then weights.
 
 The same seed gives the same member under each strategy and with any number of
 jobs; they differ in speed only.
@@ -6,151 +6,127 @@ jobs; they differ in speed only.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import joblib
 import numpy as np
-import pandas as pd
 from joblib.parallel import get_active_backend
-from numpy.typing import NDArray
 
-from deeptram._schema import fields, flag, integer, number
+from deeptram._rows import take_rows
 from deeptram._threads import one_thread
-from deeptram.errors import NonFiniteLossError
-from deeptram.estimators.base import BaseTram
-from deeptram.estimators.deep import FitSummary, keep_fit, summarise_fit
-from deeptram.estimators.persistence import HISTORY, arrays_of, rebuild, split_arrays
-from deeptram.estimators.saved_format import NETWORKS, SEED, measured
+from deeptram._validation import check_choice, check_integer, check_weights
+from deeptram.ensemble.checkpoint import Checkpoint, Configuration
+from deeptram.ensemble.members import MemberFit, check_model, check_pooling
+from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError
+from deeptram.estimators.data_checks import fingerprint
+from deeptram.estimators.deep import deep_task
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.loop import EpochBar
-from deeptram.fitting.deep.seeds import seeded
-from deeptram.fitting.deep.stacked import fit_stacked, why_not_stacked
-from deeptram.fitting.deep.task import DeepFit, DeepTask
+from deeptram.fitting.deep.seeds import MemberSeeds, member_seed, root_seed
+from deeptram.fitting.deep.stacked import fit_stacked, stacking_pays
+from deeptram.fitting.deep.task import DeepTask
 from deeptram.fitting.deep.training import resolve_device
-from deeptram.inputs.network_inputs import NetworkInputs
-from deeptram.model.parts import build_network, has_convolutions
-from deeptram.model.persistence import JSON_NAME, Tensors, plain, unplain
-from deeptram.model.terms import CI, CS
 
-Array = NDArray[np.float64]
+if TYPE_CHECKING:
+    from deeptram.ensemble.ensemble import Ensemble
 
 STRATEGIES = ("auto", "stacked", "parallel", "sequential")
 
 
-@dataclass(frozen=True, eq=False)
-class MemberFit:
-    """What training a member gave.
-
-    Attributes
-    ----------
-    seed : int
-        The member's seed.
-    model : dict
-        ``DeepModel.to_dict()``.
-    weights : dict of arrays
-        Parameters and buffers.
-    history : DataFrame
-    best_epoch, n_epochs : int
-    seconds : float
-    interrupted : bool
-        Whether training was ended early by Ctrl-C.
-    loglik : float
-    shift_vcov : ndarray or None
-    """
-
-    seed: int
-    model: Mapping[str, Any]
-    weights: Tensors
-    history: pd.DataFrame
-    best_epoch: int
-    n_epochs: int
-    seconds: float
-    interrupted: bool
-    loglik: float
-    shift_vcov: Array | None
-
-    @classmethod
-    def of(cls, task: DeepTask, fit: DeepFit) -> MemberFit:
-        """Return a trained member as plain values, with what the training data say about it."""
-        summary = summarise_fit(task, fit.model)
-        return cls(
-            fit.seed,
-            fit.model.to_dict(),
-            arrays_of(fit.model),
-            fit.history,
-            fit.best_epoch,
-            fit.n_epochs,
-            fit.seconds,
-            fit.interrupted,
-            summary.loglik,
-            summary.shift_vcov,
-        )
-
-    def restore(self, template: BaseTram) -> BaseTram:
-        """Return the member as a fitted estimator.
-
-        Parameters
-        ----------
-        template : BaseTram
-            The prepared estimator all members come from.
-        """
-        member: BaseTram = copy.copy(template)
-        member.random_state = self.seed
-        fit = DeepFit(
-            rebuild(member, self.model, self.weights),
-            self.history,
-            self.best_epoch,
-            self.seconds,
-            self.n_epochs,
-            self.seed,
-            interrupted=self.interrupted,
-        )
-        keep_fit(member, fit, FitSummary(self.loglik, self.shift_vcov))
-        return member
-
-    def to_record(self) -> tuple[dict[str, Any], Tensors]:
-        """Return JSON-able values and arrays."""
-        record = {
-            "seed": self.seed,
-            "model": dict(self.model),
-            "best_epoch": self.best_epoch,
-            "n_epochs": self.n_epochs,
-            "seconds": self.seconds,
-            "interrupted": self.interrupted,
-            "loglik": plain(self.loglik),
-        }
-        tensors = {f"model.{name}": value for name, value in self.weights.items()}
-        tensors["history"] = self.history[HISTORY].to_numpy(dtype=float)
-        if self.shift_vcov is not None:
-            tensors["shift_vcov"] = self.shift_vcov
-        return record, tensors
-
-    @classmethod
-    def from_record(cls, record: Any, tensors: Tensors) -> MemberFit:
-        """Read a member back from :meth:`to_record`; what does not fit is a ``FileFormatError``."""
-        _MEMBER(record, f"{JSON_NAME}: member")
-        weights, history, shift_vcov = split_arrays(tensors)
-        given = {**record, "loglik": float(unplain(record["loglik"]))}
-        return cls(weights=weights, history=history, shift_vcov=shift_vcov, **given)
-
-
-_MEMBER = fields(
-    {
-        "seed": SEED,
-        "model": NETWORKS,
-        **dict.fromkeys(("best_epoch", "n_epochs"), integer()),
-        "seconds": number(0),
-        "interrupted": flag,
-        "loglik": measured,
-    }
-)
-
-
 Keep = Callable[[int, MemberFit], None]
+
+
+def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validation: Any) -> None:
+    """Train the members of an ensemble, in place; arguments as in ``Ensemble.fit``."""
+    check_settings(ensemble)
+    template = check_model(ensemble.model)
+    if validation is None and template.training is not None:
+        validation = getattr(template.training, "validation", None)
+    _check_validation(ensemble, validation)
+    checkpoint = None
+    if ensemble.checkpoint is not None:
+        configuration = Configuration.of(template, X, y, sample_weight, validation)
+        checkpoint = Checkpoint(ensemble.checkpoint, configuration, ensemble.random_state)
+    root = root_seed(ensemble.random_state) if checkpoint is None else checkpoint.root
+    checked, matrices, encoded, weights = template.prepare(X, y, sample_weight)
+    template.data_hash_ = fingerprint(checked, y, weights)
+    task = deep_task(
+        template, checked, matrices, encoded, weights, validation, MemberSeeds.of(root).validation
+    )
+    seeds = {number: member_seed(root, number) for number in range(ensemble.n_members)}
+    finished = {} if checkpoint is None else checkpoint.load(seeds, template)
+    missing = {number: seed for number, seed in seeds.items() if number not in finished}
+    ensemble.strategy_ = choose_strategy(ensemble.strategy, task, len(missing), ensemble.n_jobs)
+    keep = _ignore if checkpoint is None else checkpoint.save
+    trained = train_members(task, missing, ensemble.strategy_, ensemble.n_jobs, keep)
+    together = {**finished, **trained.members}
+    ensemble._keep([together[number].restore(template) for number in sorted(together)])
+    if not together or trained.error is not None:
+        raise trained.error or InvalidInputError("no member was trained; set n_members to at least 1")
+    ensemble.root_seed_, ensemble.member_numbers_ = root, sorted(together)
+    _tell_of_interruption(ensemble, trained)
+    held = task.validation_rows
+    if held is not None:
+        validation = (take_rows(checked, held), take_rows(y, held, "y"))
+    if ensemble.recalibrate:
+        ensemble.fit_recalibration(*validation)
+    if _tunes(ensemble):
+        ensemble.tune_weights(*validation)
+
+
+def check_settings(ensemble: Ensemble) -> None:
+    """Raise unless the arguments of an ensemble are of the kinds they must be."""
+    check_integer(ensemble.n_members, "n_members", 1)
+    check_choice(ensemble.strategy, STRATEGIES, "strategy")
+    check_pooling(ensemble.pooling)
+    if isinstance(ensemble.weights, str):
+        check_choice(ensemble.weights, ("equal", "tuned"), "weights")
+    else:
+        check_weights(ensemble.weights, ensemble.n_members)
+    if not isinstance(ensemble.recalibrate, (bool, np.bool_)):
+        raise InvalidTypeError(f"recalibrate must be True or False, got {ensemble.recalibrate!r}; write True")
+
+
+def _check_validation(ensemble: Ensemble, validation: Any) -> None:
+    """Refuse to tune or recalibrate on the training data."""
+    recalibrates = bool(ensemble.recalibrate)
+    for name, wanted in (("weights='tuned'", _tunes(ensemble)), ("recalibrate=True", recalibrates)):
+        if wanted and validation is None:
+            raise InvalidInputError(
+                f"{name} needs data that the members were not trained on, got none; pass "
+                "fit(X, y, validation=0.2) or fit(X, y, validation=(X_val, y_val))"
+            )
+
+
+def _tunes(ensemble: Ensemble) -> bool:
+    return isinstance(ensemble.weights, str) and ensemble.weights == "tuned"
+
+
+def _tell_of_interruption(ensemble: Ensemble, trained: Trained) -> None:
+    if not trained.interrupted:
+        return
+    if not isinstance(ensemble.weights, str):  # weights of the members that are there
+        given = check_weights(ensemble.weights, ensemble.n_members)[ensemble.member_numbers_]
+        total = given.sum()
+        ensemble.weights_ = given / total if total > 0 else np.full(len(given), 1 / len(given))
+    partly = sum(not member.converged_ for member in ensemble.members_)
+    what = f"{len(ensemble.members_)} of {ensemble.n_members} members were finished and are kept"
+    if partly:
+        what = f"all {partly} members are kept as they were at their best epoch so far"
+    warnings.warn(
+        f"training of the ensemble was interrupted: {what}; fit again (with checkpoint=, finished "
+        "members are not trained again) to have all of them.",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
+
+
+def _ignore(number: int, member: Any) -> None:
+    """Keep nothing: there is no checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +169,7 @@ def choose_strategy(strategy: str, task: DeepTask, n_members: int, n_jobs: int |
     if n_members < 2:
         return "sequential"
     on_cluster = _is_cluster()
-    if not on_cluster and not _convolves(task) and why_not_stacked(task) is None:
+    if not on_cluster and stacking_pays(task):
         return "stacked"
     if on_cluster or (resolve_device(task.training.device).type == "cpu" and workers(n_jobs, n_members) > 1):
         return "parallel"
@@ -261,24 +237,6 @@ def _is_cluster() -> bool:
     backend, _ = get_active_backend()
     local = ("LokyBackend", "MultiprocessingBackend", "ThreadingBackend", "SequentialBackend")
     return type(backend).__name__ not in local
-
-
-def _convolves(task: DeepTask) -> bool:
-    """Whether a network of the task has convolutions: looks at a fresh one of each."""
-    terms: list[CI | CS] = [*task.spec.shifts]
-    if isinstance(task.spec.intercept, CI):
-        terms.append(task.spec.intercept)
-    with seeded(0):
-        networks = [
-            build_network(
-                term,
-                NetworkInputs.fit(task.X, term.columns),
-                task.outcome.basis.n_coef if isinstance(term, CI) or task.outcome.kind == "nominal" else 1,
-                task.training.torch_dtype,
-            )
-            for term in terms
-        ]
-    return any(map(has_convolutions, networks))
 
 
 # -- the strategies ----------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -389,7 +388,7 @@ def _deep_to_record(estimator: BaseTram, model: DeepModel, state: dict[str, Any]
         "best_epoch": int(estimator.best_epoch_),
         "seed": int(estimator.seed_),
     }
-    tensors = {f"model.{name}": value for name, value in arrays_of(model).items()}
+    tensors = {f"model.{name}": value for name, value in model.arrays().items()}
     tensors["history"] = estimator.history_[HISTORY].to_numpy(dtype=float)
     if estimator.shift_vcov_ is not None:
         tensors["shift_vcov"] = estimator.shift_vcov_.to_numpy(dtype=float)
@@ -432,7 +431,7 @@ def split_arrays(tensors: Tensors) -> tuple[Tensors, pd.DataFrame, Array | None]
 
 
 def rebuild(estimator: BaseTram, state: Mapping[str, Any], weights: Tensors) -> DeepModel:
-    """Return the model with networks of a prepared estimator with given weights.
+    """Return the model with networks of a prepared estimator with weights from a file, which are checked.
 
     Parameters
     ----------
@@ -454,19 +453,9 @@ def rebuild(estimator: BaseTram, state: Mapping[str, Any], weights: Tensors) -> 
     for name, spread in (("x_sd", weights["x_sd"]), ("z_sd", weights["z_sd"]), ("line", weights["line"][1:])):
         if not (spread >= TINY).all():
             raise FileFormatError(f"{TENSOR_NAME}: {name} must be positive, got {spread.min()}; save again")
-    model.load_state_dict({name: torch.from_numpy(value) for name, value in weights.items()})
+    model.load_arrays(weights)
     check_values("the constant of the shift", model.moved_constant(), LARGEST_SHIFT)
     return model
-
-
-def arrays_of(model: DeepModel) -> Tensors:
-    """Return parameters and buffers of a model as arrays.
-
-    Parameters
-    ----------
-    model : DeepModel
-    """
-    return {name: value.detach().cpu().contiguous().numpy() for name, value in model.state_dict().items()}
 
 
 def history_frame(values: Array) -> pd.DataFrame:

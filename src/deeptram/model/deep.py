@@ -262,6 +262,14 @@ class DeepModel(nn.Module):
         with alone(), torch.random.fork_rng(devices=[]):
             return cls(spec, outcome, latent, design, inputs, dtype).eval()
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return parameters and buffers as arrays, by their names in ``state_dict()``."""
+        return {name: value.detach().cpu().contiguous().numpy() for name, value in self.state_dict().items()}
+
+    def load_arrays(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Set parameters and buffers to what :meth:`arrays` gave."""
+        self.load_state_dict({name: torch.as_tensor(value) for name, value in weights.items()})
+
     @property
     def device(self) -> torch.device:
         """Where the parameters are."""

@@ -44,6 +44,8 @@ _DTYPES = {
     "F16": np.dtype(np.float16),
     "I64": np.dtype(np.int64),
     "I32": np.dtype(np.int32),
+    "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8),
     "U8": np.dtype(np.uint8),
     "BOOL": np.dtype(np.bool_),
 }

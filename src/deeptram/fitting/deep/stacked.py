@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import reduce
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from deeptram._threads import one_thread
+from deeptram._threads import alone, one_thread
 from deeptram.errors import UnsupportedError
 from deeptram.fitting.deep.gradient import finish, is_small_step, make_optimizer, non_finite_error
 from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, State, kept_memory, train
@@ -28,7 +29,7 @@ from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, Trainin
 from deeptram.inputs.batches import spans
 from deeptram.model.deep import Batch, DeepModel, Raw
 from deeptram.model.dropout import Call, DrawnMasks, MemberDropout, RecordedCalls, ReplayedMasks, set_stream
-from deeptram.model.parts import ComplexIntercept
+from deeptram.model.parts import ComplexIntercept, has_convolutions
 
 ELEMENTWISE = (
     nn.ELU,
@@ -83,21 +84,25 @@ def fit_stacked(task: DeepTask, seeds: Sequence[int]) -> list[DeepFit]:
     return [finish(setup, member, record, seconds) for member, record in zip(members, records, strict=True)]
 
 
-def why_not_stacked(task: DeepTask) -> str | None:
-    """Return why the networks of a task cannot be trained together, or None if they can.
+def stacking_pays(task: DeepTask) -> bool:
+    """Return whether members train faster together: networks without convolutions that torch can vectorise.
 
     Tries one step of two members on a few rows.
     """
     setup = Setup(task)
     members = [setup.member(seed) for seed in (0, 1)]
+    if has_convolutions(members[0].model):
+        return False
     rows = torch.stack([member.train_rows[:4] for member in members])
     try:
-        StackedEngine(setup, members).step(rows)
-    except UnsupportedError as error:
-        return str(error)
-    except NonFiniteStep:
-        return None
-    return None
+        with alone(), warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch says where it can but falls back to a slow loop
+            StackedEngine(setup, members).step(rows)
+    except (UnsupportedError, UserWarning):
+        return False
+    except NonFiniteStep:  # which is told in training
+        return True
+    return True
 
 
 class StackedEngine(Engine):
