@@ -8,6 +8,7 @@ Start reading at ``factories``.
 
 from __future__ import annotations
 
+from deeptram.networks.augmentation import RandomAffine
 from deeptram.networks.cnn import CNN
 from deeptram.networks.factories import (
     Budget,
@@ -29,6 +30,7 @@ __all__ = [
     "Budget",
     "Configured",
     "NetworkFactory",
+    "RandomAffine",
     "from_dict",
     "glorot_",
     "is_registered",

@@ -20,12 +20,14 @@ from deeptram._files import json_sha256
 from deeptram._validation import check_choice, check_integer
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.fitting.deep.training import Training
+from deeptram.networks import RandomAffine
 
 SCHEMA = 1
 MODELS = ("SI", "SI-LS", "SI-CS", "SI-CS-LS", "CI", "CI-LS")
 EXACT_MODELS = ("SI", "SI-LS")
 LOSSES = ("nll", "rps")
 N_SPLITS = 6
+PAPER_MEMBERS = 5
 MAX_MEMBERS, MAX_LEVELS = 1000, 1000
 # The largest values of settings that a computer can do anything with; files may claim more.
 _LIMITS = {"epochs": 10**6, "batch_size": 10**8, "min_epochs": 10**6, "patience": 10**6}
@@ -45,6 +47,9 @@ _DECISIVE_TRAINING = (
     "clip_norm",
     "restore_best",
     "min_epochs",
+    "adam_epsilon",
+    "standardize",
+    "mixed_precision",
 )
 
 
@@ -177,6 +182,11 @@ class Study:
         Side of the images; None for data sets with images of one size.
     seed : int
         Root of all randomness: seeded splits, simulated covariates, members.
+    one_adam : bool
+        Whether Adam's count of steps goes on from member to member and from split to
+        split, as where one optimiser object trains them all (the authors' loop).
+    augment : mapping
+        Arguments of ``deeptram.networks.RandomAffine``; empty for images as they are.
     changed : mapping
         Settings that differ from the preset, for the report.
 
@@ -199,6 +209,8 @@ class Study:
     n_members: int
     pixels: int | None = None
     seed: int = 0
+    one_adam: bool = False
+    augment: Mapping[str, float] = field(default_factory=dict)
     changed: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -230,6 +242,14 @@ class Study:
             if getattr(self.training, name) is not None:
                 _check_within(getattr(self.training, name), name, 0, largest)
         _check(isinstance(self.preset, str), "preset", "a text")
+        _check(isinstance(self.one_adam, bool), "one_adam", "true or false")
+        known_names = {name.name for name in dataclasses.fields(RandomAffine)}
+        _check(
+            isinstance(self.augment, Mapping) and set(self.augment) <= known_names,
+            "augment",
+            "settings of RandomAffine",
+        )
+        RandomAffine(**self.augment)
         _check(
             isinstance(self.changed, Mapping) and len(self.changed) <= _MAX_NAMES,
             "changed",
@@ -240,6 +260,21 @@ class Study:
     def dataset(self) -> str:
         """Name of the data set."""
         return self.protocol.dataset
+
+    def training_of(self, unit: Unit, n_train: int) -> Training:
+        """Return how one member is trained, given the number of training rows.
+
+        Examples
+        --------
+        >>> from deeptram.paper.protocols import make_study
+        >>> study = make_study("mnist", "paper")
+        >>> [study.training_of(Unit("CI", "nll", 1, m), 48_000).adam_start for m in (1, 2, 3)]
+        [0, 2820, 5640]
+        """
+        augment = RandomAffine(**self.augment) if self.augment else None
+        before = (unit.split - 1) * PAPER_MEMBERS + unit.member - 1 if self.one_adam else 0
+        steps = self.training.epochs * -(-n_train // self.training.batch_size)
+        return self.training.replace(augment=augment, adam_start=before * steps)
 
     def units(self) -> Iterator[Unit]:
         """Yield the grid: split by split, exact models first, so that results come early."""
@@ -259,6 +294,8 @@ class Study:
                 "protocol": {name: protocol[name] for name in _DECISIVE},
                 "training": {name: training[name] for name in _DECISIVE_TRAINING},
                 "pixels": self.pixels,
+                "one_adam": self.one_adam,
+                "augment": dict(self.augment),
                 "seed": self.seed,
             }
         )

@@ -96,7 +96,7 @@ def fit_member(study: Study, data: Dataset, split: Split, unit: Unit) -> FittedM
         outcome=study.protocol.outcome,
         loss=unit.loss,
         levels=data.levels,
-        training=None if unit.is_exact else study.training,
+        training=None if unit.is_exact else study.training_of(unit, len(split.train)),
         random_state=None if unit.is_exact else seed,
     )
     columns = _columns(unit, study.protocol)

@@ -741,3 +741,38 @@ def test_training_emits_no_warning(make_task, simulated):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit_deep(make_task([CS(MLP((4,)), "b"), LS("a")], "ordinal", simulated.X, simulated.y["ordinal"]), 0)
+
+
+def adam_by_hand(gradients, rate, start, epsilon, beta1=0.9, beta2=0.999):
+    """Kingma and Ba (2015), Algorithm 1, with the count of steps beginning elsewhere."""
+    value = first = second = 0.0
+    for t, gradient in enumerate(gradients, start=start + 1):
+        first = beta1 * first + (1 - beta1) * gradient
+        second = beta2 * second + (1 - beta2) * gradient**2
+        corrected = first / (1 - beta1**t), second / (1 - beta2**t)
+        value -= rate * corrected[0] / (corrected[1] ** 0.5 + epsilon)
+    return value
+
+
+@pytest.mark.parametrize("start", [0, 1, 2820])
+@pytest.mark.parametrize("epsilon", [1e-8, 1e-2])
+def test_adam_counts_from_where_it_is_told(start, epsilon):
+    parameter = nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    training = Training(learning_rate=0.1, adam_start=start, adam_epsilon=epsilon)
+    optimizer = make_optimizer([("beta", parameter)], training)
+    gradients = [1.0, -0.3, 0.7, 2.0]
+    for gradient in gradients:
+        parameter.grad = torch.full_like(parameter, gradient)
+        optimizer.step()
+    assert float(parameter.detach()) == pytest.approx(adam_by_hand(gradients, 0.1, start, epsilon), rel=1e-9)
+
+
+def test_late_start_has_longer_first_steps():
+    steps = []
+    for start in (0, 10**6):
+        parameter = nn.Parameter(torch.zeros(1))
+        optimizer = make_optimizer([("beta", parameter)], Training(learning_rate=1.0, adam_start=start))
+        parameter.grad = torch.ones(1)
+        optimizer.step()
+        steps.append(-float(parameter.detach()))
+    assert steps[1] / steps[0] == pytest.approx(0.1 / 0.001**0.5, rel=1e-4)  # about 3.2

@@ -88,11 +88,11 @@ def test_devices_without_float64():
         resolve_device("mps")
 
 
-def test_mixed_precision_is_for_gpus():
+def test_mixed_precision_on_cpus_has_to_be_asked_for():
     cpu = torch.device("cpu")
     assert autocast_dtype(Training(mixed_precision="auto"), cpu) is None
-    with pytest.raises(UnsupportedError, match="mixed_precision=True needs a GPU, got device 'cpu'"):
-        autocast_dtype(Training(mixed_precision=True), cpu)
+    assert autocast_dtype(Training(mixed_precision=True), cpu) == torch.bfloat16
+    assert autocast_dtype(Training(mixed_precision=True, dtype="float64"), cpu) is None
 
 
 def test_progress_bar_shows_losses_on_stderr(capsys):

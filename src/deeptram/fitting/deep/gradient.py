@@ -143,7 +143,7 @@ def is_small_step(models: Sequence[DeepModel], training: Training) -> bool:
 
 
 def make_optimizer(parameters: Iterable[tuple[str, Tensor]], training: Training) -> torch.optim.Optimizer:
-    """Return Adam or AdamW; weight decay acts on the networks' weights only.
+    """Return Adam or AdamW at the count of steps asked for; weight decay acts on networks' weights only.
 
     Parameters
     ----------
@@ -168,7 +168,15 @@ def make_optimizer(parameters: Iterable[tuple[str, Tensor]], training: Training)
     ]
     kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
     fused = named[0][1].device.type in ("cpu", "cuda")
-    return kind(groups, lr=training.learning_rate, fused=fused)
+    optimizer = kind(groups, lr=training.learning_rate, eps=training.adam_epsilon, fused=fused)
+    if training.adam_start:
+        for _, parameter in named:
+            optimizer.state[parameter] = {
+                "step": torch.tensor(float(training.adam_start), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+    return optimizer
 
 
 def finish(setup: Setup, member: Member, record: Record, seconds: float) -> DeepFit:

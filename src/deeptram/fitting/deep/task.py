@@ -26,7 +26,7 @@ from deeptram.latent import Latent
 from deeptram.model.deep import Batch, DeepModel, check_count
 from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Encoded, Outcome
-from deeptram.model.parts import check_supported
+from deeptram.model.parts import ComplexIntercept, check_supported
 from deeptram.model.terms import CI, CS, SI, Spec
 
 Array = NDArray[np.float64]
@@ -65,12 +65,16 @@ class Scaling:
         matrices: Matrices,
         encoded: Encoded,
         weights: Array | None,
+        *,
+        standardized: bool = True,
     ) -> Scaling:
-        """Learn the scale, and which columns have information of their own."""
+        """Learn the scale (of LS only where asked), and which columns have information of their own."""
         mean, sd, scaled = standardize(matrices.x, weights, centre=True)
         aliased = aliased_columns(scaled, rounding_of(mean, sd), _SINGLE_PRECISION)
-        if spec.scale is not None:
+        if spec.scale is not None or not standardized:
             mean = np.zeros_like(mean)
+        if not standardized:
+            sd = np.ones_like(sd)
         z = np.zeros((len(matrices.x), 0)) if matrices.scale is None else matrices.scale
         return cls(mean, sd, ~aliased, standardize(z, weights, centre=False)[1], _line(outcome, encoded))
 
@@ -159,6 +163,7 @@ class DeepTask:
             self.matrices.take(used),
             self.encoded.take(used),
             None if weights is None else weights[used],
+            standardized=self.training.standardize,
         )
 
 
@@ -310,6 +315,8 @@ class Setup:
             )
             if start is not None:
                 apply_start(model, start)
+        elif isinstance(model.intercept, ComplexIntercept):
+            model.intercept.constant.requires_grad_(False)  # nothing set it: the network stands alone
         model.autocast = self.autocast
         return Member(seed, seeds, model.to(self.device), train, validation)
 

@@ -38,7 +38,7 @@ class Training:
         ``fit`` is not given validation data.
     warm_start : bool
         Start SI and LS (and a constant added to CI's raw output) at the exact
-        fit of the model without networks.
+        fit of the model without networks. Without it CI is its network alone.
     device : str
         ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
     dtype : {"float32", "float64"}
@@ -50,7 +50,10 @@ class Training:
     clip_norm : float, optional
         Largest allowed norm of the gradient of all parameters.
     mixed_precision : {"auto", True, False}
-        Networks in bfloat16 (GPUs only; "auto" where the GPU supports it).
+        Networks in bfloat16 during training; sums, structured parts and
+        everything reported stay in full precision. "auto": where a GPU supports
+        it; on CPUs it pays where they have instructions for it (about 2 times
+        faster) and has to be asked for.
     augment : callable, optional
         ``augment(images) -> images`` on training batches ``(b, C, H, W)``; draw
         random numbers from torch's global generator, which is seeded.
@@ -60,6 +63,18 @@ class Training:
         Progress bar with losses on stderr; "auto" where that is a terminal.
     min_epochs : int
         ``patience`` does not stop before.
+    adam_start : int
+        Where Adam's count of steps begins while its moments begin at zero. Step
+        t of a training is divided by the bias corrections of step
+        ``adam_start + t``; from some thousands on there is practically none, and
+        the first steps are up to :math:`(1 - b_1) / \sqrt{1 - b_2}`, about 3.2,
+        times as long. This is what happens where one optimiser object trains
+        member after member, as in the paper's experiments (docs/results.md).
+    adam_epsilon : float
+        Added to the root of Adam's second moment; Keras has 1e-7.
+    standardize : bool
+        Whether Adam sees the columns of LS centred and scaled. Coefficients are
+        those of the columns as given either way.
 
     Examples
     --------
@@ -84,16 +99,21 @@ class Training:
     restore_best: bool = True
     progress: bool | str = "auto"
     min_epochs: int = 0
+    adam_start: int = 0
+    adam_epsilon: float = 1e-8
+    standardize: bool = True
 
     def __post_init__(self) -> None:
         """Check every setting once."""
         check_integer(self.epochs, "epochs", 1)
         check_integer(self.batch_size, "batch_size", 1)
         check_integer(self.min_epochs, "min_epochs", 0)
+        check_integer(self.adam_start, "adam_start", 0)
         if self.patience is not None:
             check_integer(self.patience, "patience", 1)
         _check_number(self.learning_rate, "learning_rate", positive=True)
         _check_number(self.weight_decay, "weight_decay", positive=False)
+        _check_number(self.adam_epsilon, "adam_epsilon", positive=True)
         if self.clip_norm is not None:
             _check_number(self.clip_norm, "clip_norm", positive=True)
         if self.validation is not None:
@@ -102,7 +122,7 @@ class Training:
         check_choice(self.optimizer, OPTIMIZERS, "optimizer")
         if self.schedule is not None:
             check_choice(self.schedule, SCHEDULES, "schedule")
-        for name in ("warm_start", "restore_best"):
+        for name in ("warm_start", "restore_best", "standardize"):
             check_flag(getattr(self, name), name, auto=False)
         for name in ("mixed_precision", "progress"):
             check_flag(getattr(self, name), name, auto=True)
@@ -198,11 +218,7 @@ def autocast_dtype(training: Training, device: torch.device) -> torch.dtype | No
     if training.mixed_precision is False or training.dtype == "float64":
         return None
     if device.type != "cuda":
-        if training.mixed_precision is True:
-            raise UnsupportedError(
-                f"mixed_precision=True needs a GPU, got device {device.type!r}; use mixed_precision='auto'"
-            )
-        return None
+        return torch.bfloat16 if training.mixed_precision is True else None
     return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
 
 
