@@ -776,3 +776,24 @@ def test_late_start_has_longer_first_steps():
         optimizer.step()
         steps.append(-float(parameter.detach()))
     assert steps[1] / steps[0] == pytest.approx(0.1 / 0.001**0.5, rel=1e-4)  # about 3.2
+
+
+def test_without_a_warm_start_the_complex_intercept_is_its_network(make_task, simulated):
+    X, y = simulated.X, simulated.y["ordinal"]
+    cold = fit_deep(make_task([CI(MLP((4,)), "b")], "ordinal", X, y, epochs=3, warm_start=False), 0)
+    warm = fit_deep(make_task([CI(MLP((4,)), "b")], "ordinal", X, y, epochs=3), 0)
+    assert not cold.model.intercept.constant.detach().any()
+    assert warm.model.intercept.constant.detach().any()
+
+
+def test_raw_columns_describe_the_same_model(make_task, simulated):
+    """Standardised or not, training ends at the same coefficients; the paths differ."""
+    X, y = simulated.X.assign(a=3 + 2 * simulated.X["a"]), simulated.y["ordinal"]
+    fits = [
+        fit_deep(
+            make_task([SI(), LS("a"), CS(MLP((2,)), "b")], "ordinal", X, y, epochs=300, standardize=how), 0
+        )
+        for how in (True, False)
+    ]
+    assert fits[1].model.coef == pytest.approx(fits[0].model.coef, abs=0.02)
+    assert not np.array_equal(fits[1].model.coef, fits[0].model.coef)
