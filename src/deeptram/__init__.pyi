@@ -2,7 +2,7 @@
 
 from . import calibration, datasets, errors, latent, metrics, networks, plots, scores, weights
 from ._version import __version__
-from .ensemble import Ensemble, load
+from .ensemble import Bags, Ensemble, load
 from .estimators import (
     BoxCox,
     Colr,
@@ -30,6 +30,7 @@ __all__ = [
     "CS",
     "LS",
     "SI",
+    "Bags",
     "BoxCox",
     "Colr",
     "Cotram",

@@ -402,3 +402,66 @@ def test_validation_with_unseen_level():
         UnknownNameError, match="validation data: every y must be one of the levels 'u', 'v', got 'w'"
     ):
         dt.Ensemble(dt.Polr(TERMS["CI"], training=FAST)).fit(X, y, validation=(X[:1], ["w"]))
+
+
+def test_weights_are_tuned_by_the_loss_of_the_members():
+    """The paper's rule: the score of the weights is the training loss; NLL on request."""
+    X, z = table(200)
+    y = np.digitize(z, [-1, 0, 1])
+    model = dt.Polr(TERMS["SI-CS-LS"], loss="rps", training=FAST)
+    held = X[:80], y[:80]
+    ensemble = dt.Ensemble(model, 3, weights="tuned", random_state=3).fit(X[80:], y[80:], validation=held)
+    members = ensemble.predict_members(held[0])
+    by_loss = dt.tune_weights(members, held[1], score="rps")
+    assert ensemble.tuning_.value == pytest.approx(by_loss.value)
+    np.testing.assert_allclose(ensemble.weights_, by_loss.weights, atol=1e-6)
+    by_nll = ensemble.tune_weights(*held)
+    assert by_nll.value == pytest.approx(dt.tune_weights(members, held[1]).value)
+
+
+def test_folds_tune_their_own_weights_and_the_ensemble_has_their_mean():
+    X, z = table(150)
+    y = np.digitize(z, [-1, 0, 1])
+    model = dt.Polr(TERMS["SI-CS-LS"], training=FAST)
+    ensemble = dt.Ensemble.from_folds(
+        model, X, y, cv=KFold(3), n_members=2, weights="tuned", pooling="linear", random_state=1
+    )
+    assert len(ensemble.members_) == 6
+    assert ensemble.fold_weights_.shape == (3, 2)
+    np.testing.assert_allclose(ensemble.weights_, ensemble.fold_weights_.ravel() / 3)
+    for fold, (_, test) in enumerate(KFold(3).split(y)):
+        own = [
+            member.predict_distribution(X.iloc[test]) for member in ensemble.members_[2 * fold : 2 * fold + 2]
+        ]
+        tuned = dt.tune_weights(own, y[test], method="linear")
+        np.testing.assert_allclose(ensemble.fold_weights_[fold], tuned.weights, atol=1e-6)
+    first, second = ensemble.members_[:2]
+    assert first.random_state != second.random_state
+
+
+def test_bagged_members_see_bootstrap_samples():
+    X, z = table(120)
+    bagged = dt.Ensemble.from_folds(dt.Colr([dt.LS("a")]), X, z, cv=dt.Bags(4), random_state=5)
+    assert len(bagged.members_) == 4
+    assert bagged.coef_table(method="bootstrap")["se"].iloc[0] > 0
+    assert [member.n_obs_ for member in bagged.members_] == [120] * 4
+    root = bagged.root_seed_
+    drawn, left = dt.Bags(4).split_rows(120, root)[0]
+    by_hand = dt.Colr([dt.LS("a")], support=bagged.members_[0].outcome_.basis.support).fit(
+        X.iloc[drawn], z[drawn]
+    )
+    assert by_hand.coef_["a"] == pytest.approx(bagged.members_[0].coef_["a"], abs=1e-7)
+    assert bagged.fold_scores_[0] == pytest.approx(bagged.members_[0].score(X.iloc[left], z[left]))
+    assert abs(len(left) / 120 - np.exp(-1)) < 0.15
+
+
+def test_the_best_members_keep_their_weights():
+    X, z = table(150)
+    folds = dt.Ensemble.from_folds(
+        dt.Colr([dt.LS("a")]), X, z, cv=4, weights=[0.1, 0.2, 0.3, 0.4], random_state=1
+    )
+    best = folds.top_k(X, z, 2)
+    scores = [member.score(X, z) for member in folds.members_]
+    order = np.argsort(scores)[::-1][:2]
+    assert [member.coef_["a"] for member in best.members_] == [folds.members_[m].coef_["a"] for m in order]
+    np.testing.assert_allclose(best.weights_, folds.weights_[order] / folds.weights_[order].sum())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,9 @@ def test_authors_splits_are_compared_one_by_one():
 def test_infinite_published_average_is_kept():
     table = published_metrics().query("dataset == 'utkface' and loss == 'rps' and metric == 'nll'")
     assert np.isinf(table["estimate"]).sum() == 2
+
+
+def test_smaller_images_are_another_protocol_however_they_came_about():
+    study = dataclasses.replace(make_study("utkface", "paper"), pixels=64)
+    assert not is_same_protocol(study, "CI")
+    assert is_same_protocol(study, "SI-LS")

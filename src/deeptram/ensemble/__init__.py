@@ -8,6 +8,7 @@ Start reading at ``ensemble.Ensemble``.
 from __future__ import annotations
 
 from deeptram.ensemble.ensemble import Ensemble
+from deeptram.ensemble.folds import Bags
 from deeptram.ensemble.persistence import load
 
-__all__ = ["Ensemble", "load"]
+__all__ = ["Bags", "Ensemble", "load"]

@@ -12,34 +12,23 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags, get_tags
-from sklearn.utils.validation import check_is_fitted
 
 from deeptram._threads import alone
-from deeptram._validation import check_choice, check_probability_level, check_weights
-from deeptram.ensemble.coefficients import (
-    METHODS,
-    ensemble_table,
-    member_table,
-    slopes_of,
-    why_no_coefficients,
-)
-from deeptram.ensemble.epistemic import epistemic_band, split_uncertainty
-from deeptram.ensemble.members import check_model, check_pooling, fit_folds, gather_members, predict_all
+from deeptram._validation import check_choice, check_weights
+from deeptram.ensemble.folds import fit_folds
+from deeptram.ensemble.members import check_model, check_pooling, gather_members, predict_all
+from deeptram.ensemble.pooled_members import PooledMembers
 from deeptram.ensemble.strategies import fit_members
-from deeptram.errors import MissingCoefficientsError, StructureError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.coefficient_table import CoefficientTable
-from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.fitting.deep.seeds import root_seed
-from deeptram.pooling import Guarantees, Rule, StructureCheck, guarantees, pool, structure_check
+from deeptram.pooling import Rule
 from deeptram.pooling.recalibration import Recalibration
-from deeptram.pooling.weights import TunedWeights, tune_weights
-from deeptram.predictive import Predictive
+from deeptram.pooling.weights import TunedWeights, top_k, tune_weights
 
 Array = NDArray[np.float64]
 
 
-class Ensemble(PredictiveMethods, BaseEstimator):
+class Ensemble(PooledMembers, BaseEstimator):
     r"""An ensemble of deep transformation models that stays one (Def. 5).
 
     The members differ in their initial weights and the order of their batches
@@ -56,7 +45,8 @@ class Ensemble(PredictiveMethods, BaseEstimator):
         Number of members M.
     pooling : {"transformation", "linear", "log-linear", "log-linear-density"} or Rule
     weights : {"equal", "tuned"} or array of shape (M,)
-        ``"tuned"``: by the NLL on the validation data given to ``fit``.
+        ``"tuned"``: by the loss the members are trained with, on the validation
+        data given to ``fit`` (``tune_weights(X, y, score="nll")`` for another score).
     random_state : int, optional
         Root seed, from which every member has its own.
     n_jobs : int, optional
@@ -162,7 +152,7 @@ class Ensemble(PredictiveMethods, BaseEstimator):
             self.weights_ = np.full(len(self.members_), 1 / max(len(self.members_), 1))
         else:
             self.weights_ = check_weights(given, len(self.members_))
-        self.recalibrations_: list[Recalibration] | None = None
+        self.recalibrations_ = None
         histories = [
             member.history_.assign(member=m)
             for m, member in enumerate(self.members_)
@@ -227,25 +217,33 @@ class Ensemble(PredictiveMethods, BaseEstimator):
         *,
         cv: Any = 5,
         sample_weight: Any = None,
+        n_members: int = 1,
         weights: Any = None,
         pooling: str | Rule = "transformation",
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> Ensemble:
-        """Make an ensemble of one member per cross-validation fold.
+        """Make an ensemble of members per cross-validation fold, or of bagged members.
 
         Each member is trained without one fold; deep models choose their best
         epoch on it. Models without networks can be members, too: they differ in
         their data. All members share levels and support of the outcome.
+
+        With ``weights="tuned"`` the weights of a fold's members are tuned on that
+        fold, by the loss they are trained with, and the ensemble has the mean over
+        folds: member m of fold f has the weight :math:`w_{fm} / K` (Section 5 of the paper).
 
         Parameters
         ----------
         model : Tram or one of its presets
         X, y, sample_weight : data
         cv : int or splitter
-            Number of folds (shuffled, stratified for classes), or a
-            scikit-learn splitter.
-        weights : array-like, optional
+            Number of folds (shuffled, stratified for classes), a scikit-learn
+            splitter, or ``deeptram.Bags(M)`` for bagging.
+        n_members : int
+            Members per fold (models with networks), which differ by their seeds.
+        weights : array-like or "tuned", optional
+            Of all members, fold by fold. Default: equal.
         pooling : str or Rule
         random_state : int, optional
         n_jobs : int, optional
@@ -254,61 +252,34 @@ class Ensemble(PredictiveMethods, BaseEstimator):
         Returns
         -------
         Ensemble
-            With ``fold_scores_``: the mean log-likelihood of each member on its held-out fold.
+            With ``fold_scores_``, the mean log-likelihood of each member on its held-out fold, and
+            with tuned weights ``fold_weights_``, shape (folds, n_members).
+
+        Examples
+        --------
+        >>> import deeptram as dt
+        >>> data = dt.datasets.simulate("ordinal", n=300, seed=1)
+        >>> bagged = dt.Ensemble.from_folds(
+        ...     dt.Polr([dt.LS("x_1")]), data.X, data.y, cv=dt.Bags(10), random_state=1
+        ... )
+        >>> len(bagged.members_)
+        10
         """
         template = check_model(model, deep=False)
         check_pooling(pooling)
         root = root_seed(random_state)
-        members, scores = fit_folds(template, X, y, cv, sample_weight, root, n_jobs)
-        ensemble = cls.from_members(members, weights, pooling=pooling)
+        tunes = isinstance(weights, str) and check_choice(weights, ("tuned",), "weights") == "tuned"
+        method = pooling if tunes else None
+        folds = fit_folds(template, X, y, cv, sample_weight, root, n_jobs, n_members, method)
+        given = np.concatenate([fold.weights for fold in folds]) / len(folds) if tunes else weights
+        members = [member for fold in folds for member in fold.members]
+        ensemble = cls.from_members(members, given, pooling=pooling)
         ensemble.model, ensemble.random_state, ensemble.n_jobs = clone(model), random_state, n_jobs
-        ensemble.fold_scores_, ensemble.root_seed_ = scores, root
+        ensemble.fold_scores_ = np.concatenate([fold.scores for fold in folds])
+        ensemble.fold_weights_, ensemble.root_seed_ = np.array([fold.weights for fold in folds]), root
         return ensemble
 
-    # -- prediction ------------------------------------------------------------------------------------
-
-    def predict_members(self, X: Any) -> list[Predictive]:
-        """Return the predictive distributions of each member (recalibrated, if asked for)."""
-        check_is_fitted(self, "members_")
-        predictions = predict_all(self.members_, X)
-        if self.recalibrations_ is None:
-            return predictions
-        return [one.apply(pred) for one, pred in zip(self.recalibrations_, predictions, strict=True)]
-
-    def predict_distribution(self, X: Any, pooling: Any = None) -> Predictive:
-        r"""Return the pooled predictive distributions.
-
-        For the transformation pool of transformation models (Def. 5) that is the
-        model with :math:`\bar h = \sum_m w_m h_m`.
-
-        Parameters
-        ----------
-        X : data
-        pooling : str or Rule, optional
-            Another pool than the ensemble's own.
-        """
-        return self.pool_members(self.predict_members(X), pooling)
-
-    def pool_members(self, members: Sequence[Predictive], pooling: Any = None) -> Predictive:
-        """Return the pool of the members' predictive distributions, with the ensemble's weights.
-
-        Parameters
-        ----------
-        members : sequence of M Predictive
-            From :meth:`predict_members`.
-        pooling : str or Rule, optional
-        """
-        method = self.pooling if pooling is None else pooling
-        return pool(members, method=method, weights=self.weights_)
-
-    @property
-    def outcome_kind(self) -> str | None:
-        """The kind of outcome where the members or the model say so."""
-        members = getattr(self, "members_", None)
-        if members and isinstance(members[0], BaseTram):
-            return members[0].outcome_.kind
-        model = getattr(self, "model", None)
-        return model.outcome if isinstance(model, BaseTram) else None
+    # -- weights ---------------------------------------------------------------------------------------
 
     def tune_weights(self, X: Any, y: Any, score: str = "nll") -> TunedWeights:
         """Choose the weights that minimise a score on these data, eq. (6), and use them from now on.
@@ -329,147 +300,25 @@ class Ensemble(PredictiveMethods, BaseEstimator):
         self.weights_, self.tuning_ = tuned.weights, tuned
         return tuned
 
-    def structure_check(self, X: Any, y: Any = None, pooling: Any = None) -> StructureCheck:
-        """Compare the pool with the mean of its members on the scale of h (Fig. 4A).
+    def top_k(self, X: Any, y: Any, k: int, score: str = "nll") -> Ensemble:
+        """Return the ensemble of the k members with the smallest score on these data, best first.
+
+        Use data on which the members were not trained. Weights that were given or
+        tuned stay in proportion.
 
         Parameters
         ----------
         X, y : data
-            At the outcomes y; without them at all levels, or at 19 quantiles.
-        pooling : str or Rule, optional
-            Another pool than the ensemble's own, for example ``"linear"``.
+        k : int
+        score : str
+            As for ``deeptram.top_k``.
         """
-        members = self.predict_members(X)
-        return structure_check(members, self.pool_members(members, pooling), y=y, weights=self.weights_)
-
-    def guarantees(self, X: Any, y: Any) -> Guarantees:
-        """Return which of the paper's propositions apply to this pool, and whether each held here."""
-        members = self.predict_members(X)
-        return guarantees(members, self.pool_members(members), y, self.weights_)
-
-    # -- coefficients and uncertainty -------------------------------------------------------------------
-
-    @property
-    def coef_(self) -> pd.Series:
-        r"""Coefficients of the ensemble, :math:`\sum_m w_m \beta_m` (Prop. 2).
-
-        Missing, with the reason, where the pool has none.
-        """
-        values = self.weights_ @ self._coefficients("this ensemble has no coefficients", attribute=True)
-        return pd.Series(values, index=self.members_[0].coef_.index, name="coef", dtype=float)
-
-    def coef_table(self, level: float = 0.95, method: str = "total") -> CoefficientTable:
-        r"""Return the coefficients with intervals, under a header that says what they are.
-
-        Parameters
-        ----------
-        level : float
-            Coverage.
-        method : {"total", "bootstrap", "asymptotic"}
-            ``"total"`` has the sampling error within members and the variation
-            between them, :math:`\mathrm{se}^2 = \sum_m w_m V_m + B`, and is the interval for
-            the true effect. ``"bootstrap"`` and ``"asymptotic"`` describe how the
-            coefficients vary between members only (by resampling them, or by the
-            normal distribution). See ``deeptram.ensemble.coefficients``.
-
-        Returns
-        -------
-        DataFrame
-            Columns ``coef, se, lower, upper, exp_coef, exp_lower, exp_upper`` (no
-            exponentials with the normal latent, where they mean nothing;
-            ``hazard_ratio`` for proportional hazards), and for the two methods that
-            speak of seeds only a column ``variation`` that says so.
-            What coefficients and their exponentials are called is in
-            ``attrs["effect"]`` and ``attrs["exp_effect"]`` (log odds-ratio and odds
-            ratio for the logistic latent), the sign convention in ``attrs["sign"]``.
-
-        Raises
-        ------
-        StructureError
-            If the pool has no coefficients; the message says why.
-        """
-        check_choice(method, METHODS, "method")
-        level = check_probability_level(level)
-        self._coefficients("this ensemble has no coefficient table")
-        return ensemble_table(self.members_, self.weights_, self._slopes, level, method)
-
-    def member_coefficients(self) -> pd.DataFrame:
-        """Return the coefficients of each member, one line per member."""
-        return self._coefficients("the members' coefficients cannot be compared")
-
-    def why_no_coefficients(self) -> str | None:
-        """Return why this ensemble has no coefficients, or None if it has."""
-        check_is_fitted(self, "members_")
-        recalibrated = self.recalibrations_ is not None
-        return why_no_coefficients(self.members_, self.pooling, self.weights_, recalibrated)
-
-    def _coefficients(self, lost: str, *, attribute: bool = False) -> pd.DataFrame:
-        """Return the members' coefficients, or raise with the reason why the ensemble has none."""
-        reason = self.why_no_coefficients()
-        if reason is not None:
-            raise (MissingCoefficientsError if attribute else StructureError)(f"{lost}: {reason}")
-        return member_table(self.members_, self._slopes)
-
-    @property
-    def _slopes(self) -> Array:
-        return slopes_of(self.recalibrations_, len(self.members_))
-
-    def contributions(self, X: Any, y: Any = None) -> pd.DataFrame:
-        r"""Return the parts of :math:`\bar h` of each row: the weighted means of the members' parts.
-
-        As for a single model: columns of LS by name with the sign they have in
-        h, complex shifts as ``CS(columns)``, and with ``y`` the ``intercept`` at that outcome.
-        """
-        self._coefficients("this ensemble has no parts that add up")
-        shares = self.weights_ * self._slopes
-        pairs = zip(self.members_, shares, strict=True)
-        parts = sum(member.contributions(X) * share for member, share in pairs if share != 0)
-        if y is None:
-            return parts
-        if self.outcome_kind == "nominal":
-            self.members_[0].contributions(X, y)  # says why there is no h
-        h = np.asarray(self.predict_distribution(X).trafo(y))
-        shifts = parts.drop(columns="log scale", errors="ignore")
-        parts.insert(0, "intercept", h - shifts.sum(axis=1).to_numpy())
-        return parts
-
-    def epistemic(
-        self, X: Any, scale: str = "trafo", at: Any = None, width: float = 2.0, pooling: Any = None
-    ) -> pd.DataFrame:
-        r"""Return the pooled prediction with bands of what the members disagree about (Fig. 4 B, C).
-
-        Parameters
-        ----------
-        X : data
-        scale : {"trafo", "cdf", "quantile"}
-            :math:`\bar h \pm c\,\mathrm{sd}(h_m)`, :math:`F_Z(\bar h \pm c\,\mathrm{sd}(h_m))`, or
-            :math:`\bar q(\alpha) \pm c\,\mathrm{sd}(q_m(\alpha))`.
-        at : array-like, optional
-            Outcomes, or for ``"quantile"`` probabilities (default 0.5). Not
-            needed for outcomes on levels.
-        width : float
-            c, in standard deviations.
-        pooling : str or Rule, optional
-            Another pool than the ensemble's own.
-
-        Returns
-        -------
-        DataFrame
-            One line per row of X and point: ``row, at, estimate, sd, lower, upper``.
-        """
-        members = self.predict_members(X)
-        return epistemic_band(members, self.pool_members(members, pooling), self.weights_, scale, at, width)
-
-    def uncertainty(self, X: Any) -> pd.DataFrame:
-        """Return ``total, aleatoric, epistemic`` uncertainty of each row, with total the sum of the others.
-
-        Entropy (in nats) for outcomes on levels, variance for numbers; see
-        ``deeptram.ensemble.epistemic``.
-        """
-        frame = split_uncertainty(self.predict_members(X), self.weights_)
-        if isinstance(X, pd.DataFrame):
-            frame.index = X.index
-        return frame
+        best = top_k(self.predict_members(X), y, k, score)
+        chosen = [self.members_[m] for m in best.indices]
+        ensemble = Ensemble.from_members(chosen, best.weights(self.weights_), pooling=self.pooling)
+        if self.recalibrations_ is not None:
+            ensemble.recalibrations_ = [self.recalibrations_[m] for m in best.indices]
+        return ensemble
 
     # -- files -----------------------------------------------------------------------------------------
 

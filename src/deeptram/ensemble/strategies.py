@@ -75,7 +75,8 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     if ensemble.recalibrate:
         ensemble.fit_recalibration(*validation)
     if _tunes(ensemble):
-        ensemble.tune_weights(*validation)
+        X_held, y_held = validation
+        ensemble.tune_weights(X_held, y_held, template.loss)
 
 
 def check_settings(ensemble: Ensemble) -> None:

@@ -7,6 +7,7 @@ from importlib import resources
 import pandas as pd
 
 from deeptram.paper.config import EXACT_MODELS, Study
+from deeptram.paper.protocols import make_study
 from deeptram.paper.splits import PAPER
 
 PAPER_DATASETS = ("mnist", "melanoma", "utkface")
@@ -50,7 +51,9 @@ def is_same_protocol(study: Study, model: str) -> bool:
     (False, True)
     """
     published = study.dataset in PAPER_DATASETS
-    return published and (model in EXACT_MODELS or (study.preset == "paper" and not study.changed))
+    as_published = study.preset == "paper" and not study.changed
+    same_images = study.pixels == make_study(study.dataset, "paper").pixels
+    return published and (model in EXACT_MODELS or (as_published and same_images))
 
 
 def comparable(table: pd.DataFrame, study: Study, splits: list[int]) -> pd.DataFrame:
