@@ -60,6 +60,7 @@ SIGNATURES: dict[str, list[str]] = {
         "random_state",
     ],
     "guarantees": ["members", "pooled", "y", "weights"],
+    "conformal": ["pred", "y", "groups", "random_state"],
     "load": ["path"],
     "Surv.right": ["time", "event", "entry"],
     "Surv.left": ["time", "event", "entry"],

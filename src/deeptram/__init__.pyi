@@ -17,7 +17,7 @@ from .estimators import (
     compare,
     proportionality_test,
 )
-from .evaluation import evaluate
+from .evaluation import conformal, evaluate
 from .fitting.deep.training import Training
 from .model.terms import CI, CS, LS, SI, Scale, Varying
 from .pooling import QuasiArithmetic, guarantees, pool, structure_check
@@ -52,6 +52,7 @@ __all__ = [
     "__version__",
     "calibration",
     "compare",
+    "conformal",
     "datasets",
     "errors",
     "evaluate",

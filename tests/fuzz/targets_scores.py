@@ -211,3 +211,23 @@ def _(draw: Draw) -> Call:
     raises = (TypeError, ValueError) if callable(settings["metrics"]) else ()
     args = (draw.maybe(predictions, draw.malice / 4), y)
     return Call(dt.evaluate, args, settings, nan=True, infinite=True, raises=raises)
+
+
+@target("conformal", AREA, 1.5)
+def _(draw: Draw) -> Call:
+    pred = prediction(draw, n=draw.one([1, 5, 30, 60]))
+    groups = draw.option(None, None, draw.array(draw.rng.integers(0, 2, len(pred))))
+    y, given = outcome(draw, pred), draw.maybe(pred, draw.malice / 4)
+
+    def use(given: Any, y: Any, groups: Any, level: Any, method: str, random_state: Any) -> Any:
+        """Calibrate, and ask for one of the answers on the same rows; a distribution for its CDF."""
+        fitted = dt.conformal(given, y, groups=groups, random_state=random_state)
+        if method == "transform":
+            return fitted.transform(pred, groups=groups).cdf_grid(pred.levels or [-1.0, 0.0, 2.0])
+        found = getattr(fitted, method)(pred, level, groups=groups)
+        return found.sizes if method == "sets" else found if pred.levels is None else None
+
+    level, method = draw.option(0.5, 0.8, 0.95), draw.one(["interval", "sets", "lower_bound", "transform"])
+    args = (given, y, groups, level, method, draw.random_state())
+    low, high = (0.0, 1.0) if method == "transform" else (-np.inf, np.inf)
+    return Call(use, args, infinite=method != "transform", low=low, high=high)

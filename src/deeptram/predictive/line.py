@@ -141,6 +141,12 @@ class LinePredictive(Predictive):
             y = torch.where(torch.isneginf(target), lower, torch.where(torch.isposinf(target), upper, y))
         return self._with_gradient(y, goal)
 
+    def upper_quantile_t(self, tail: Tensor) -> Tensor:
+        """Return the y with P(Y > y) = tail, shape (n, G), also where 1 - tail rounds to one."""
+        with torch.no_grad():
+            goal = self._own_latent.from_log_t(torch.log1p(-tail), torch.log(tail)).expand(len(self), -1)
+            return self._polish(self._solve(goal, 8 * torch.finfo(self.dtype).eps * (1 + goal.abs())), goal)
+
     def rough_quantile_t(self, q: Tensor) -> Tensor:
         """Return quantiles to a few digits, shape (n, G), for q inside (0, 1), for use as break points."""
         with torch.no_grad():
