@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from deeptram.responses.observations import Observations, Surv, encode_continuou
 Floats = npt.NDArray[np.float64]
 
 _FAR = 1e-9  # tails smaller than this are not reached from the other end
+_LARGEST = 2.0**52  # beyond it, counts are no whole numbers any more
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,17 +106,22 @@ class _Counts(_Line):
         return Tails(*map(as_numpy_of, ends))
 
     def lower(self, tail: Floats) -> Any:
-        found = np.array(super().lower(tail))
-        while (early := (found > 0) & (as_numpy_of(self.pred.cdf(found - 1)) >= tail)).any():
-            found[early] -= 1
-        return found
+        return self._first(lambda k: as_numpy_of(self.pred.cdf(k)) >= tail)
 
     def upper(self, tail: Floats) -> Any:
-        found = super().upper(np.maximum(tail, _FAR))
-        # P(Y >= k + 1) = P(Y > k): equality counts, as it does in the calibration
-        while (late := np.isfinite(found) & (as_numpy_of(self.pred.sf(found)) >= tail)).any():
-            found[late] += 1
-        return found
+        # P(Y >= k + 1) = P(Y > k); equality counts as inside, as it does in the calibration
+        return self._first(lambda k: as_numpy_of(self.pred.sf(k)) < tail)
+
+    def _first(self, holds: Callable[[Floats], npt.NDArray[np.bool_]]) -> Floats:
+        """Return the first count of each row at which something begins to hold; infinity if it never does."""
+        low, high = np.full(len(self.pred), -1.0), np.zeros(len(self.pred))
+        while (further := ~holds(high) & (high < _LARGEST)).any():
+            low, high = np.where(further, high, low), np.where(further, 2 * high + 1, high)
+        while (high - low > 1).any():
+            middle = np.floor((low + high) / 2).clip(0)
+            there = holds(middle)
+            low, high = np.where(there, low, middle), np.where(there, middle, high)
+        return np.where(high > _LARGEST, np.inf, high)
 
 
 class _Levels(Reader):
