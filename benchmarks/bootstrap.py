@@ -23,7 +23,8 @@ from scipy.special import expit
 from sklearn.metrics import accuracy_score, brier_score_loss, cohen_kappa_score, log_loss, roc_auc_score
 
 from deeptram.evaluation import evaluate, metrics
-from deeptram.evaluation.bootstrap import replicates, resample, statistics_of
+from deeptram.evaluation.bootstrap import replicates, resample
+from deeptram.evaluation.measures import statistics_of
 from deeptram.predictive.discrete import DiscretePredictive
 
 METRICS = ["nll", "rps", "brier", "accuracy", "auc", "qwk", "citl", "calibration_slope"]

@@ -20,6 +20,7 @@ from deeptram.ensemble.members import check_model, check_pooling, gather_members
 from deeptram.ensemble.pooled_members import PooledMembers
 from deeptram.ensemble.strategies import fit_members
 from deeptram.estimators.base import BaseTram
+from deeptram.evaluation.measures import MetricLike
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.pooling import Rule
 from deeptram.pooling.recalibration import Recalibration
@@ -281,7 +282,7 @@ class Ensemble(PooledMembers, BaseEstimator):
 
     # -- weights ---------------------------------------------------------------------------------------
 
-    def tune_weights(self, X: Any, y: Any, score: str = "nll") -> TunedWeights:
+    def tune_weights(self, X: Any, y: Any, score: MetricLike = "nll") -> TunedWeights:
         """Choose the weights that minimise a score on these data, eq. (6), and use them from now on.
 
         Use data on which the members were not trained.
@@ -289,7 +290,8 @@ class Ensemble(PooledMembers, BaseEstimator):
         Parameters
         ----------
         X, y : data
-        score : {"nll", "rps", "brier", "quadratic", "crps"}
+        score : str, Score or callable
+            As for ``deeptram.tune_weights``: a name, or a score of your own.
 
         Returns
         -------

@@ -5,8 +5,7 @@ The one bootstrap of the package: ``evaluate`` and the paper's tables both go th
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,27 +17,8 @@ import torch
 from torch import Tensor
 
 from deeptram._threads import one_thread
-from deeptram._validation import (
-    check_choice,
-    check_no_missing,
-    check_same_length,
-    check_vector,
-    random_generator,
-)
-from deeptram.evaluation import metrics, scores
-from deeptram.evaluation.checks import check_discrete, codes_of
-from deeptram.evaluation.metrics.discrimination import (
-    KINDS,
-    check_cutoff,
-    correct,
-    exceedance_log_odds,
-    exceedances,
-    half_ranks,
-    top_level,
-)
-from deeptram.evaluation.statistics import IndexArea, Kappa, Mean, Resampled, RocArea, Statistic
-from deeptram.evaluation.threshold_calibration import CERTIFIED, ThresholdCalibration
-from deeptram.predictive.base import Predictive
+from deeptram._validation import check_no_missing, check_same_length, check_vector, random_generator
+from deeptram.evaluation.statistics import Statistic
 
 Floats = npt.NDArray[np.float64]
 Key = TypeVar("Key")
@@ -104,13 +84,14 @@ def bootstrap(
     n_boot: int,
     random_state: Any,
     n_workers: int | None = None,
+    sample_weight: Floats | None = None,
 ) -> dict[Key, Sample]:
     """Return value and replicates of every entry, the mean over those of its statistics that are defined.
 
     Parameters
     ----------
     plan : mapping of key -> list of Statistic
-        As from :func:`statistics_of`, all of the same n rows.
+        As from ``Metric.statistics``, all of the same n rows.
     strata : array of int, shape (n,)
         As from :func:`check_strata`; rows are drawn within them.
     n_boot : int
@@ -119,17 +100,23 @@ def bootstrap(
         The same seed draws the same samples.
     n_workers : int, optional
         Threads; by default as many as torch uses.
+    sample_weight : array, shape (n,), optional
+        How much each row counts whenever it is drawn.
 
     Examples
     --------
+    >>> from deeptram.evaluation.statistics import Mean
     >>> plan = {"mean": [Mean(torch.tensor([1.0, 5.0]))]}
     >>> bootstrap(plan, np.zeros(2, dtype=np.int64), 3, random_state=1)["mean"].replicates
     array([5., 3., 1.])
     """
+    weights = torch.from_numpy(np.ones(len(strata)) if sample_weight is None else sample_weight).unsqueeze(1)
     with torch.no_grad(), one_thread() as threads:
-        point = _values(plan, torch.ones(len(strata), 1, dtype=torch.float64), 1)
+        point = _values(plan, weights, 1)
         n_workers = threads if n_workers is None else n_workers
-        blocks = [_values(plan, counts, n_workers) for counts in resample(strata, n_boot, random_state)]
+        drawn = resample(strata, n_boot, random_state)
+        weighted = drawn if sample_weight is None else (counts * weights for counts in drawn)
+        blocks = [_values(plan, counts, n_workers) for counts in weighted]
     return {
         key: Sample(float(point[key][0]), np.concatenate([np.empty(0), *(block[key] for block in blocks)]))
         for key in plan
@@ -281,77 +268,3 @@ def _groups(statistics: Sequence[Statistic], positions: list[int], n: int) -> li
         groups[-1].append(position)
         size += more
     return groups
-
-
-def statistics_of(
-    metric: Callable[..., Any], y: Any, pred: Predictive, *, tolerance: float = CERTIFIED
-) -> list[Statistic]:
-    """Return the statistics whose mean is the metric: fast for the built-in ones, else by resampling.
-
-    Parameters
-    ----------
-    metric : callable ``(y, pred) -> float``
-        A function of ``dt.metrics`` or ``dt.scores``, ``auc`` also with options fixed by
-        ``functools.partial``; anything else is called on every sample.
-    y : outcomes
-    pred : Predictive
-    tolerance : float
-        Largest certified error of a replicate of citl or calibration_slope (the estimate itself is exact);
-        the actual error is smaller by orders of magnitude.
-    """
-    function: Callable[..., Any] = metric
-    options: dict[str, Any] = {}
-    if isinstance(metric, functools.partial) and metric.func is metrics.auc and not metric.args:
-        function, options = metric.func, metric.keywords
-    if function in (metrics.citl, metrics.calibration_slope):
-        return _calibration(y, pred, function is metrics.calibration_slope, tolerance)
-    build = _BUILDERS.get(function)
-    return [Resampled(metric, y, pred)] if build is None else build(function, y, pred, **options)
-
-
-def _mean_of_scores(score: Callable[..., Any], y: Any, pred: Predictive) -> list[Statistic]:
-    return [Mean(torch.as_tensor(score(y, pred, reduction="none")))]
-
-
-def _accuracy(metric: Callable[..., Any], y: Any, pred: Predictive) -> list[Statistic]:
-    pred = check_discrete(pred, "accuracy")
-    return [Mean(correct(pred, codes_of(y, pred)))]
-
-
-def _qwk(metric: Callable[..., Any], y: Any, pred: Predictive) -> list[Statistic]:
-    pred = check_discrete(pred, "qwk")
-    return [Kappa(codes_of(y, pred), top_level(pred), len(pred.levels))]
-
-
-def _auc(
-    metric: Callable[..., Any],
-    y: Any,
-    pred: Predictive,
-    cutoff: int = 0,
-    kind: str = "roc",
-    fold: bool = False,
-) -> list[Statistic]:
-    check_choice(kind, KINDS, "kind")
-    pred = check_discrete(pred, "auc")
-    event = codes_of(y, pred) > check_cutoff(cutoff, pred)
-    if kind == "roc":
-        return [RocArea(exceedance_log_odds(pred)[:, cutoff], event, fold)]
-    pmf, ranks = half_ranks(pred)
-    return [IndexArea(pmf, ranks, event, fold)]
-
-
-def _calibration(y: Any, pred: Predictive, slope: bool, tolerance: float) -> list[Statistic]:
-    pred = check_discrete(pred, "calibration")
-    log_odds, events = exceedance_log_odds(pred), exceedances(codes_of(y, pred), len(pred.levels))
-    return [
-        ThresholdCalibration(log_odds[:, k].contiguous(), events[:, k].contiguous(), slope, tolerance)
-        for k in range(log_odds.shape[1])
-    ]
-
-
-_BUILDERS: dict[Callable[..., Any], Callable[..., list[Statistic]]] = {
-    **{scores.get(name): _mean_of_scores for name in scores.names()},
-    metrics.accuracy: _accuracy,
-    metrics.qwk: _qwk,
-    metrics.auc: _auc,
-}

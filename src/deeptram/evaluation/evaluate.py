@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
+from deeptram._rows import take_rows
 from deeptram._threads import one_thread
-from deeptram._validation import as_list, check_integer, check_probability_level, did_you_mean, n_rows
+from deeptram._validation import (
+    as_list,
+    check_integer,
+    check_no_missing,
+    check_probability_level,
+    check_same_length,
+    check_sample_weight,
+    check_vector,
+    did_you_mean,
+    n_rows,
+)
 from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
 from deeptram.evaluation import metrics as metric_functions
-from deeptram.evaluation.bootstrap import Sample, bootstrap, check_strata, statistics_of, weighted_mean
+from deeptram.evaluation.bootstrap import Sample, bootstrap, check_strata, weighted_mean
 from deeptram.evaluation.checks import check_predictive, check_rows
+from deeptram.evaluation.measures import Metric, MetricLike
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.responses.observations import Surv
 
-MetricLike: TypeAlias = str | Callable[..., Any]
-
 BINARY_METRICS = ("nll", "brier", "accuracy", "auc", "citl", "calibration_slope")
 ORDINAL_METRICS = ("nll", "rps", "accuracy", "qwk", "citl", "calibration_slope")
 NOMINAL_METRICS = ("nll", "brier", "accuracy")
-NEED_ORDER = ("rps", "qwk", "auc", "citl", "calibration_slope", "crps")
 EXACT_METRICS = ("nll", "crps")
 CENSORED_METRICS = ("nll",)
 
@@ -41,6 +50,8 @@ def evaluate(
     reference: str | None = None,
     strata: Any = None,
     random_state: Any = 0,
+    sample_weight: Any = None,
+    by: Any = None,
 ) -> pd.DataFrame:
     r"""Evaluate predictions side by side, with percentile intervals of a paired bootstrap.
 
@@ -59,9 +70,10 @@ def evaluate(
         is the average over its members (not the metric of a pool).
     y : array-like of n outcomes, or ``Surv``
     metrics : sequence, dict, str, callable or None
-        Names from ``deeptram.evaluation.metrics.names()``, or functions ``(y, pred) -> float``
-        (``functools.partial`` of the built-in ones stays fast, others are called
-        on every sample); a dict gives them names of your choice. By default:
+        Names from ``deeptram.metrics.names()``; functions of ``dt.scores`` and ``dt.metrics``, also with
+        options fixed by ``functools.partial``; ``Score`` and ``Metric`` objects of your own, or functions
+        ``(y, pred) -> float``, which are called on every sample. A dict gives them names of your choice.
+        By default:
         for two levels nll, brier, accuracy, auc, citl and calibration_slope; for
         more nll, rps, accuracy, qwk, citl and calibration_slope; for a nominal
         outcome nll, brier and accuracy (the others need an order and are refused);
@@ -78,6 +90,11 @@ def evaluate(
         Rows are resampled within its values.
     random_state : int, numpy Generator or None
         Seed; the same seed draws the same samples.
+    sample_weight : array-like, shape (n,), optional
+        How much each row counts whenever it is drawn. A metric that is called on every sample (a function
+        of your own) takes whole numbers only.
+    by : array-like, shape (n,), optional
+        Evaluate the rows of each of its values apart; a first column ``group`` holds the value.
 
     Returns
     -------
@@ -119,20 +136,44 @@ def evaluate(
     wanted = _metrics(metrics, every, y)
     n = n_rows(y)
     codes = check_strata(strata, n)
+    weights = check_sample_weight(sample_weight, n)
+    if by is not None:
+        options = {"n_boot": n_boot, "level": level, "reference": reference, "random_state": random_state}
+        return _by_group(members, y, check_vector(by, "by"), codes, weights, {"metrics": wanted, **options})
     with torch.no_grad(), one_thread():
         plan = {
-            (name, label, m): statistics_of(metric, y, pred)
+            (name, label, m): metric.statistics(y, pred)
             for name, group in members.items()
             for label, metric in wanted.items()
             for m, pred in enumerate(group)
         }
-    drawn = bootstrap(plan, codes, n_boot, random_state)
+    drawn = bootstrap(plan, codes, n_boot, random_state, sample_weight=weights)
     samples = {
         (name, label): weighted_mean([drawn[name, label, m] for m in range(len(group))])
         for name, group in members.items()
         for label in wanted
     }
     return summarise(samples, level, reference)
+
+
+def _by_group(
+    members: dict[str, list[Predictive]], y: Any, by: Any, strata: Any, weights: Any, options: dict[str, Any]
+) -> pd.DataFrame:
+    check_same_length(y=range(n_rows(y)), by=by)
+    codes, groups = pd.factorize(by, sort=True)
+    check_no_missing(codes < 0, "by")
+    frames = []
+    for code, group in enumerate(groups):
+        rows = np.flatnonzero(codes == code)
+        own = {name: [pred[rows] for pred in every] for name, every in members.items()}
+        weight = None if weights is None else weights[rows]
+        part = evaluate(own, take_rows(y, rows, "y"), strata=strata[rows], sample_weight=weight, **options)
+        part.insert(0, "group", [group] * len(part))
+        frames.append(part)
+    result = pd.concat(frames, ignore_index=True)
+    undefined = {group: part.attrs["undefined"] for group, part in zip(groups, frames, strict=True)}
+    result.attrs["undefined"] = {group: counts for group, counts in undefined.items() if counts}
+    return result
 
 
 def summarise(
@@ -197,25 +238,26 @@ def _is_list(entry: Any) -> bool:
     return isinstance(entry, list | tuple)
 
 
-def _metrics(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str, Callable[..., Any]]:
+def _metrics(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str, Metric]:
     nominal = any(_is_nominal(pred) for pred in predictions)
     if metrics is None:
         metrics = NOMINAL_METRICS if nominal else _default_metrics(predictions[0], y)
     if isinstance(metrics, str) or callable(metrics):
         metrics = [metrics]
-    if not isinstance(metrics, Mapping):
-        metrics = as_list(metrics, "metrics", "names or functions")
-        labels = [_label(metric) for metric in metrics]
-        if len(set(labels)) < len(labels):
+    if isinstance(metrics, Mapping):
+        found = {str(label): metric_functions.get(metric) for label, metric in metrics.items()}
+    else:
+        every = [metric_functions.get(metric) for metric in as_list(metrics, "metrics", "names or functions")]
+        found = {metric.name: metric for metric in every}
+        if len(found) < len(every):
             raise InvalidInputError(
-                f"metrics must have different names, got {labels}; pass a dict with a name for each"
+                f"metrics must have different names, got {[metric.name for metric in every]}; "
+                "pass a dict with a name for each"
             )
-        metrics = dict(zip(labels, metrics, strict=True))
-    found = {str(label): metric_functions.get(metric) for label, metric in metrics.items()}
     for metric in found.values():
-        if nominal and _label(metric) in NEED_ORDER:
+        if nominal and metric.needs_order:
             raise UnsupportedError(
-                f"the metric {_label(metric)!r} needs ordered levels, got predictions of a nominal outcome; "
+                f"the metric {metric.name!r} needs ordered levels, got predictions of a nominal outcome; "
                 f"use {', '.join(NOMINAL_METRICS)}, or a function of your own"
             )
     return found
@@ -223,13 +265,6 @@ def _metrics(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str, C
 
 def _is_nominal(pred: Predictive) -> bool:
     return isinstance(pred, DiscretePredictive) and not pred.ordered and len(pred.levels) > 2
-
-
-def _label(metric: Any) -> str:
-    if isinstance(metric, str):
-        return metric
-    function = metric.func if isinstance(metric, functools.partial) else metric
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _default_metrics(pred: Predictive, y: Any) -> tuple[str, ...]:

@@ -17,10 +17,8 @@ import torch
 from torch import Tensor
 
 from deeptram._rows import take_rows
-from deeptram.evaluation.metrics.discrimination import folded, kappa, pair_positions, probabilistic_index
+from deeptram.errors import UnsupportedError
 from deeptram.predictive.base import Predictive
-
-CHUNK = 2**17  # elements of counts treated at once where a pass over them is needed
 
 
 class Statistic(ABC):
@@ -69,72 +67,6 @@ class Mean(Statistic):
         return torch.where(sums[2] > 0, mean - torch.inf, mean)
 
 
-class Kappa(Statistic):
-    """Quadratically weighted kappa from the margins and the mean squared distance of levels."""
-
-    def __init__(self, codes: Tensor, guesses: Tensor, n_levels: int) -> None:
-        self._codes, self._guesses, self._n_levels = codes, guesses, n_levels
-        self.n_columns = 1 + 2 * n_levels
-
-    def columns(self) -> Tensor:
-        levels = torch.arange(self._n_levels).unsqueeze(1)
-        distance = (self._codes - self._guesses).double() ** 2
-        return torch.cat(
-            [distance.unsqueeze(0), (levels == self._codes).double(), (levels == self._guesses).double()]
-        )
-
-    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
-        return kappa(sums[0], sums[1 : 1 + self._n_levels], sums[1 + self._n_levels :])
-
-
-class RocArea(Statistic):
-    """Area under the ROC curve from cumulative counts of the non-events in the order of the score."""
-
-    n_columns = 0
-
-    def __init__(self, scores: Tensor, event: Tensor, fold: bool) -> None:
-        self._order, self._below, self._up_to = pair_positions(scores, event)
-        self._events = torch.nonzero(event).squeeze(1)
-        self._tied = bool((self._below != self._up_to).any())
-        self._n, self._fold = len(event), fold
-
-    def columns(self) -> Tensor:
-        return torch.empty(0, self._n, dtype=torch.float64)
-
-    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
-        parts = [self._areas(block) for block in counts.split(max(1, CHUNK // self._n), dim=1)]
-        area = torch.cat(parts)
-        return folded(area) if self._fold else area
-
-    def _areas(self, counts: Tensor) -> Tensor:
-        cumulative = counts.new_zeros(len(self._order) + 1, counts.shape[1])
-        torch.cumsum(counts[self._order], dim=0, out=cumulative[1:])
-        events = counts[self._events]
-        lower = cumulative[self._below]
-        if self._tied:
-            lower = 0.5 * (lower + cumulative[self._up_to])
-        return (events * lower).sum(0) / (events.sum(0) * cumulative[-1])
-
-
-class IndexArea(Statistic):
-    """The probabilistic index, bilinear in the mean distributions of non-events and events."""
-
-    def __init__(self, pmf: Tensor, half_ranks: Tensor, event: Tensor, fold: bool) -> None:
-        self._pmf, self._half_ranks, self._event, self._fold = pmf, half_ranks, event, fold
-        self.n_columns = 1 + 2 * pmf.shape[1]
-
-    def columns(self) -> Tensor:
-        event = self._event.double()
-        return torch.cat([self._pmf.T * (1 - event), self._half_ranks.T * event, event.unsqueeze(0)])
-
-    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
-        n_levels = self._pmf.shape[1]
-        events = sums[-1]
-        others = counts.sum(0) - events
-        area = probabilistic_index(sums[:n_levels] / others, sums[n_levels : 2 * n_levels] / events)
-        return folded(area) if self._fold else area
-
-
 class Resampled(Statistic):
     """Any function ``(y, pred) -> float``, called on every sample: general and slow."""
 
@@ -150,7 +82,13 @@ class Resampled(Statistic):
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
         rows = np.arange(len(self._pred))
         values = []
-        for weights in counts.T.to(torch.int64).numpy():
+        whole = counts.round()
+        if not torch.equal(whole, counts):
+            raise UnsupportedError(
+                "a metric that is called on samples of rows needs whole numbers as sample weights, got "
+                "fractions; use a score, or a Metric with statistics of its own"
+            )
+        for weights in whole.T.to(torch.int64).numpy():
             drawn = np.repeat(rows, weights)
             values.append(float(self._metric(take_rows(self._y, drawn), self._pred[drawn])))
         return torch.tensor(values, dtype=torch.float64)

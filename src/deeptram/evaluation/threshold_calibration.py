@@ -28,8 +28,7 @@ from numpy.polynomial import Polynomial
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from deeptram.evaluation.metrics.calibration import standardisation
-from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative, solve
+from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative, solve, standardisation
 from deeptram.evaluation.statistics import Statistic
 
 ORDER = 8  # the highest: beyond it refits are cheaper

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from deeptram._threads import one_thread
 from deeptram.evaluation import metrics, scores
-from deeptram.evaluation.bootstrap import Sample, bootstrap, statistics_of, weighted_mean
+from deeptram.evaluation.bootstrap import Sample, bootstrap, weighted_mean
+from deeptram.evaluation.measures import statistics_of
 from deeptram.evaluation.statistics import Statistic
 from deeptram.paper.config import Unit
 from deeptram.pooling import pool
@@ -256,4 +257,5 @@ def _statistics(metric: str, y: Any, pred: Predictive, cutoff: int) -> list[Stat
         return statistics_of(scores.brier, *metrics.at_cutoff(y, pred, cutoff))
     if metric == "auc":
         return statistics_of(functools.partial(metrics.auc, cutoff=cutoff), y, pred)
-    return statistics_of(metrics.get(metric), y, pred, tolerance=TOLERANCE)
+    options = {"tolerance": TOLERANCE} if metric in ("citl", "calibration_slope") else {}
+    return statistics_of(metric, y, pred, **options)

@@ -79,5 +79,6 @@ def test_scores_and_metrics_of_the_users_own_stand_where_a_name_does():
     def mine(y, pred, *, reduction="mean"):
         return 1.0
 
-    assert scores.get(mine) is mine
-    assert metrics.get(mine) is mine
+    assert scores.get(mine).function is mine
+    assert isinstance(metrics.get(mine), scores.Score)
+    assert metrics.get(scores.get("rps")) is scores.get("rps") is metrics.get(scores.rps)

@@ -197,7 +197,7 @@ def test_inputs_are_not_written_to(name):
             ValueError,
             "reduction must be one of 'mean', 'none'",
         ),
-        (lambda p: scores.get("logscore"), ValueError, "score must be one of 'nll', 'rps'"),
+        (lambda p: scores.get("logscore"), ValueError, "score must be one of 'brier', 'crps'"),
         (
             lambda p: scores.rps([0.0], Predictive.from_scipy(scipy.stats.norm([0.0]))),
             ValueError,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from deeptram.evaluation import scores as _scores  # noqa: F401  (their names are names of metrics)
+from deeptram.evaluation.measures import Metric, get, names, register
 from deeptram.evaluation.metrics.calibration import (
     calibration_curve,
     calibration_slope,
@@ -10,11 +12,13 @@ from deeptram.evaluation.metrics.calibration import (
     clopper_pearson,
 )
 from deeptram.evaluation.metrics.discrimination import accuracy, at_cutoff, auc, qwk
-from deeptram.evaluation.metrics.named import get, names
+from deeptram.evaluation.metrics.scorers import Scorer, scorer
 from deeptram.evaluation.metrics.uniformity import DCalibration, d_calibration, pit, pit_histogram
 
 __all__ = [
     "DCalibration",
+    "Metric",
+    "Scorer",
     "accuracy",
     "at_cutoff",
     "auc",
@@ -29,4 +33,6 @@ __all__ = [
     "pit",
     "pit_histogram",
     "qwk",
+    "register",
+    "scorer",
 ]

@@ -24,9 +24,13 @@ from deeptram._arrays import as_numpy
 from deeptram._validation import as_float, check_choice, check_flag, check_integer, check_probability_level
 from deeptram.errors import InvalidInputError, SeparationWarning
 from deeptram.evaluation.checks import check_discrete, codes_of
+from deeptram.evaluation.measures import FunctionMetric, register
 from deeptram.evaluation.metrics.discrimination import exceedance_log_odds, exceedances
-from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative
+from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative, standardisation
 from deeptram.evaluation.metrics.uniformity import MOST_BINS
+from deeptram.evaluation.statistics import Statistic
+from deeptram.evaluation.threshold_calibration import CERTIFIED, ThresholdCalibration
+from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 
 Floats = npt.NDArray[np.float64]
@@ -81,25 +85,10 @@ def calibration_slope(y: Any, pred: Any, per_threshold: bool = False) -> Any:
     .. math::
         \mathrm{logit}\,P(Y > y_k \mid r_k) = b_0 + b_1 r_k, \qquad r_k = \mathrm{logit}\,\hat P(Y > y_k),
 
-    averaged over the thresholds k = 1, ..., K-1. One is ideal; below one means
-    that predictions are too extreme. For confidence intervals see
-    ``calibration_table``, or bootstrap with ``deeptram.evaluate``.
-
-    Parameters
-    ----------
-    y : array-like, shape (n,)
-        Labels among ``pred.levels``.
-    pred : Predictive on levels
-    per_threshold : bool
-        Return all K-1 slopes instead of their mean.
-
-    Returns
-    -------
-    float, or array of shape (K-1,)
-        NaN at a threshold with no finite estimate: the predictions are the
-        same for all rows, they separate events from non-events perfectly, or
-        as in ``citl``. The mean runs over the other thresholds, with a
-        ``SeparationWarning`` that names those left out.
+    averaged over the thresholds. One is ideal; below one means that predictions
+    are too extreme. Arguments, intervals and the mean over thresholds are those
+    of ``citl``; there is no finite estimate, in addition, where the predictions
+    are the same for all rows or separate events from non-events perfectly.
 
     Examples
     --------
@@ -201,14 +190,6 @@ def fit_threshold(log_odds: Tensor, event: Tensor, slope: bool) -> ThresholdFit:
     return ThresholdFit(
         float(fit.coef[-1, 0]) / unit, float(inverse[-1, -1].sqrt()) / unit, (influence / unit).numpy()
     )
-
-
-def standardisation(r: Tensor) -> tuple[float, float]:
-    """Return mean and standard deviation, the latter 1 for constant values (and for none)."""
-    if not len(r):
-        return 0.0, 1.0
-    spread = float(r.std(correction=0))
-    return float(r.mean()), spread if spread > 0 else 1.0
 
 
 def _estimates(y: Any, pred: Any, per_threshold: bool, slope: bool) -> Any:
@@ -401,3 +382,25 @@ def _binned(probability: Floats, event: npt.NDArray[np.bool_], cuts: Floats, lev
             "events": events.astype(np.int64),
         }
     )
+
+
+def _citl(y: Any, pred: Predictive, tolerance: float = CERTIFIED) -> list[Statistic]:
+    return _statistics(y, pred, False, tolerance)
+
+
+def _calibration_slope(y: Any, pred: Predictive, tolerance: float = CERTIFIED) -> list[Statistic]:
+    return _statistics(y, pred, True, tolerance)
+
+
+def _statistics(y: Any, pred: Predictive, slope: bool, tolerance: float) -> list[Statistic]:
+    """One statistic per threshold; the error of a replicate is certified to be below the tolerance."""
+    levels = check_discrete(pred, "calibration")
+    log_odds, events = exceedance_log_odds(levels), exceedances(codes_of(y, levels), len(levels.levels))
+    return [
+        ThresholdCalibration(log_odds[:, k].contiguous(), events[:, k].contiguous(), slope, tolerance)
+        for k in range(log_odds.shape[1])
+    ]
+
+
+register(FunctionMetric(citl, _citl, ideal=0.0, needs_order=True))
+register(FunctionMetric(calibration_slope, _calibration_slope, ideal=1.0, needs_order=True))

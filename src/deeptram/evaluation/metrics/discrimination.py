@@ -16,9 +16,13 @@ from deeptram import latent as latents
 from deeptram._validation import check_choice, check_flag, check_integer
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation.checks import check_discrete, codes_of
+from deeptram.evaluation.measures import FunctionMetric, register
+from deeptram.evaluation.statistics import Mean, Statistic
+from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 
 KINDS = ("roc", "index")
+CHUNK = 2**17  # elements of counts treated at once where a pass over them is needed
 ROUNDING = 1e-13  # log-odds that differ by less, relative to max(1, |log-odds|), are tied
 
 
@@ -302,3 +306,93 @@ def exceedance_log_odds(pred: DiscretePredictive) -> Tensor:
 def exceedances(codes: Tensor, n_levels: int) -> Tensor:
     """Return the events Y > y_k of all thresholds, bool, shape (n, K-1)."""
     return codes.unsqueeze(1) > torch.arange(n_levels - 1)
+
+
+class Kappa(Statistic):
+    """Quadratically weighted kappa from the margins and the mean squared distance of levels."""
+
+    def __init__(self, codes: Tensor, guesses: Tensor, n_levels: int) -> None:
+        self._codes, self._guesses, self._n_levels = codes, guesses, n_levels
+        self.n_columns = 1 + 2 * n_levels
+
+    def columns(self) -> Tensor:
+        levels = torch.arange(self._n_levels).unsqueeze(1)
+        distance = (self._codes - self._guesses).double() ** 2
+        return torch.cat(
+            [distance.unsqueeze(0), (levels == self._codes).double(), (levels == self._guesses).double()]
+        )
+
+    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
+        return kappa(sums[0], sums[1 : 1 + self._n_levels], sums[1 + self._n_levels :])
+
+
+class RocArea(Statistic):
+    """Area under the ROC curve from cumulative counts of the non-events in the order of the score."""
+
+    n_columns = 0
+
+    def __init__(self, scores: Tensor, event: Tensor, fold: bool) -> None:
+        self._order, self._below, self._up_to = pair_positions(scores, event)
+        self._events = torch.nonzero(event).squeeze(1)
+        self._tied = bool((self._below != self._up_to).any())
+        self._n, self._fold = len(event), fold
+
+    def columns(self) -> Tensor:
+        return torch.empty(0, self._n, dtype=torch.float64)
+
+    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
+        parts = [self._areas(block) for block in counts.split(max(1, CHUNK // self._n), dim=1)]
+        area = torch.cat(parts)
+        return folded(area) if self._fold else area
+
+    def _areas(self, counts: Tensor) -> Tensor:
+        cumulative = counts.new_zeros(len(self._order) + 1, counts.shape[1])
+        torch.cumsum(counts[self._order], dim=0, out=cumulative[1:])
+        events = counts[self._events]
+        lower = cumulative[self._below]
+        if self._tied:
+            lower = 0.5 * (lower + cumulative[self._up_to])
+        return (events * lower).sum(0) / (events.sum(0) * cumulative[-1])
+
+
+class IndexArea(Statistic):
+    """The probabilistic index, bilinear in the mean distributions of non-events and events."""
+
+    def __init__(self, pmf: Tensor, half_ranks: Tensor, event: Tensor, fold: bool) -> None:
+        self._pmf, self._half_ranks, self._event, self._fold = pmf, half_ranks, event, fold
+        self.n_columns = 1 + 2 * pmf.shape[1]
+
+    def columns(self) -> Tensor:
+        event = self._event.double()
+        return torch.cat([self._pmf.T * (1 - event), self._half_ranks.T * event, event.unsqueeze(0)])
+
+    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
+        n_levels = self._pmf.shape[1]
+        events = sums[-1]
+        others = counts.sum(0) - events
+        area = probabilistic_index(sums[:n_levels] / others, sums[n_levels : 2 * n_levels] / events)
+        return folded(area) if self._fold else area
+
+
+def _accuracy(y: Any, pred: Predictive) -> list[Statistic]:
+    levels = check_discrete(pred, "accuracy")
+    return [Mean(correct(levels, codes_of(y, levels)))]
+
+
+def _qwk(y: Any, pred: Predictive) -> list[Statistic]:
+    levels = check_discrete(pred, "qwk")
+    return [Kappa(codes_of(y, levels), top_level(levels), len(levels.levels))]
+
+
+def _auc(y: Any, pred: Predictive, cutoff: int = 0, kind: str = "roc", fold: bool = False) -> list[Statistic]:
+    check_choice(kind, KINDS, "kind")
+    levels = check_discrete(pred, "auc")
+    event = codes_of(y, levels) > check_cutoff(cutoff, levels)
+    if kind == "roc":
+        return [RocArea(exceedance_log_odds(levels)[:, cutoff], event, fold)]
+    return [IndexArea(*half_ranks(levels), event, fold)]
+
+
+register(FunctionMetric(accuracy, _accuracy))
+register(FunctionMetric(qwk, _qwk, needs_order=True))
+register(FunctionMetric(auc, _auc, needs_order=True))

@@ -65,6 +65,14 @@ def informative(log_odds: Tensor, event: Tensor) -> tuple[Tensor, Tensor]:
     return ~certain, certain & ((log_odds > 0) != event)
 
 
+def standardisation(r: Tensor) -> tuple[float, float]:
+    """Return mean and standard deviation, the latter 1 for constant values (and for none)."""
+    if not len(r):
+        return 0.0, 1.0
+    spread = float(r.std(correction=0))
+    return float(r.mean()), spread if spread > 0 else 1.0
+
+
 def fit_intercept(offset: Tensor, event: Tensor, counts: Tensor, start: Tensor | None = None) -> LogisticFit:
     """Fit the intercept to an offset.
 
@@ -192,7 +200,8 @@ def _in_chunks(
 
 def _bracketed_newton(offset: Tensor, sign: Tensor, weights: Tensor, coef: Tensor) -> tuple[Tensor, Tensor]:
     """Find the zero of the score, which decreases in the intercept; halve the bracket if Newton leaves it."""
-    beyond = math.log(float(weights.sum(0).max())) + 1.0
+    least = float(torch.where(weights > 0, weights, torch.inf).min())  # no event or other weighs less
+    beyond = math.log(float(weights.sum(0).max()) / least) + 1.0
     lower = torch.full_like(coef, -float(offset.max()) - beyond)
     upper = torch.full_like(coef, -float(offset.min()) + beyond)
     coef = torch.minimum(torch.maximum(coef, lower), upper)

@@ -6,21 +6,23 @@ the tensor-level functions, the names below check their input and call them.
 
 from __future__ import annotations
 
+from deeptram.evaluation.measures import Score, register
+from deeptram.evaluation.measures import get_score as get
+from deeptram.evaluation.measures import score_names as names
 from deeptram.evaluation.scores import core
 from deeptram.evaluation.scores.rules import (
     brier,
     crps,
     divergence,
     entropy,
-    get,
     minimax_pool,
-    names,
     nll,
     quadratic,
     rps,
 )
 
 __all__ = [
+    "Score",
     "brier",
     "core",
     "crps",
@@ -31,5 +33,6 @@ __all__ = [
     "names",
     "nll",
     "quadratic",
+    "register",
     "rps",
 ]

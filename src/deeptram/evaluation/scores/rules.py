@@ -7,15 +7,14 @@ formulas for distributions on levels are those of ``deeptram.evaluation.scores.c
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from deeptram._validation import check_choice
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation.checks import check_discrete, check_predictive, check_rows, codes_of, reduce_rows
+from deeptram.evaluation.measures import FunctionScore, register
 from deeptram.evaluation.scores import core
 
-Score: TypeAlias = Callable[..., Any]
 OUTCOMES = ("binary", "nominal", "ordinal")
 
 
@@ -79,19 +78,7 @@ def brier(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
     classes). For the Brier score of one dichotomised event use
     ``deeptram.evaluation.metrics.at_cutoff`` first. Strictly proper.
 
-    Parameters
-    ----------
-    y : array-like, shape (n,)
-        Labels among ``pred.levels``.
-    pred : Predictive on levels
-        One distribution for each of the n outcomes.
-    reduction : {"mean", "none"}
-        The mean over rows, or all n scores.
-
-    Returns
-    -------
-    float or array or Tensor
-        A tensor with its graph if ``pred`` was made from tensors, else NumPy.
+    ``pred`` must be on levels; arguments and result are otherwise as for ``nll``.
 
     References
     ----------
@@ -118,19 +105,7 @@ def quadratic(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
     as in Table D.1; it is :math:`\sum_k (f(y_k) - 1(y = y_k))^2 - 1`, that is
     twice the ``brier`` score minus one. Strictly proper.
 
-    Parameters
-    ----------
-    y : array-like, shape (n,)
-        Labels among ``pred.levels``.
-    pred : Predictive on levels
-        One distribution for each of the n outcomes.
-    reduction : {"mean", "none"}
-        The mean over rows, or all n scores.
-
-    Returns
-    -------
-    float or array or Tensor
-        A tensor with its graph if ``pred`` was made from tensors, else NumPy.
+    ``pred`` must be on levels; arguments and result are otherwise as for ``nll``.
 
     Examples
     --------
@@ -157,19 +132,7 @@ def rps(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
     packages (for example scoringrules and properscoring) do not divide; their
     numbers are K - 1 times larger, as is ``crps`` here.
 
-    Parameters
-    ----------
-    y : array-like, shape (n,)
-        Labels among ``pred.levels``.
-    pred : Predictive on levels
-        One distribution for each of the n outcomes.
-    reduction : {"mean", "none"}
-        The mean over rows, or all n scores.
-
-    Returns
-    -------
-    float or array or Tensor
-        A tensor with its graph if ``pred`` was made from tensors, else NumPy.
+    ``pred`` must be on levels; arguments and result are otherwise as for ``nll``.
 
     References
     ----------
@@ -198,19 +161,8 @@ def crps(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
     other discrete outcomes the levels count as one unit apart, which gives
     K - 1 times the ``rps``. Strictly proper where the mean exists.
 
-    Parameters
-    ----------
-    y : array-like, shape (n,)
-        Exact outcomes; for censored ones use ``nll``.
-    pred : Predictive
-        One distribution for each of the n outcomes.
-    reduction : {"mean", "none"}
-        The mean over rows, or all n scores.
-
-    Returns
-    -------
-    float or array or Tensor
-        A tensor with its graph if ``pred`` was made from tensors, else NumPy.
+    Outcomes must be exact (for censored ones use ``nll``); arguments and result
+    are otherwise as for ``nll``.
 
     References
     ----------
@@ -229,31 +181,11 @@ def crps(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
     return reduce_rows(pred.crps(y), reduction, numpy=pred.gives_numpy)
 
 
-_SCORES: dict[str, Score] = {"nll": nll, "rps": rps, "brier": brier, "quadratic": quadratic, "crps": crps}
-
-
-def get(name: str | Score) -> Score:
-    """Return the score of that name, a function ``(y, pred, *, reduction="mean")``; one of your own as it is.
-
-    Its tensor-level core for discrete outcomes is ``deeptram.evaluation.scores.core.get(name)``.
-
-    Examples
-    --------
-    >>> get("rps").__name__
-    'rps'
-    """
-    return name if callable(name) else _SCORES[check_choice(name, _SCORES, "score")]
-
-
-def names() -> list[str]:
-    """Return the names of all scores.
-
-    Examples
-    --------
-    >>> names()
-    ['nll', 'rps', 'brier', 'quadratic', 'crps']
-    """
-    return list(_SCORES)
+register(FunctionScore(nll))
+register(FunctionScore(brier))
+register(FunctionScore(quadratic))
+register(FunctionScore(rps, needs_order=True))
+register(FunctionScore(crps, needs_order=True))
 
 
 def entropy(name: str, pred: Any) -> Any:
@@ -272,7 +204,7 @@ def entropy(name: str, pred: Any) -> Any:
     Parameters
     ----------
     name : str
-        A score: one of ``deeptram.evaluation.scores.names()``.
+        One of ``nll, rps, crps, brier, quadratic``.
     pred : Predictive on levels
         n distributions.
 
@@ -310,7 +242,7 @@ def divergence(name: str, p: Any, q: Any) -> Any:
     Parameters
     ----------
     name : str
-        A score: one of ``deeptram.evaluation.scores.names()``.
+        One of ``nll, rps, crps, brier, quadratic``.
     p, q : Predictive on levels
         The true and the predicted distributions, n rows each, same levels.
 
@@ -355,7 +287,7 @@ def minimax_pool(name: str, outcome: str | None = None) -> str:
     Parameters
     ----------
     name : str
-        A score: one of ``deeptram.evaluation.scores.names()``.
+        One of ``nll, rps, crps, brier, quadratic``.
     outcome : {None, "binary", "nominal", "ordinal"}
         The kind of outcome, where the answer depends on it.
 
@@ -369,7 +301,7 @@ def minimax_pool(name: str, outcome: str | None = None) -> str:
     >>> minimax_pool("rps"), minimax_pool("nll"), minimax_pool("nll", "binary")
     ('linear', 'log-linear-density', 'transformation')
     """
-    check_choice(name, names(), "score")
+    core.formulas(name)
     if outcome is not None:
         check_choice(outcome, OUTCOMES, "outcome")
     if name != "nll":

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from deeptram._validation import as_float, check_integer, check_weights
 from deeptram.errors import InvalidInputError
-from deeptram.evaluation.scores import get as get_score
+from deeptram.evaluation.measures import MetricLike, get_score
 from deeptram.pooling.members import as_members
 from deeptram.predictive.base import Predictive
 
@@ -65,7 +65,7 @@ class TopMembers:
         return np.asarray(chosen / chosen.sum())
 
 
-def top_k(members: Any, y: Any, k: int, score: str = "nll") -> TopMembers:
+def top_k(members: Any, y: Any, k: int, score: MetricLike = "nll") -> TopMembers:
     """Return the k members with the smallest mean score, best first.
 
     Parameters
@@ -75,7 +75,7 @@ def top_k(members: Any, y: Any, k: int, score: str = "nll") -> TopMembers:
         Validation outcomes.
     k : int
         Between 1 and M.
-    score : {"nll", "rps", "brier", "quadratic", "crps"}
+    score : str, Score or callable
 
     Returns
     -------

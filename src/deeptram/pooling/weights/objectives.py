@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from deeptram._rows import take_rows
-from deeptram.evaluation.scores import get as get_score
+from deeptram.evaluation.measures import Metric
 from deeptram.latent import Latent
 from deeptram.likelihood.linear_forms import Term, total
 from deeptram.optimise.simplex import Matrix, Oracle, SimplexSolution, Vector, minimize
@@ -123,11 +123,10 @@ class PooledScore:
         members: list[Predictive],
         y: Any,
         method: str | Rule,
-        score: str,
+        score: Metric,
         latent: Latent | None,
     ) -> None:
-        self.members, self.y, self.method, self.latent = members, y, method, latent
-        self.score = get_score(score)
+        self.members, self.y, self.method, self.latent, self.score = members, y, method, latent, score
 
     def __call__(self, w: Vector, rows: Any = None) -> float:
         """Return the sum of scores over rows (all by default)."""

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram._rows import take_rows
-from deeptram._validation import check_choice
 from deeptram.errors import UnsupportedError
-from deeptram.evaluation.scores import names as score_names
+from deeptram.evaluation import scores
+from deeptram.evaluation.measures import Metric, MetricLike
 from deeptram.latent import Latent
 from deeptram.pooling.members import CdfStack, check_members, is_array
 from deeptram.pooling.rule import Rule, TrafoRule
@@ -25,6 +25,10 @@ from deeptram.pooling.weights.squared_errors import quadratic_objective
 from deeptram.predictive.base import Predictive
 
 Method = str | Rule
+
+_NLL = scores.get("nll")
+_OF_LEVELS = tuple(scores.get(name) for name in ("rps", "brier", "quadratic"))
+_QUADRATIC = (*_OF_LEVELS, scores.get("crps"))
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,8 @@ class Problem:
         The outcomes as given.
     method : str or Rule
         The name of a pool whose objectives have a closed form, or any other rule.
-    score : str
+    score : Metric
+        One of ours, or any other.
     latent : Latent or None
         F_Z of the transformation pool.
     """
@@ -58,7 +63,7 @@ class Problem:
     stack: CdfStack | None
     y: Any
     method: Method
-    score: str
+    score: Metric
     latent: Latent | None
 
     @property
@@ -70,7 +75,7 @@ class Problem:
         """Return the objective over the allowed members (all by default)."""
         if allowed is None:
             allowed = torch.ones(self.n_members, dtype=torch.bool)
-        if self.score == "nll" and isinstance(self.method, str):
+        if self.score is _NLL and isinstance(self.method, str):
             terms = self._likelihood_terms()
             if terms is not None:
                 return _likelihood(terms, allowed, len(self.members[0]))
@@ -88,8 +93,8 @@ class Problem:
         return likelihood_terms(values, str(self.method), self._scale)
 
     def _score(self, members: Sequence[Predictive]) -> Objective:
-        if isinstance(self.method, str) and self.score != "nll":
-            grid = member_values(members, self.y).score_grid(self.method, self.score)
+        if isinstance(self.method, str) and self.score in _QUADRATIC:
+            grid = member_values(members, self.y).score_grid(self.method, self.score.name)
             return quadratic_objective(grid, self.method, self._scale)
         score = PooledScore(list(members), self.y, self.method, self.score, self.latent)
         return ScoreOfPool(score, len(members[0]), len(members))
@@ -102,7 +107,7 @@ class Problem:
         return Problem(members, stack, take_rows(self.y, rows, "y"), self.method, self.score, self.latent)
 
 
-def problem(members: Any, y: Any, method: Method, score: str, latent: str | Latent | None) -> Problem:
+def problem(members: Any, y: Any, method: Method, score: MetricLike, latent: str | Latent | None) -> Problem:
     """Check the input of weight tuning.
 
     Examples
@@ -112,18 +117,18 @@ def problem(members: Any, y: Any, method: Method, score: str, latent: str | Late
     >>> problem(cdfs, [0], "linear", "nll", None).n_members
     2
     """
-    check_choice(score, score_names(), "score")
+    judge = scores.get(score)
     rule = get_rule(method)
     stack = CdfStack.check(members) if is_array(members) else None
     checked: list[Predictive] = list(stack.members()) if stack is not None else check_members(members)
-    if checked[0].levels is None and score not in ("nll", "crps"):
+    if checked[0].levels is None and judge in _OF_LEVELS:
         raise UnsupportedError(
-            f"score {score!r} needs members on levels (binary, ordinal, nominal), got "
+            f"score {judge.name!r} needs members on levels (binary, ordinal, nominal), got "
             f"{type(checked[0]).__name__}; use 'nll' or 'crps'"
         )
     rule = rule.prepared(checked, latent)
     scale = rule.latent if isinstance(rule, TrafoRule) else None
-    return Problem(checked, stack, y, rule.name if is_built_in(rule) else rule, score, scale)
+    return Problem(checked, stack, y, rule.name if is_built_in(rule) else rule, judge, scale)
 
 
 def _likelihood(add_terms: Adding, allowed: Tensor, n_rows: int) -> Encoded:

@@ -10,6 +10,7 @@ import torch
 
 from deeptram._threads import one_thread
 from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
 from deeptram.pooling.rule import Rule
@@ -25,7 +26,7 @@ def tune_weights_stream(
     chunks: Chunks,
     *,
     method: str | Rule = "transformation",
-    score: str = "nll",
+    score: MetricLike = "nll",
     latent: str | Latent | None = None,
 ) -> TunedWeights:
     """Return the same weights as ``tune_weights``, reading the data in chunks, several times over.
@@ -76,7 +77,9 @@ def tune_weights_stream(
 class _Stream:
     """The mean score over all chunks as an oracle."""
 
-    def __init__(self, chunks: Chunks, method: str | Rule, score: str, latent: str | Latent | None) -> None:
+    def __init__(
+        self, chunks: Chunks, method: str | Rule, score: MetricLike, latent: str | Latent | None
+    ) -> None:
         self.chunks, self.arguments = chunks, (method, score, latent)
         self.n_rows, self.n_members = 0, 0
         self.convex, self.exact = True, True

@@ -12,6 +12,7 @@ import torch
 from deeptram._threads import one_thread
 from deeptram._validation import check_integer, random_generator
 from deeptram.errors import ConvergenceWarning, InvalidInputError
+from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import SimplexSolution, Vector
 from deeptram.pooling.rule import Rule
@@ -53,7 +54,7 @@ def tune_weights(
     y: Any,
     *,
     method: str | Rule = "transformation",
-    score: str = "nll",
+    score: MetricLike = "nll",
     latent: str | Latent | None = None,
 ) -> TunedWeights:
     r"""Return the weights of a pool that minimise its mean score on (members, y), eq. (6).
@@ -75,8 +76,10 @@ def tune_weights(
         As for ``deeptram.pool``; the levels of an array are ``0..K-1``.
     y : array-like of n outcomes, or Surv
     method : str or Rule
-    score : {"nll", "rps", "brier", "quadratic", "crps"}
-        ``"rps"``, ``"brier"`` and ``"quadratic"`` for members on levels.
+    score : str, Score or callable
+        ``"nll"``, ``"crps"``, for members on levels ``"rps"``, ``"brier"``, ``"quadratic"``; any other name
+        of ``deeptram.scores``, a ``Score`` or a function ``(y, pred)`` of your own (smaller is better), with
+        derivatives by differences.
     latent : str or Latent, optional
         Scale of the transformation pool; default as for ``deeptram.pool``.
 
@@ -110,7 +113,7 @@ def tune_weights_cv(
     *,
     folds: int = 5,
     method: str | Rule = "transformation",
-    score: str = "nll",
+    score: MetricLike = "nll",
     latent: str | Latent | None = None,
     random_state: Any = None,
 ) -> TunedWeights:

@@ -1,0 +1,286 @@
+"""What a score and a metric are, ours and users': objects that are called, resampled, and known by name."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+from deeptram._registry import Registry
+from deeptram._validation import check_choice
+from deeptram.errors import InvalidTypeError
+from deeptram.evaluation.checks import reduce_rows
+from deeptram.evaluation.statistics import Mean, Resampled, Statistic
+from deeptram.predictive.base import Predictive
+
+Function = Callable[..., Any]
+Build = Callable[..., list[Statistic]]
+
+
+class Metric(ABC):
+    """One number that judges predictions: ``metric(y, pred)``, larger is better unless it says otherwise.
+
+    Implementing a metric of your own:
+
+    - Set ``name`` and implement ``__call__(y, pred)``.
+    - The bootstrap of ``deeptram.evaluate`` calls it on every sample. If the metric is a function of sums
+      over the rows, implement ``statistics`` and no sample is ever built; sample weights work then, too.
+    - Override ``utility`` if larger is not better.
+
+    Examples
+    --------
+    >>> class MeanError(Metric):
+    ...     name = "mean error"
+    ...
+    ...     def __call__(self, y, pred):
+    ...         return float(np.mean(y - pred.mean()))
+    ...
+    ...     def utility(self, value):
+    ...         return -abs(value)
+    >>> import numpy as np, scipy.stats
+    >>> MeanError()(np.array([1.0, 2.0]), Predictive.from_scipy(scipy.stats.norm([0.0, 1.0], 1.0)))
+    1.0
+    """
+
+    name: str
+    needs_order: bool = False
+
+    @abstractmethod
+    def __call__(self, y: Any, pred: Any, **options: Any) -> Any:
+        """Return the metric of all rows."""
+
+    def statistics(self, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:
+        """Return the statistics whose mean is the metric, as functions of how often each row counts."""
+        return [Resampled(functools.partial(self, **options), y, pred)]
+
+    def utility(self, value: float, **options: Any) -> float:
+        """Return a value of the metric as a number of which more is better, for scorers."""
+        return value
+
+
+class Score(Metric):
+    """The mean over rows of a number that judges one row's distribution; smaller is better.
+
+    Implementing a score of your own: set ``name`` and implement ``rows(y, pred)``. Weights of a pool
+    can be tuned by it (``deeptram.tune_weights(..., score=YourScore())``), and it is resampled from one
+    matrix product. It should be proper: smallest, on average, for the true distribution.
+
+    Examples
+    --------
+    >>> class AbsoluteError(Score):
+    ...     name = "absolute error"
+    ...
+    ...     def rows(self, y, pred):
+    ...         return np.abs(y - pred.median())
+    >>> import numpy as np, scipy.stats
+    >>> pred = Predictive.from_scipy(scipy.stats.norm([0.0, 1.0], 1.0))
+    >>> AbsoluteError()(np.array([1.0, 4.0]), pred, reduction="none")
+    array([1., 3.])
+    """
+
+    @abstractmethod
+    def rows(self, y: Any, pred: Any, **options: Any) -> Any:
+        """Return the score of every row, shape (n,)."""
+
+    def __call__(self, y: Any, pred: Any, *, reduction: str = "mean", **options: Any) -> Any:
+        """Return the mean of the scores (default), or all of them."""
+        numpy = getattr(pred, "gives_numpy", True)
+        return reduce_rows(self.rows(y, pred, **options), reduction, numpy=numpy)
+
+    def statistics(self, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:
+        """Return the mean over rows."""
+        return [Mean(torch.as_tensor(self.rows(y, pred, **options)))]
+
+    def utility(self, value: float, **options: Any) -> float:
+        """Return minus the score."""
+        return -value
+
+
+class FunctionScore(Score):
+    """A score given as a function ``(y, pred, *, reduction="mean")``."""
+
+    def __init__(self, function: Function, *, needs_order: bool = False) -> None:
+        functools.update_wrapper(self, function)
+        self.name, self.function, self.needs_order = _name_of(function), function, needs_order
+
+    def rows(self, y: Any, pred: Any, **options: Any) -> Any:
+        """Return the function's values without reduction."""
+        return self.function(y, pred, reduction="none", **options)
+
+
+class FunctionMetric(Metric):
+    """A metric given as a function ``(y, pred) -> float``.
+
+    Parameters
+    ----------
+    function : callable
+    build : callable, optional
+        ``(y, pred, **options) -> list of Statistic``, for a bootstrap without samples.
+    ideal : float or callable, optional
+        The best value, where that is neither a large nor a small one; or how it follows from the options.
+    sign : {1, -1}
+        -1 where smaller is better.
+    needs_order : bool
+        Whether levels must be ordered.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        build: Build | None = None,
+        *,
+        ideal: float | Callable[..., float] | None = None,
+        sign: int = 1,
+        needs_order: bool = False,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.name, self.function, self.build = _name_of(function), function, build
+        self.ideal, self.sign, self.needs_order = ideal, sign, needs_order
+
+    def __call__(self, y: Any, pred: Any, **options: Any) -> Any:
+        """Return the function's value."""
+        return self.function(y, pred, **options)
+
+    def statistics(self, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:
+        """Return those of ``build``, or the function called on every sample."""
+        if self.build is None:
+            return super().statistics(y, pred, **options)
+        return self.build(y, pred, **options)
+
+    def utility(self, value: float, **options: Any) -> float:
+        """Return plus or minus the value, or minus its distance from the ideal one."""
+        if self.ideal is None:
+            return self.sign * value
+        return -abs(value - (self.ideal(**options) if callable(self.ideal) else self.ideal))
+
+
+class WithOptions(Metric):
+    """A metric with some of its options fixed."""
+
+    def __init__(self, metric: Metric, options: dict[str, Any]) -> None:
+        self.metric, self.options = metric, options
+        self.name, self.needs_order = metric.name, metric.needs_order
+
+    def __call__(self, y: Any, pred: Any, **options: Any) -> Any:
+        """Return the metric with these options."""
+        return self.metric(y, pred, **{**self.options, **options})
+
+    def statistics(self, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:
+        """Return the statistics with these options."""
+        return self.metric.statistics(y, pred, **{**self.options, **options})
+
+    def utility(self, value: float, **options: Any) -> float:
+        """Return the utility with these options."""
+        return self.metric.utility(value, **{**self.options, **options})
+
+
+MetricLike: TypeAlias = str | Metric | Function
+
+_REGISTRY: Registry[Metric] = Registry("metric", "deeptram.metrics.register(metric)")
+_OF_FUNCTIONS: dict[Function, Metric] = {}
+
+
+def register(metric: Any) -> Any:
+    """Make a score or metric known by its name, wherever names of scores or metrics are taken.
+
+    Parameters
+    ----------
+    metric : Score, Metric or callable
+        An object of a subclass, or a function ``(y, pred) -> float``; a function with an argument
+        ``reduction`` is a score. A function is known by its own name.
+
+    Returns
+    -------
+    object
+        What was given.
+
+    Examples
+    --------
+    >>> from deeptram.evaluation.metrics import qwk
+    >>> register(qwk) is qwk, "qwk" in names()
+    (True, True)
+    """
+    found = get(metric) if callable(metric) else metric
+    if not isinstance(found, Metric) or isinstance(found, WithOptions):
+        raise InvalidTypeError(
+            f"register takes a Score, a Metric or a function (y, pred), got {metric!r}; pass one of these"
+        )
+    _REGISTRY.add(found.name, found)
+    if isinstance(found, FunctionScore | FunctionMetric):
+        _OF_FUNCTIONS[found.function] = found
+    return metric
+
+
+def get(metric: Any) -> Metric:
+    """Return the metric or score of that name, or made of a function; an object is passed through.
+
+    Examples
+    --------
+    >>> from deeptram.evaluation.metrics import auc
+    >>> get("auc") is get(auc), get(functools.partial(auc, cutoff=1)).name
+    (True, 'auc')
+    """
+    if isinstance(metric, Metric):
+        return metric
+    if isinstance(metric, functools.partial) and not metric.args:
+        return WithOptions(get(metric.func), metric.keywords)
+    if callable(metric):
+        known = _OF_FUNCTIONS.get(metric) if _is_hashable(metric) else None
+        made = FunctionScore if known is None and _takes_reduction(metric) else FunctionMetric
+        return known or made(metric)
+    return _REGISTRY.find(check_choice(metric, names(), "metric"))
+
+
+def get_score(score: Any) -> Metric:
+    """Return the score of that name, or one of your own (any callable counts as: smaller is better).
+
+    Examples
+    --------
+    >>> import deeptram.evaluation.scores
+    >>> get_score("rps").name
+    'rps'
+    """
+    return get(check_choice(score, score_names(), "score") if isinstance(score, str) else _callable(score))
+
+
+def statistics_of(metric: Any, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:
+    """Return the statistics whose mean is the metric: see ``Metric.statistics``."""
+    return get(metric).statistics(y, pred, **options)
+
+
+def names() -> list[str]:
+    """Return the names of all scores and metrics, in order."""
+    return _REGISTRY.names()
+
+
+def score_names() -> list[str]:
+    """Return the names of all scores, in order."""
+    return [name for name in names() if isinstance(_REGISTRY.find(name), Score)]
+
+
+def _callable(score: Any) -> Any:
+    if callable(score):
+        return score
+    raise InvalidTypeError(
+        f"score must be a name, a Score or a function (y, pred), got {type(score).__name__}; "
+        f"names are {', '.join(score_names())}"
+    )
+
+
+def _takes_reduction(function: Function) -> bool:
+    try:
+        return "reduction" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # functions written in C do not tell
+        return False
+
+
+def _is_hashable(value: Any) -> bool:
+    return getattr(type(value), "__hash__", None) is not None
+
+
+def _name_of(function: Function) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
