@@ -41,7 +41,8 @@ from deeptram.fitting.deep.stacked import fit_stacked
 from deeptram.fitting.deep.training import Training
 from deeptram.model import Design, Outcome, OutcomeSettings
 from deeptram.model.deep import row_parameters_of
-from deeptram.model.terms import CI, Spec
+from deeptram.model.design import Spec
+from deeptram.model.terms import CI
 from deeptram.networks import MLP, paper_mnist
 from deeptram.predictive.kinds import build_predictive
 

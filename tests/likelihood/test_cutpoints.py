@@ -8,8 +8,7 @@ import torch
 from scipy import stats
 
 from deeptram import latent as latents
-from deeptram.likelihood.cutpoint_cells import cells_of
-from deeptram.likelihood.cutpoints import CutpointLikelihood
+from deeptram.likelihood.cutpoints import CutpointLikelihood, cells_of
 from derivatives import check_derivatives
 
 LATENTS = ["logistic", "normal", "minimum-extreme-value", "maximum-extreme-value"]

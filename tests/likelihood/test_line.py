@@ -9,8 +9,8 @@ from scipy import stats
 
 from deeptram import latent as latents
 from deeptram.bases import Bernstein, Cutpoints, Linear, LogLinear
-from deeptram.fitting.exact.problem import Problem
-from deeptram.fitting.exact.structured_data import StructuredData
+from deeptram.fitting.exact.columns import StructuredData
+from deeptram.fitting.exact.problem import ExactProblem
 from deeptram.responses import Observations
 from derivatives import check_derivatives
 
@@ -75,10 +75,10 @@ def problem(
         varying=rng.uniform(size=(N, 2)) if varying else None,
         scale=rng.normal(size=(N, 2)) if scale else None,
     )
-    return Problem(data)
+    return ExactProblem(data)
 
 
-def inner_point(made: Problem) -> np.ndarray:
+def inner_point(made: ExactProblem) -> np.ndarray:
     """A feasible point away from the start: increasing baselines, all other parameters non-zero."""
     rng = np.random.default_rng(6)
     return made.start * 1.3 + 0.02 * rng.normal(size=len(made.start))
@@ -126,7 +126,7 @@ def test_derivatives_with_one_coefficient_held_fixed(kind, scale):
     n_theta = made.data.basis.n_coef
     point = np.delete(inner_point(made), n_theta + 1)
     check_derivatives(fixed, point, made.data.weights)
-    whole = np.insert(point, n_theta + 1, 0.4 * made.x_sd[1])
+    whole = np.insert(point, n_theta + 1, 0.4 * made.columns.sd[1])
     np.testing.assert_allclose(
         fixed.value(torch.from_numpy(point)), made.objective.value(torch.from_numpy(whole)), rtol=1e-12
     )
@@ -176,7 +176,7 @@ def test_derivatives_of_classes_with_scale_and_varying_terms(latent, terms):
         varying=rng.uniform(size=(N, 2)) if "varying" in terms else None,
         scale=rng.normal(size=(N, 1)) if "scale" in terms else None,
     )
-    made = Problem(data)
+    made = ExactProblem(data)
     check_derivatives(made.objective, inner_point(made), data.weights)
 
 
@@ -199,7 +199,7 @@ def test_a_row_known_only_to_be_a_number_contributes_nothing():
     base = observations("right")
     open_ended = Observations(np.append(base.lower, -np.inf), np.append(base.upper, np.inf))
     x = rng.normal(size=(N + 1, 2))
-    made = Problem(StructuredData(latents.get("logistic"), BASES["linear"], x, open_ended))
+    made = ExactProblem(StructuredData(latents.get("logistic"), BASES["linear"], x, open_ended))
     rows = made.objective.rows(torch.from_numpy(made.start))
     assert rows[-1] == 0.0
     assert torch.isfinite(rows).all()
@@ -211,7 +211,7 @@ def test_interval_starting_at_zero_is_left_censored_for_a_basis_in_log_y():
     left = Observations(np.array([-np.inf, 1.0, 2.0]), ends.upper)
     values = []
     for seen in (ends, left):
-        made = Problem(StructuredData(latents.get("normal"), LogLinear(), x, seen))
+        made = ExactProblem(StructuredData(latents.get("normal"), LogLinear(), x, seen))
         values.append(made.objective.value(torch.tensor([0.1, 1.2], dtype=torch.float64)))
     assert values[0] == values[1]
     assert np.isfinite(values[0])

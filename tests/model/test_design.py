@@ -11,8 +11,7 @@ import pytest
 import deeptram as dt
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.model import Design
-from deeptram.model.design import Strata
-from deeptram.model.terms import Spec
+from deeptram.model.design import Spec, Strata
 
 FRAME = pd.DataFrame(
     {"a": [1.0, 2.0, 3.0, 4.0], "f": list("pqpq"), "s": ["v", "u", "v", "w"], "k": [3, 1, 3, 1]}

@@ -11,8 +11,8 @@ from scipy.optimize import minimize as scipy_minimize
 
 from deeptram import latent as latents
 from deeptram.bases import Bernstein, Cutpoints, Linear
-from deeptram.fitting.exact.problem import Problem
-from deeptram.fitting.exact.structured_data import StructuredData
+from deeptram.fitting.exact.columns import StructuredData
+from deeptram.fitting.exact.problem import ExactProblem
 from deeptram.optimise.newton import minimize, newton_step
 from deeptram.responses import Observations
 
@@ -70,7 +70,7 @@ def by_scipy(problem):
 @pytest.mark.parametrize("latent", ["logistic", "normal", "minimum-extreme-value", "maximum-extreme-value"])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_reaches_the_optimum_of_slsqp_and_certifies_it(latent, seed):
-    problem = Problem(line_data(latent=latent, seed=seed))
+    problem = ExactProblem(line_data(latent=latent, seed=seed))
     result = minimize(problem.objective, problem.start, problem.constraints)
     theirs = by_scipy(problem)
     assert result.converged
@@ -93,7 +93,7 @@ def test_constraints_become_active_where_they_must():
     data = StructuredData(
         latents.get("normal"), Bernstein(8, (0.0, 10.0)), np.zeros((60, 0)), Observations(y, y)
     )
-    problem = Problem(data)
+    problem = ExactProblem(data)
     result = minimize(problem.objective, problem.start, problem.constraints)
     assert result.converged
     assert result.certificate.active
@@ -103,7 +103,7 @@ def test_constraints_become_active_where_they_must():
 
 
 def test_the_value_falls_at_every_step_and_the_end_is_stationary():
-    problem = Problem(line_data())
+    problem = ExactProblem(line_data())
     values = [
         minimize(problem.objective, problem.start, problem.constraints, max_iter=k).value for k in range(8)
     ]
@@ -115,7 +115,7 @@ def test_the_value_falls_at_every_step_and_the_end_is_stationary():
 
 
 def test_an_early_stop_is_not_called_converged():
-    problem = Problem(line_data())
+    problem = ExactProblem(line_data())
     result = minimize(problem.objective, problem.start, problem.constraints, max_iter=1)
     assert not result.converged
     assert result.n_iter == 1
@@ -124,7 +124,7 @@ def test_an_early_stop_is_not_called_converged():
 
 def test_a_step_that_is_not_optimal_on_its_face_is_not_called_converged(monkeypatch):
     """As if the solver of the quadratic model had missed the active constraints and stayed where it was."""
-    problem = Problem(line_data())
+    problem = ExactProblem(line_data())
     monkeypatch.setattr(
         "deeptram.optimise.newton.newton_step",
         lambda gradient, hessian, rows, slack, lift: (np.zeros_like(gradient), np.zeros(len(rows))),
@@ -136,7 +136,7 @@ def test_a_step_that_is_not_optimal_on_its_face_is_not_called_converged(monkeypa
 
 
 def test_the_gap_bounds_the_distance_to_the_optimum_near_it():
-    problem = Problem(line_data())
+    problem = ExactProblem(line_data())
     best = minimize(problem.objective, problem.start, problem.constraints).value
     for k in (3, 4, 5):
         result = minimize(problem.objective, problem.start, problem.constraints, max_iter=k)
@@ -173,8 +173,8 @@ def test_parameters_without_any_curvature_stay_where_they_are():
 
 @pytest.mark.parametrize("factor", [1e-12, 1e-6, 1.0, 1e6, 1e12])
 def test_the_optimum_does_not_depend_on_the_size_of_the_weights(factor):
-    plain = Problem(line_data(weights=np.linspace(0.5, 2.0, 60)))
-    scaled = Problem(line_data(weights=factor * np.linspace(0.5, 2.0, 60)))
+    plain = ExactProblem(line_data(weights=np.linspace(0.5, 2.0, 60)))
+    scaled = ExactProblem(line_data(weights=factor * np.linspace(0.5, 2.0, 60)))
     reference = minimize(plain.objective, plain.start, plain.constraints, unit=plain.unit)
     result = minimize(scaled.objective, scaled.start, scaled.constraints, unit=scaled.unit)
     assert result.converged
@@ -210,7 +210,7 @@ def test_ordinal_optimum_equals_bfgs():
     rng = np.random.default_rng(9)
     x = rng.normal(size=(80, 2))
     codes = np.digitize(x @ [1.0, 0.5] + rng.logistic(size=80), [-1.0, 0.0, 1.5])
-    problem = Problem(StructuredData(latents.get("normal"), Cutpoints(4), x, codes=codes, n_classes=4))
+    problem = ExactProblem(StructuredData(latents.get("normal"), Cutpoints(4), x, codes=codes, n_classes=4))
     result = minimize(problem.objective, problem.start)
     theirs = by_scipy(problem)
     assert result.value <= theirs.fun + 1e-10
@@ -219,7 +219,7 @@ def test_ordinal_optimum_equals_bfgs():
 
 def test_normal_linear_model_is_least_squares():
     data = line_data(latent="normal", basis=Linear())
-    problem = Problem(data)
+    problem = ExactProblem(data)
     result = minimize(problem.objective, problem.start, problem.constraints)
     user = problem.back @ result.parameters
     design = np.column_stack([np.ones(60), data.x])

@@ -10,6 +10,7 @@ from deeptram._arrays import elementwise
 from deeptram.bases.basis import (
     ROUNDING,
     Basis,
+    Cutpoints,
     check_name,
     free_from_theta,
     from_dict,
@@ -21,7 +22,6 @@ from deeptram.bases.basis import (
     without_rounding,
 )
 from deeptram.bases.bernstein import Bernstein
-from deeptram.bases.cutpoints import Cutpoints
 from deeptram.bases.linear import Linear, LogLinear
 
 __all__ = [

@@ -22,8 +22,8 @@ from deeptram.estimators.persistence import HISTORY, split_arrays
 from deeptram.estimators.saved_format import NETWORKS, SEED, measured
 from deeptram.fitting.deep.task import DeepFit, DeepTask
 from deeptram.model.deep import DeepModel, row_parameters_of
+from deeptram.model.design import Spec
 from deeptram.model.persistence import JSON_NAME, Tensors, plain, unplain
-from deeptram.model.terms import Spec
 from deeptram.pooling import get_rule
 from deeptram.predictive import Predictive
 

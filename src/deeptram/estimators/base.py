@@ -43,11 +43,11 @@ from deeptram.estimators.exact import fit_without_networks
 from deeptram.estimators.information import training_fit
 from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.estimators.varying_effects import effect_table
-from deeptram.fitting.exact.fit import profile_interval
+from deeptram.fitting.exact.profile import profile_interval
 from deeptram.inputs import read_table
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Encoded, Matrices, Outcome, OutcomeSettings
-from deeptram.model.terms import Spec
+from deeptram.model.design import Spec
 from deeptram.predictive import Predictive
 from deeptram.predictive.kinds import RowParameters
 from deeptram.responses import Surv

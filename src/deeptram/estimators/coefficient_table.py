@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from scipy import stats
 from deeptram.estimators.varying_effects import SIGN as SIGN
 from deeptram.estimators.varying_effects import varying_rows
 from deeptram.latent import Latent
-from deeptram.model import Design, Outcome
+from deeptram.model import Outcome
 
 if TYPE_CHECKING:
     from deeptram.estimators.base import BaseTram
@@ -241,55 +240,3 @@ def _header(model: BaseTram, level: float, table: pd.DataFrame) -> list[str]:
         sandwich = model.loss in ("rps", "brier") and model.design_.scale is None
         lines.append(f"se: {'sandwich' if sandwich else 'not available'} for loss={model.loss!r}")
     return [*lines, f"lower, upper: {100 * level:g} % Wald limits"]
-
-
-# -- names ------------------------------------------------------------------------------------------
-
-
-def coefficient_names(design: Design, outcome: Outcome) -> list[str]:
-    """Return the names of the linear shift, for nominal outcomes ``level:column``."""
-    names = design.names
-    levels = outcome.levels
-    if outcome.kind != "nominal" or levels is None:
-        return names
-    return [f"{level}:{name}" for level in levels[1:] for name in names]
-
-
-def _theta_names(design: Design, outcome: Outcome) -> list[str]:
-    """Name the baseline parameters: ``low|mid`` for cutpoints, ``Bs1`` for Bernstein."""
-    levels, basis = outcome.levels, outcome.basis
-    if outcome.kind == "nominal" and levels is not None:
-        return [f"{level}:(Intercept)" for level in levels[1:]]
-    cuts = None if levels is None else [f"{a}|{b}" for a, b in itertools.pairwise(levels)]
-    base = basis.coef_names if cuts is None else cuts
-    blocks = [""]
-    if design.strata is not None:
-        blocks = [f":{design.strata_column}{level}" for level in design.strata.levels]
-    elif design.varying is not None:
-        blocks = [":(Intercept)"]
-    if design.varying is not None:
-        blocks += [f":{name}" for name in design.varying.names]
-    return [name + block for block in blocks for name in base]
-
-
-def label_covariance(design: Design, outcome: Outcome, vcov: Array) -> pd.DataFrame:
-    """Return the covariance of (theta, shift, scale) with their names."""
-    scale = [f"scale({name})" for name in ([] if design.scale is None else design.scale.names)]
-    labels = [*_theta_names(design, outcome), *coefficient_names(design, outcome), *scale]
-    return pd.DataFrame(vcov, index=labels, columns=labels)
-
-
-def store_coefficients(estimator: BaseTram, shift: Array, scale: Array) -> None:
-    """Set ``coef_`` and ``scale_coef_`` of an estimator that has its design.
-
-    Parameters
-    ----------
-    estimator : BaseTram
-    shift : array, shape (p,), for nominal outcomes (p, K - 1)
-    scale : array, shape (q,)
-    """
-    design = estimator.design_
-    names = coefficient_names(design, estimator.outcome_)
-    stretched = [] if design.scale is None else list(design.scale.names)
-    estimator.coef_ = pd.Series(shift.T.ravel(), index=names, name="coef", dtype=float)
-    estimator.scale_coef_ = pd.Series(scale, index=stretched, dtype=float)

@@ -18,7 +18,8 @@ from deeptram.errors import EmptyClassWarning, InvalidInputError, NotFittedError
 from deeptram.inputs import Table
 from deeptram.inputs.images import ImageSource
 from deeptram.model import Design, Encoded, Matrices, Outcome
-from deeptram.model.terms import CI, CS, Spec
+from deeptram.model.design import Spec
+from deeptram.model.terms import CI, CS
 from deeptram.responses import Surv
 
 _SHOWN = 5

@@ -23,8 +23,8 @@ from deeptram.errors import (
     NonFiniteLossError,
     UnknownNameError,
 )
-from deeptram.estimators.coefficient_table import store_coefficients
 from deeptram.estimators.data_checks import fingerprint
+from deeptram.estimators.exact import store_coefficients
 from deeptram.estimators.information import row_loglik, shift_covariance
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.seeds import MemberSeeds, generator, root_seed

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from deeptram._threads import alone
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.estimators.coefficient_table import label_covariance, store_coefficients
 from deeptram.estimators.information import shift_covariance
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.diagnosis import Labels
 from deeptram.fitting.exact.fit import centre_scale, fit_exact, uncentre_scale
 from deeptram.fitting.exact.nominal import fit_nominal
 from deeptram.fitting.exact.scored import check_loss, fit_scored
-from deeptram.fitting.exact.structured_data import StructuredData
-from deeptram.model import Design, Encoded, Matrices, StructuredModel
+from deeptram.model import Design, Encoded, Matrices, Outcome, StructuredModel
 
 if TYPE_CHECKING:
     from deeptram.estimators.base import BaseTram
@@ -115,3 +116,55 @@ def _store(estimator: BaseTram, theta: Array, beta: Array, gamma: Array) -> None
     shift, stretch = np.nan_to_num(beta, nan=0.0), np.nan_to_num(gamma, nan=0.0)
     outcome, latent, design = estimator.outcome_, estimator.latent_, estimator.design_
     estimator.model_ = StructuredModel(outcome, latent, design, theta, shift, stretch)
+
+
+# -- names ------------------------------------------------------------------------------------------
+
+
+def coefficient_names(design: Design, outcome: Outcome) -> list[str]:
+    """Return the names of the linear shift, for nominal outcomes ``level:column``."""
+    names = design.names
+    levels = outcome.levels
+    if outcome.kind != "nominal" or levels is None:
+        return names
+    return [f"{level}:{name}" for level in levels[1:] for name in names]
+
+
+def _theta_names(design: Design, outcome: Outcome) -> list[str]:
+    """Name the baseline parameters: ``low|mid`` for cutpoints, ``Bs1`` for Bernstein."""
+    levels, basis = outcome.levels, outcome.basis
+    if outcome.kind == "nominal" and levels is not None:
+        return [f"{level}:(Intercept)" for level in levels[1:]]
+    cuts = None if levels is None else [f"{a}|{b}" for a, b in itertools.pairwise(levels)]
+    base = basis.coef_names if cuts is None else cuts
+    blocks = [""]
+    if design.strata is not None:
+        blocks = [f":{design.strata_column}{level}" for level in design.strata.levels]
+    elif design.varying is not None:
+        blocks = [":(Intercept)"]
+    if design.varying is not None:
+        blocks += [f":{name}" for name in design.varying.names]
+    return [name + block for block in blocks for name in base]
+
+
+def label_covariance(design: Design, outcome: Outcome, vcov: Array) -> pd.DataFrame:
+    """Return the covariance of (theta, shift, scale) with their names."""
+    scale = [f"scale({name})" for name in ([] if design.scale is None else design.scale.names)]
+    labels = [*_theta_names(design, outcome), *coefficient_names(design, outcome), *scale]
+    return pd.DataFrame(vcov, index=labels, columns=labels)
+
+
+def store_coefficients(estimator: BaseTram, shift: Array, scale: Array) -> None:
+    """Set ``coef_`` and ``scale_coef_`` of an estimator that has its design.
+
+    Parameters
+    ----------
+    estimator : BaseTram
+    shift : array, shape (p,), for nominal outcomes (p, K - 1)
+    scale : array, shape (q,)
+    """
+    design = estimator.design_
+    names = coefficient_names(design, estimator.outcome_)
+    stretched = [] if design.scale is None else list(design.scale.names)
+    estimator.coef_ = pd.Series(shift.T.ravel(), index=names, name="coef", dtype=float)
+    estimator.scale_coef_ = pd.Series(scale, index=stretched, dtype=float)

@@ -16,9 +16,9 @@ from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedErro
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import require_fit
 from deeptram.estimators.information import training_fit
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.fit import ExactFit
 from deeptram.fitting.exact.outcome_effects import TRANSFORMS, OutcomeEffects, finite_values
-from deeptram.fitting.exact.structured_data import StructuredData
 
 Array = NDArray[np.float64]
 

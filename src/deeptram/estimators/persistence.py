@@ -30,8 +30,8 @@ from deeptram._schema import LARGEST
 from deeptram.bases import Basis
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.coefficient_table import label_covariance, store_coefficients
 from deeptram.estimators.deep import FitSummary, keep_fit
+from deeptram.estimators.exact import label_covariance, store_coefficients
 from deeptram.estimators.presets import (
     BoxCox,
     Colr,
@@ -50,6 +50,7 @@ from deeptram.fitting.deep.training import Training
 from deeptram.latent import Latent
 from deeptram.model import Design, Outcome, StructuredModel
 from deeptram.model.deep import DeepModel
+from deeptram.model.design import Spec
 from deeptram.model.persistence import (
     JSON_NAME,
     TENSOR_NAME,
@@ -60,7 +61,7 @@ from deeptram.model.persistence import (
     unplain,
     write_folder,
 )
-from deeptram.model.terms import CI, CS, LS, SI, Scale, Spec, Term, Varying
+from deeptram.model.terms import CI, CS, LS, SI, Scale, Term, Varying
 from deeptram.networks import Budget
 from deeptram.optimise.newton import Certificate
 

@@ -22,12 +22,11 @@ from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.inputs.factors import (
     FactorEncoder,
     check_extent,
-    check_finite_columns,
     check_numeric,
     check_several_levels,
 )
 from deeptram.inputs.formula import FormulaEncoder
-from deeptram.inputs.table import Table, did_not_find, read_table
+from deeptram.inputs.table import Table, check_finite_columns, did_not_find, read_table
 
 Floats = npt.NDArray[np.float64]
 Spec = str | Sequence[str] | None

@@ -12,7 +12,7 @@ import pandas as pd
 
 from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError, UnknownNameError
-from deeptram.inputs.table import Column, as_column, read_table
+from deeptram.inputs.table import Column, as_column, missing_values, read_table
 
 SHOWN_LEVELS = 10
 MAX_COLUMNS = 10_000
@@ -190,52 +190,6 @@ def _check_no_missing(values: Column, column: str) -> None:
     missing = values.codes < 0 if isinstance(values, pd.Categorical) else pd.isna(values)
     if missing.any():
         raise missing_values(column, missing)
-
-
-def missing_values(column: str, missing: npt.NDArray[np.bool_]) -> InvalidInputError:
-    """Return the error for missing values in one column.
-
-    Examples
-    --------
-    >>> str(missing_values("age", np.array([False, True])))
-    "Input X contains NaN. Column 'age' has 1 missing value in row 1; drop or fill these rows first"
-    """
-    count = int(missing.sum())
-    return InvalidInputError(
-        f"Input X contains NaN. Column {column!r} has {count} missing value{'s' * (count > 1)} in "
-        f"{first_rows(missing)}; drop or fill these rows first"
-    )
-
-
-def check_finite_columns(block: npt.NDArray[np.float64], names: tuple[str, ...]) -> None:
-    """Raise if a matrix of shape (n, p) holds NaN, infinity or what becomes so when squared, by column.
-
-    Examples
-    --------
-    >>> check_finite_columns(np.zeros((2, 1)), ("a",))
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        flat = block.ravel(order="K")
-        if np.isfinite(flat @ flat):
-            return
-    for j, name in enumerate(names):
-        missing = np.isnan(block[:, j])
-        if missing.any():
-            raise missing_values(name, missing)
-    for j, name in enumerate(names):
-        infinite = np.isinf(block[:, j])
-        if infinite.any():
-            count = int(infinite.sum())
-            raise InvalidInputError(
-                f"Input X contains infinity or a value too large for dtype('float64'). Column {name!r} has "
-                f"{count} infinite value{'s' * (count > 1)} in {first_rows(infinite)}; "
-                "replace them by finite numbers"
-            )
-    largest = np.abs(block).max(axis=0)
-    raise InvalidInputError(
-        f"X must hold numbers whose squares do not overflow, got {largest.max():g} in column "
-        f"{names[int(largest.argmax())]!r}; change its unit"
-    )
 
 
 def check_extent(rows: int, columns: int, what: str) -> None:

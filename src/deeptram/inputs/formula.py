@@ -31,7 +31,6 @@ from deeptram.inputs.expressions import FactorCall, Scope, read_expression
 from deeptram.inputs.factors import (
     FactorEncoder,
     check_extent,
-    check_finite_columns,
     check_numeric,
     check_several_levels,
     level_name,
@@ -45,7 +44,7 @@ from deeptram.inputs.formula_terms import (
     first_line,
     read_terms,
 )
-from deeptram.inputs.table import Table, did_not_find, shortened
+from deeptram.inputs.table import Table, check_finite_columns, did_not_find, shortened
 from deeptram.inputs.transforms import from_plain, state_is_sound, to_plain
 
 Floats = npt.NDArray[np.float64]

@@ -28,9 +28,8 @@ import torch
 from deeptram.errors import InvalidInputError
 from deeptram.inputs.batches import Source, TableSource, image_batches
 from deeptram.inputs.encode import LinearEncoder
-from deeptram.inputs.factors import check_finite_columns
 from deeptram.inputs.images import ImageSource
-from deeptram.inputs.table import Table, did_not_find, read_table
+from deeptram.inputs.table import Table, check_finite_columns, did_not_find, read_table
 
 Floats = npt.NDArray[np.float64]
 Shape = tuple[int, ...]

@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from deeptram.bases import Basis
 from deeptram.latent import Latent
 from deeptram.optimise.newton import keep_positive
+from deeptram.responses import Observations
 
 
 @dataclass
@@ -91,6 +95,81 @@ class Rows:
     derivative: Tensor | None = None
     derivative_offset: Tensor | None = None
     entry: Point | None = None
+
+
+@dataclass(frozen=True)
+class LineDesign:
+    """What h is made of in n rows.
+
+    Attributes
+    ----------
+    basis : Basis
+        Classes are intervals between their cutpoints.
+    basis_map : ndarray, shape (d, d)
+        From scaled to plain baseline coefficients.
+    x : Tensor, shape (n, p)
+        Columns of the shift.
+    weights : ndarray or None, shape (n,)
+        Case weights.
+    blocks : Tensor or None, shape (n, blocks)
+        Columns that multiply the basis (strata, varying columns).
+    scale : Tensor or None, shape (n, q)
+        Columns of the scale term.
+    shift_offset : Tensor or None, shape (n,)
+        Known part of the shift.
+    """
+
+    basis: Basis
+    basis_map: NDArray[np.float64]
+    x: Tensor
+    weights: NDArray[np.float64] | None = None
+    blocks: Tensor | None = None
+    scale: Tensor | None = None
+    shift_offset: Tensor | None = None
+
+    def rows(self, seen: Observations) -> list[Rows]:
+        """Sort rows by what is known about them and set up their design matrices."""
+        parts = []
+        for mask, ends in (
+            (seen.cases.exact, {"exact": seen.lower}),
+            (seen.cases.interval, {"lower": seen.lower, "upper": seen.upper}),
+            (seen.cases.right, {"lower": seen.lower}),
+            (seen.cases.left, {"upper": seen.upper}),
+            (seen.truncated, {"entry": seen.entry}),
+        ):
+            index = np.flatnonzero(mask)
+            if len(index):
+                parts.append(self._part(index, {end: y[index] for end, y in ends.items() if y is not None}))
+        return parts
+
+    def _part(self, index: NDArray[np.int64], ends: dict[str, NDArray[np.float64]]) -> Rows:
+        """Return one part of the likelihood: the rows ``index`` with their evaluation points."""
+        chosen = torch.from_numpy(index)
+        x, scale, known = self.x, self.scale, self.shift_offset
+        if len(index) < len(x):
+            x = x[chosen]
+            scale = None if scale is None else scale[chosen]
+            known = None if known is None else known[chosen]
+        part = Rows(chosen, None if self.weights is None else torch.from_numpy(self.weights[index]))
+        has_offset = len(self.basis.monotone_differences) == 0
+        for end, values in ends.items():
+            a = self._modulated(self.basis.evaluate(values), chosen)
+            offset = torch.from_numpy(self.basis.offset(values)) if has_offset else None
+            setattr(part, end, Point(a, x, scale, offset, known))
+        if "exact" in ends:
+            part.derivative = self._modulated(self.basis.derivative(ends["exact"]), chosen)
+            if has_offset:
+                part.derivative_offset = torch.from_numpy(self.basis.offset_derivative(ends["exact"]))
+        return part
+
+    def _modulated(self, values: NDArray[np.float64], chosen: Tensor) -> Tensor:
+        """Return rows of the basis for scaled coefficients, once per stratum and varying column."""
+        a = torch.from_numpy(values)
+        if not np.array_equal(self.basis_map, np.eye(len(self.basis_map))):
+            a = a @ torch.from_numpy(self.basis_map)
+        if self.blocks is None:
+            return a
+        return torch.einsum("nb,nd->nbd", self.blocks[chosen], a).reshape(len(a), -1)
 
 
 class LineLikelihood:

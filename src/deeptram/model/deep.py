@@ -18,7 +18,7 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.batches import spans
 from deeptram.inputs.network_inputs import NetworkInputs
 from deeptram.latent import Latent
-from deeptram.model.design import Design, Matrices
+from deeptram.model.design import Design, Matrices, Spec
 from deeptram.model.outcome import Outcome
 from deeptram.model.parts import (
     ComplexIntercept,
@@ -31,7 +31,7 @@ from deeptram.model.parts import (
     has_convolutions,
     term_label,
 )
-from deeptram.model.terms import CI, Spec
+from deeptram.model.terms import CI
 from deeptram.predictive.kinds import RowParameters
 
 Array = NDArray[np.float64]

@@ -1,7 +1,8 @@
-"""Design matrices of the structured terms and strata, with the encoding kept for new data."""
+"""The terms of a model by their part in h, and the columns they give, with the encoding kept for new data."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,86 @@ from numpy.typing import NDArray
 
 from deeptram._threads import alone
 from deeptram._validation import check_no_missing, first_rows
-from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 from deeptram.inputs import LinearEncoder, Table, read_table
-from deeptram.model.terms import SI, Spec
+from deeptram.model.terms import CI, CS, LS, SI, Scale, Term, Varying
 
 SHOWN_LEVELS = 10
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The terms of one model, sorted by their part in h.
+
+    ``h(y | D) = exp(scale / 2) * a(y)'theta(D) - linear - complex``.
+
+    Examples
+    --------
+    >>> spec = Spec.of([LS("age + sex")])
+    >>> spec.intercept, spec.is_deep
+    (SI(strata=None), False)
+    """
+
+    intercept: SI | CI
+    linear: LS | None = None
+    shifts: tuple[CS, ...] = ()
+    scale: Scale | None = None
+    varying: Varying | None = None
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether a network takes part, so that the exact fit does not apply."""
+        return isinstance(self.intercept, CI) or bool(self.shifts)
+
+    @classmethod
+    def of(cls, terms: Iterable[Term] | Term | None) -> Spec:
+        """Sort terms; ``None`` means a linear shift of all columns.
+
+        At most one intercept, one linear shift, one scale and one varying term
+        may be given; several complex shifts add up.
+        """
+        if terms is None:
+            return cls(intercept=SI(), linear=LS())
+        if not isinstance(terms, Term | Iterable):
+            raise InvalidTypeError(
+                f"terms must be a list of SI, CI, LS, CS, Scale and Varying; got {terms!r}: "
+                "for example terms=[dt.SI(), dt.LS('age + sex')]."
+            )
+        listed = [terms] if isinstance(terms, Term) else list(terms)
+        for term in listed:
+            if not isinstance(term, Term):
+                raise InvalidTypeError(
+                    f"terms must be SI, CI, LS, CS, Scale or Varying; got {type(term).__name__}: "
+                    "for example terms=[dt.SI(), dt.LS('age + sex')]."
+                )
+        intercepts = [t for t in listed if isinstance(t, SI | CI)]
+        linear = [t for t in listed if isinstance(t, LS)]
+        scales = [t for t in listed if isinstance(t, Scale)]
+        varying = [t for t in listed if isinstance(t, Varying)]
+        for name, found in (
+            ("intercept (SI or CI)", intercepts),
+            ("LS", linear),
+            ("Scale", scales),
+            ("Varying", varying),
+        ):
+            if len(found) > 1:
+                raise InvalidInputError(
+                    f"at most one {name} term is allowed; got {len(found)}: put all columns into one term."
+                )
+        return cls(
+            intercept=intercepts[0] if intercepts else SI(),
+            linear=linear[0] if linear else None,
+            shifts=tuple(t for t in listed if isinstance(t, CS)),
+            scale=scales[0] if scales else None,
+            varying=varying[0] if varying else None,
+        )
+
+    @property
+    def name(self) -> str:
+        """The paper's name of the model, e.g. ``SI-CS-LS`` (Table 1)."""
+        parts = ["CI" if isinstance(self.intercept, CI) else "SI"]
+        parts += ["CS"] * bool(self.shifts) + ["LS"] * (self.linear is not None)
+        return "-".join(parts)
 
 
 @dataclass(frozen=True)

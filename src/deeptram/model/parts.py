@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.inputs.network_inputs import NetworkInputs
-from deeptram.model.design import Design
+from deeptram.model.design import Design, Spec
 from deeptram.model.dropout import with_member_dropout
 from deeptram.model.outcome import Outcome
-from deeptram.model.terms import CI, CS, Spec
+from deeptram.model.terms import CI, CS
 
 _CHECKED_ROWS = 2
 

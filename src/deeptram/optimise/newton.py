@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import null_space
 from scipy.linalg.lapack import dpotrs
 from torch import Tensor
 
@@ -24,6 +25,7 @@ _DIVERGED = 1e8
 _NEGLIGIBLE = 1e-17
 _STATIONARY = 1e-3
 _SMALL = 0.25
+LITTLE_INFORMATION = 1e-4  # of the curvature there was
 _KEPT = 0.05  # of a value that must stay positive, in one step
 
 
@@ -136,7 +138,7 @@ def minimize(
     point = np.asarray(start, dtype=np.float64)
     value, gradient, hessian = _evaluate(objective, point)
     start_hessian, small = hessian, _SMALL * value
-    lift = increment_coordinates(rows)
+    lift = None if constraints is None else increment_coordinates(rows)
     n_iter, converged = 0, False
     gap, multipliers = np.inf, np.zeros(len(rows))
     while _is_finite((value, gradient, hessian)):
@@ -235,6 +237,57 @@ def keep_positive(current: Tensor, change: Tensor) -> float:
         return 1.0
     fastest = float((-change / current).max())
     return min(1.0, (1 - _KEPT) / fastest) if fastest > 0 else 1.0
+
+
+def has_lost_information(start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION) -> bool:
+    r"""Return whether some direction had information at the start and has next to none at the end.
+
+    Towards a maximum at infinity the curvature dies out, however large the
+    sample or the weights; so curvatures are compared with those at the start.
+
+    Parameters
+    ----------
+    start_hessian, hessian : ndarray, shape (d, d)
+        Curvature at the start and at the end of the fit.
+    least : float
+        Smallest ratio :math:`d'H_1 d / d'(H_0 + H_1) d` taken as information.
+
+    Examples
+    --------
+    >>> has_lost_information(np.eye(2), np.diag([1.0, 1e-9]))
+    True
+    >>> has_lost_information(1e6 * np.eye(2), 1e5 * np.eye(2))
+    False
+    """
+    return bool(weak_shares(start_hessian, hessian, least).any())
+
+
+def weak_shares(
+    start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION, held: Array | None = None
+) -> Array:
+    """Return each parameter's largest share in a direction that lost its information; zeros if none did.
+
+    Parameters
+    ----------
+    start_hessian, hessian, least
+        As in ``has_lost_information``.
+    held : ndarray, optional, shape (a, d)
+        Constraints that hold with equality: the fit cannot move across them, so
+        curvature there is not looked at.
+    """
+    both = start_hessian + hessian
+    if not np.isfinite(both).all():
+        return np.ones(len(both))  # beyond floating-point range: nothing is known
+    unit = np.sqrt(np.maximum(np.abs(np.diag(both)), 1e-300))
+    basis = (np.eye(len(both)) if held is None else null_space(held / unit)) / unit[:, None]
+    values, vectors = np.linalg.eigh(basis.T @ both @ basis)
+    known = values > 1e-10
+    whitened = basis @ (vectors[:, known] / np.sqrt(values[known]))
+    ratios, directions = np.linalg.eigh(whitened.T @ hessian @ whitened)
+    found = np.abs(unit[:, None] * (whitened @ directions[:, ratios < least]))
+    if not found.size:
+        return np.zeros(len(both))
+    return np.asarray((found / found.max(axis=0)).max(axis=1))
 
 
 def _general_step(factor: Array, direction: Array, rows: Array, bounds: Array) -> tuple[Array, Array]:

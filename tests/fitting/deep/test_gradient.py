@@ -24,8 +24,8 @@ from deeptram.evaluation import scores
 from deeptram.fitting.deep.gradient import fit_deep, make_optimizer
 from deeptram.fitting.deep.task import Setup
 from deeptram.fitting.deep.training import Training
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.fit import fit_exact
-from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.model.terms import CI, CS, LS, SI, Scale, Varying
 from deeptram.networks import CNN, MLP
 from deeptram.predictive.kinds import build_predictive
@@ -493,7 +493,8 @@ from deeptram.fitting.deep.gradient import DeepTask, fit_deep
 from deeptram.fitting.deep.training import Training
 from deeptram.model import Design, Outcome, OutcomeSettings
 from deeptram.networks import MLP
-from deeptram.model.terms import CS, LS, Spec
+from deeptram.model.design import Spec
+from deeptram.model.terms import CS, LS
 rng = np.random.default_rng(0)
 X = pd.DataFrame(rng.normal(size=(100, 2)), columns=["a", "b"])
 y = (X.a + X.b + rng.logistic(size=100) > 0).astype(int)

@@ -11,9 +11,9 @@ from deeptram.bases import Bernstein, Cutpoints, Linear, LogLinear
 from deeptram.evaluation import scores
 from deeptram.fitting.deep.task import Setup
 from deeptram.fitting.deep.warm_start import exact_start, free_numbers
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.fit import fit_exact
 from deeptram.fitting.exact.nominal import fit_nominal
-from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.model import Encoded
 from deeptram.model.terms import CI, CS, LS, SI, Scale
 from deeptram.predictive.kinds import build_predictive

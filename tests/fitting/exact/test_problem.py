@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from deeptram import latent as latents
 from deeptram.bases import Bernstein, Cutpoints, Linear, LogLinear
 from deeptram.errors import InvalidInputError
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.fit import fit_exact, loglik_rows
-from deeptram.fitting.exact.problem import Problem
+from deeptram.fitting.exact.problem import ExactProblem
 from deeptram.fitting.exact.starts import typical_values, weighted_quantile
-from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.responses import Observations
 
 N = 50
@@ -61,7 +61,7 @@ KINDS = ["plain", "weights", "strata", "varying", "strata and varying", "scale"]
 def test_the_back_map_gives_the_same_h(make, kind):
     """Rows of the likelihood from scaled parameters equal those of the user's parameters on plain columns."""
     data = make(**extras(kind))
-    problem = Problem(data)
+    problem = ExactProblem(data)
     rng = np.random.default_rng(2)
     point = problem.start + 0.02 * rng.normal(size=len(problem.start))
     user = problem.back @ point
@@ -93,7 +93,7 @@ def test_the_back_map_gives_the_same_h(make, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("make", [line_data, class_data])
 def test_starts_are_feasible(make, kind):
-    problem = Problem(make(**extras(kind)))
+    problem = ExactProblem(make(**extras(kind)))
     assert np.isfinite(problem.objective.value(torch.from_numpy(problem.start)))
     if problem.constraints is not None and len(problem.constraints):
         assert (problem.constraints @ problem.start > 0).all()
@@ -107,7 +107,7 @@ def test_every_basis_has_a_feasible_start_for_every_kind_of_row(basis):
         np.select([np.arange(N) % 4 == 1, np.arange(N) % 4 == 2], [0.0, -np.inf], low),
         np.select([np.arange(N) % 4 == 3], [np.inf], low + (np.arange(N) % 4 > 0)),
     )
-    problem = Problem(StructuredData(latents.get("normal"), basis, rng.normal(size=(N, 1)), seen))
+    problem = ExactProblem(StructuredData(latents.get("normal"), basis, rng.normal(size=(N, 1)), seen))
     assert np.isfinite(problem.objective.value(torch.from_numpy(problem.start)))
 
 
@@ -167,16 +167,16 @@ def test_many_varying_columns_are_bounded_by_a_box_or_refused():
         Observations(y, y),
         varying=rng.uniform(size=(n, 3)),
     )
-    problem = Problem(data)
+    problem = ExactProblem(data)
     assert len(problem.constraints) == 8
     too_many = dataclasses.replace(data, varying=rng.uniform(size=(n, 9)))
     with pytest.raises(InvalidInputError, match="Varying takes at most 8 numeric columns at a time; got 9"):
-        Problem(too_many)
+        ExactProblem(too_many)
 
 
 def test_neither_classes_nor_observations():
     with pytest.raises(InvalidInputError, match="neither classes nor observations; give one of them"):
-        Problem(StructuredData(latents.get("normal"), Linear(), np.zeros((3, 0))))
+        ExactProblem(StructuredData(latents.get("normal"), Linear(), np.zeros((3, 0))))
 
 
 def test_empty_end_classes_need_plain_cutpoints():
@@ -185,7 +185,7 @@ def test_empty_end_classes_need_plain_cutpoints():
     with pytest.raises(
         InvalidInputError, match="the first and the last level must be observed in a model with"
     ):
-        Problem(shifted)
+        ExactProblem(shifted)
 
 
 def test_inputs_are_never_written_to():

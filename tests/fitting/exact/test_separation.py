@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deeptram.fitting.exact.diagnosis import has_lost_information, weak_shares
 from deeptram.fitting.exact.separation import RecessionCone
+from deeptram.optimise.newton import has_lost_information, weak_shares
 
 
 def binary_rows(x, y):

@@ -24,10 +24,10 @@ from deeptram.inputs.batches import Source, check_augmented
 from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
 from deeptram.latent import Latent
 from deeptram.model.deep import Batch, DeepModel, check_count
-from deeptram.model.design import Design, Matrices
+from deeptram.model.design import Design, Matrices, Spec
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import ComplexIntercept, check_supported
-from deeptram.model.terms import CI, CS, SI, Spec
+from deeptram.model.terms import CI, CS, SI
 
 Array = NDArray[np.float64]
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from deeptram.bases import Basis
 from deeptram.errors import FittingError, InvalidInputError
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.fit import fit_exact
 from deeptram.fitting.exact.nominal import fit_nominal
-from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.latent import Latent
 from deeptram.model.deep import DeepModel
 from deeptram.model.design import Matrices

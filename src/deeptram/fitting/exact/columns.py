@@ -1,10 +1,20 @@
-"""Columns of a design: centred and scaled for conditioning, and those without information of their own."""
+"""The data of a model without networks, and its columns as a fit sees them: identified, centred, scaled."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
+
+from deeptram.bases import Basis
+from deeptram.errors import InvalidInputError
+from deeptram.latent import Latent
+from deeptram.model.design import Matrices
+from deeptram.model.outcome import Encoded, Outcome
+from deeptram.responses import Observations
 
 Array = NDArray[np.float64]
 
@@ -16,6 +26,181 @@ _ROUNDING = 64.0  # errors of that many units in the last place are rounding
 _CLEARLY = 1e-4
 _SUSPICIOUS = 1e-5
 _ALIKE = 0.1  # of two columns with about as much of their own the first is taken
+_OBLIQUE = 1e-4
+_MANY_COLUMNS = 500
+_LARGEST_OUTCOME = 1e150  # beyond, squares overflow
+
+
+@dataclass(frozen=True)
+class StructuredData:
+    """Everything the likelihood of a model without networks depends on.
+
+    Attributes
+    ----------
+    latent, basis : Latent, Basis
+        F_Z and the basis a(y).
+    x : ndarray, shape (n, p)
+        Columns of the linear shift (p may be 0).
+    observations : Observations or None
+        The outcome on the line; ``None`` for classes.
+    codes, n_classes : ndarray of int (n,) or None, int
+        The outcome as classes.
+    weights : ndarray or None, shape (n,)
+        Case weights.
+    strata, n_strata : ndarray of int (n,) or None, int
+        Stratum of each row.
+    varying, scale : ndarray or None, shapes (n, J) and (n, q)
+        Columns of the varying and of the scale term.
+    """
+
+    latent: Latent
+    basis: Basis
+    x: Array
+    observations: Observations | None = None
+    codes: NDArray[np.int64] | None = None
+    n_classes: int = 0
+    weights: Array | None = None
+    strata: NDArray[np.int64] | None = None
+    n_strata: int = 1
+    varying: Array | None = None
+    scale: Array | None = None
+
+    @classmethod
+    def of(
+        cls,
+        outcome: Outcome,
+        latent: Latent,
+        matrices: Matrices,
+        encoded: Encoded,
+        weights: Array | None,
+        n_strata: int,
+    ) -> StructuredData:
+        """Put together what outcome and design have encoded."""
+        return cls(
+            latent=latent,
+            basis=outcome.basis,
+            x=matrices.x,
+            observations=encoded.observations,
+            codes=encoded.codes,
+            n_classes=0 if outcome.levels is None else len(outcome.levels),
+            weights=weights,
+            strata=matrices.strata,
+            n_strata=n_strata,
+            varying=matrices.varying,
+            scale=matrices.scale,
+        )
+
+    @property
+    def cell(self) -> NDArray[np.int64]:
+        """Stratum times number of classes plus class of each row, shape (n,)."""
+        if self.codes is None:
+            raise InvalidInputError("a model with cutpoints needs classes, got none; pass codes.")
+        return self.codes if self.strata is None else self.strata * self.n_classes + self.codes
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of baseline vectors: one per stratum and per varying column."""
+        return self.n_strata + (0 if self.varying is None else self.varying.shape[1])
+
+
+@dataclass(frozen=True)
+class ScaledColumns:
+    """How columns of the linear shift become those of the fit, learned from some rows and used for any.
+
+    Attributes
+    ----------
+    mean, sd : ndarray, shape (p,)
+        Centre (zero in models with a scale term) and scale.
+    aliased : ndarray of bool, shape (p,)
+        Columns left out, because they are combinations of others.
+    correlations : ndarray, shape (k, k)
+        Mean products of the k columns of the fit.
+    own : ndarray, shape (p,)
+        How much of each column is no combination of the others.
+    orthogonal : OrthogonalColumns or None
+        Coordinates in which nothing cancels, where columns are nearly collinear.
+    """
+
+    mean: Array
+    sd: Array
+    aliased: NDArray[np.bool_]
+    correlations: Array
+    own: Array
+    orthogonal: OrthogonalColumns | None = None
+
+    @classmethod
+    def learn(
+        cls,
+        x: Array,
+        weights: Array | None,
+        aliased: NDArray[np.bool_],
+        *,
+        centre: bool,
+        turn: bool = True,
+    ) -> ScaledColumns:
+        """Return the scaling of the columns that are not aliased; nearly collinear ones may be turned."""
+        mean, sd, scaled = standardize(x, weights, centre=centre)
+        kept = np.flatnonzero(~aliased)
+        columns = scaled if len(kept) == len(aliased) else np.ascontiguousarray(scaled[:, kept])
+        own, turned = np.ones(len(aliased)), None
+        if turn and len(kept) > 1:
+            own[kept] = own_share(columns)
+        w = np.ones(len(x)) if weights is None else weights
+        if bool(own.min(initial=1.0) < _OBLIQUE):
+            turned = OrthogonalColumns.learn(x[:, kept], columns, sd[kept], w if centre else None)
+            columns = turned.of(x[:, kept], columns)
+        return cls(mean, sd, aliased, columns.T @ (columns * w[:, None]) / w.sum(), own, turned)
+
+    @property
+    def turn(self) -> Array:
+        """Coefficients of the kept, scaled columns are ``turn @ parameters``, shape (k, k)."""
+        return np.eye(int((~self.aliased).sum())) if self.orthogonal is None else self.orthogonal.turn
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether all columns are used, and centred and scaled only."""
+        return self.orthogonal is None and not self.aliased.any()
+
+    def of(self, x: Array) -> Array:
+        """Return the columns of the fit, shape (n, k), of any rows of plain columns (n, p)."""
+        if self.are_plain:
+            return np.asarray((x - self.mean) / self.sd)
+        kept = ~self.aliased
+        scaled = (x[:, kept] - self.mean[kept]) / self.sd[kept]
+        return scaled if self.orthogonal is None else self.orthogonal.of(x[:, kept], scaled)
+
+
+def check_size(n: int, p: int) -> None:
+    """Refuse many columns for too few rows at once; of fewer columns the fit tells what can be told.
+
+    Parameters
+    ----------
+    n, p : int
+        Number of rows and of columns.
+    """
+    if p >= n and p > _MANY_COLUMNS:
+        raise InvalidInputError(
+            f"a model without networks needs fewer columns than rows, got {p} columns (one per level of a "
+            f"factor) and {n} rows: it fits every outcome without error, so there is no estimate; use fewer "
+            "columns or levels, or a CS term with weight decay."
+        )
+
+
+def check_range(observations: Observations | None) -> None:
+    """Refuse outcomes whose differences leave the range of floating-point numbers.
+
+    Parameters
+    ----------
+    observations : Observations or None
+        The outcome on the line, if it is there.
+    """
+    for ends in () if observations is None else (observations.lower, observations.upper):
+        largest = float(np.abs(ends[np.isfinite(ends)]).max(initial=0.0))
+        if largest > _LARGEST_OUTCOME:
+            raise InvalidInputError(
+                f"outcomes must be at most {_LARGEST_OUTCOME:.0e} in absolute value, got {largest:.1e}; "
+                "rescale y (for example divide it by its largest value)."
+            )
 
 
 def standardize(x: Array, weights: Array | None, *, centre: bool) -> tuple[Array, Array, Array]:
@@ -185,50 +370,80 @@ def own_share(columns: Array) -> Array:
     return np.asarray(1 / np.linalg.norm(inverse, axis=1))
 
 
-def orthogonal(x: Array, scaled: Array, sd: Array, weights: Array | None) -> tuple[Array, Array]:
-    r"""Return orthogonal columns Q and the matrix T with :math:`Q = S T`, S the scaled columns.
+@dataclass(frozen=True)
+class OrthogonalColumns:
+    r"""Orthogonal columns Q and the matrix T with :math:`Q = S T`, S the scaled columns.
 
     What a column has of its own is computed from the plain columns in extended
     precision (where the machine has it), before anything is rounded; so Q is
     accurate even if S is all but collinear.
 
-    Parameters
+    Attributes
     ----------
-    x : ndarray, shape (n, p)
-        Plain columns.
-    scaled : ndarray, shape (n, p)
-        The columns divided by ``sd``, and centred or not.
-    sd : ndarray, shape (p,)
-        Scales.
-    weights : ndarray or None, shape (n,)
-        Weights of the mean; None if the columns are not centred.
+    rests : tuple
+        For each column that is nearly a combination of others: the column, the
+        others, their coefficients, and mean and size of the rest.
+    order, root : ndarray, shapes (p,) and (p, p)
+        Q is the columns in this order times the upper triangular root.
+    turn : ndarray, shape (p, p)
+        T.
 
     Examples
     --------
     >>> x = np.array([[1.0, 1.0], [0.0, 1e-12], [0.0, 0.0]])
-    >>> q, turn = orthogonal(x, x, np.ones(2), None)
+    >>> q = OrthogonalColumns.learn(x, x, np.ones(2), None).of(x, x)
     >>> np.abs(q.T @ q).round(12)
     array([[3., 0.],
            [0., 3.]])
     """
-    n, p = x.shape
-    triangle, order = qr(scaled, mode="r", pivoting=True)
-    columns, mixing = scaled.copy(), np.eye(p)
-    exact = x.astype(np.longdouble)
-    for j in range(1, p):
-        if abs(triangle[j, j]) > _CLEARLY * np.linalg.norm(triangle[:, j]):
-            continue
-        before, this = order[:j], order[j]
-        plain = solve_triangular(triangle[:j, :j], triangle[:j, j]) * sd[this] / sd[before]
-        rest = exact[:, this] - exact[:, before] @ plain.astype(np.longdouble)
-        if weights is not None:
-            rest = rest - weights @ rest / weights.sum()
-        size = float(np.sqrt(rest @ rest / n))
-        columns[:, this] = rest / size
-        mixing[before, this] = -plain * sd[before] / size
-        mixing[this, this] = sd[this] / size
-    q, r = np.linalg.qr(columns[:, order])
-    return np.sqrt(n) * q, np.sqrt(n) * solve_triangular(r.T, mixing[:, order].T, lower=True).T
+
+    rests: tuple[tuple[int, NDArray[np.int64], Array, Any, float], ...]
+    order: NDArray[np.int64]
+    root: Array
+    turn: Array
+
+    @classmethod
+    def learn(cls, x: Array, scaled: Array, sd: Array, weights: Array | None) -> OrthogonalColumns:
+        """Find the coordinates.
+
+        Parameters
+        ----------
+        x : ndarray, shape (n, p)
+            Plain columns.
+        scaled : ndarray, shape (n, p)
+            The columns divided by ``sd``, and centred or not.
+        sd : ndarray, shape (p,)
+            Scales.
+        weights : ndarray or None, shape (n,)
+            Weights of the mean; None if the columns are not centred.
+        """
+        n, p = x.shape
+        triangle, order = qr(scaled, mode="r", pivoting=True)
+        mixing, rests = np.eye(p), []
+        exact = x.astype(np.longdouble)
+        for j in range(1, p):
+            if abs(triangle[j, j]) > _CLEARLY * np.linalg.norm(triangle[:, j]):
+                continue
+            before, this = order[:j], int(order[j])
+            plain = solve_triangular(triangle[:j, :j], triangle[:j, j]) * sd[this] / sd[before]
+            rest = exact[:, this] - exact[:, before] @ plain.astype(np.longdouble)
+            mean = np.longdouble(0) if weights is None else weights @ rest / weights.sum()
+            size = float(np.sqrt((rest - mean) @ (rest - mean) / n))
+            rests.append((this, before, plain, mean, size))
+            mixing[before, this] = -plain * sd[before] / size
+            mixing[this, this] = sd[this] / size
+        found = cls(tuple(rests), order, np.eye(p), np.eye(p))
+        r = np.linalg.qr(found.of(x, scaled), mode="r")
+        root = np.sqrt(n) * solve_triangular(r, np.eye(p))
+        return cls(tuple(rests), order, root, mixing[:, order] @ root)
+
+    def of(self, x: Array, scaled: Array) -> Array:
+        """Return Q of any rows, shape (n, p), from their plain and their scaled columns."""
+        columns = scaled.copy()
+        for this, before, plain, mean, size in self.rests:
+            rest = x[:, this].astype(np.longdouble) - x[:, before].astype(np.longdouble) @ plain
+            columns[:, this] = (rest - mean) / size
+        return np.asarray(columns[:, self.order] @ self.root)
 
 
 def are_independent(correlations: Array) -> bool:

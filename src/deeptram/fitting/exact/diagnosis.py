@@ -9,27 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import null_space
 
 from deeptram.errors import (
     CollinearityWarning,
     ConvergenceWarning,
-    InvalidInputError,
     SeparationWarning,
     UnboundedLikelihoodWarning,
 )
-from deeptram.fitting.exact.problem import Problem
+from deeptram.fitting.exact.problem import ExactProblem
 from deeptram.fitting.exact.separation import CERTAIN
-from deeptram.optimise.newton import NewtonResult
-from deeptram.responses import Observations
+from deeptram.optimise.newton import NewtonResult, weak_shares
 
 Array = NDArray[np.float64]
 
-LITTLE_INFORMATION = 1e-4
 _SHARE = 0.01
 _OBLIQUE = 1e-7
-_MANY_COLUMNS = 500
-_LARGEST_OUTCOME = 1e150  # beyond, squares overflow
 _POINT_MASS = 1e9  # how far a perfect fit is taken towards its limit, distributions without spread
 
 
@@ -87,96 +81,12 @@ class Diagnosis:
         return not (self.unbounded or self.baselines or self.weak or self.weak_scale or self.infinite.any())
 
 
-def check_size(n: int, p: int) -> None:
-    """Refuse many columns for too few rows at once; of fewer columns the fit tells what can be told.
+def diagnose(problem: ExactProblem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
+    """Find out whether the maximum lies at infinity, where a fit gives reason to ask.
 
     Parameters
     ----------
-    n, p : int
-        Number of rows and of columns.
-    """
-    if p >= n and p > _MANY_COLUMNS:
-        raise InvalidInputError(
-            f"a model without networks needs fewer columns than rows, got {p} columns (one per level of a "
-            f"factor) and {n} rows: it fits every outcome without error, so there is no estimate; use fewer "
-            "columns or levels, or a CS term with weight decay."
-        )
-
-
-def check_range(observations: Observations | None) -> None:
-    """Refuse outcomes whose differences leave the range of floating-point numbers.
-
-    Parameters
-    ----------
-    observations : Observations or None
-        The outcome on the line, if it is there.
-    """
-    for ends in () if observations is None else (observations.lower, observations.upper):
-        largest = float(np.abs(ends[np.isfinite(ends)]).max(initial=0.0))
-        if largest > _LARGEST_OUTCOME:
-            raise InvalidInputError(
-                f"outcomes must be at most {_LARGEST_OUTCOME:.0e} in absolute value, got {largest:.1e}; "
-                "rescale y (for example divide it by its largest value)."
-            )
-
-
-def has_lost_information(start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION) -> bool:
-    r"""Return whether some direction had information at the start and has next to none at the end.
-
-    Towards a maximum at infinity the curvature dies out, however large the
-    sample or the weights; so curvatures are compared with those at the start.
-
-    Parameters
-    ----------
-    start_hessian, hessian : ndarray, shape (d, d)
-        Curvature at the start and at the end of the fit.
-    least : float
-        Smallest ratio :math:`d'H_1 d / d'(H_0 + H_1) d` taken as information.
-
-    Examples
-    --------
-    >>> has_lost_information(np.eye(2), np.diag([1.0, 1e-9]))
-    True
-    >>> has_lost_information(1e6 * np.eye(2), 1e5 * np.eye(2))
-    False
-    """
-    return bool(weak_shares(start_hessian, hessian, least).any())
-
-
-def weak_shares(
-    start_hessian: Array, hessian: Array, least: float = LITTLE_INFORMATION, held: Array | None = None
-) -> Array:
-    """Return each parameter's largest share in a direction that lost its information; zeros if none did.
-
-    Parameters
-    ----------
-    start_hessian, hessian, least
-        As in ``has_lost_information``.
-    held : ndarray, optional, shape (a, d)
-        Constraints that hold with equality: the fit cannot move across them, so
-        curvature there is not looked at.
-    """
-    both = start_hessian + hessian
-    if not np.isfinite(both).all():
-        return np.ones(len(both))  # beyond floating-point range: nothing is known
-    unit = np.sqrt(np.maximum(np.abs(np.diag(both)), 1e-300))
-    basis = (np.eye(len(both)) if held is None else null_space(held / unit)) / unit[:, None]
-    values, vectors = np.linalg.eigh(basis.T @ both @ basis)
-    known = values > 1e-10
-    whitened = basis @ (vectors[:, known] / np.sqrt(values[known]))
-    ratios, directions = np.linalg.eigh(whitened.T @ hessian @ whitened)
-    found = np.abs(unit[:, None] * (whitened @ directions[:, ratios < least]))
-    if not found.size:
-        return np.zeros(len(both))
-    return np.asarray((found / found.max(axis=0)).max(axis=1))
-
-
-def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
-    """Find out whether the maximum lies at infinity, where the fit gives reason to ask.
-
-    Parameters
-    ----------
-    problem : Problem
+    problem : ExactProblem
         The scaled problem.
     result : NewtonResult
         Where the minimisation stopped.
@@ -184,8 +94,6 @@ def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Di
         Curvature at the model without covariates.
     """
     none = Diagnosis(np.zeros(len(problem.aliased)))
-    if result.converged and not has_lost_information(start_hessian, result.hessian):
-        return none
     kept, signs = np.flatnonzero(~problem.aliased), np.zeros(len(problem.aliased))
     coefficients = problem.coefficient_rows
     margin = problem.objective.margin(torch.from_numpy(result.parameters))
@@ -208,7 +116,7 @@ def diagnose(problem: Problem, result: NewtonResult, start_hessian: Array) -> Di
     return Diagnosis(signs, moving, displacement=displacement if signs.any() or moving else None)
 
 
-def _weak(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
+def _weak(problem: ExactProblem, result: NewtonResult, start_hessian: Array) -> Diagnosis:
     """Mark the coefficients a non-convex likelihood has become flat in (there, no linear program tells)."""
     active = list(result.certificate.active)
     held = problem.constraints[active] if problem.constraints is not None and active else None
@@ -222,12 +130,12 @@ def _weak(problem: Problem, result: NewtonResult, start_hessian: Array) -> Diagn
     )
 
 
-def is_perfect_fit(problem: Problem, parameters: Array) -> bool:
+def is_perfect_fit(problem: ExactProblem, parameters: Array) -> bool:
     """Return whether some direction raises densities for ever and lowers nothing.
 
     Parameters
     ----------
-    problem : Problem
+    problem : ExactProblem
         The scaled problem.
     parameters : ndarray
         Where to look from (only its scale coefficients matter).
@@ -237,7 +145,7 @@ def is_perfect_fit(problem: Problem, parameters: Array) -> bool:
 
 
 def explain(
-    problem: Problem,
+    problem: ExactProblem,
     result: NewtonResult,
     diagnosis: Diagnosis,
     labels: Labels,
@@ -252,11 +160,11 @@ def explain(
         if aliased.any():
             columns = ", ".join(_name(names, int(j)) for j in np.flatnonzero(aliased))
             warnings.warn(left_out(columns + term), CollinearityWarning, stacklevel=level)
-    oblique = np.flatnonzero(problem.own < _OBLIQUE)
+    oblique = np.flatnonzero(problem.columns.own < _OBLIQUE)
     if len(oblique):
         columns = ", ".join(_name(labels.linear, int(j)) for j in oblique)
         warnings.warn(
-            nearly_collinear(columns, float(problem.own.min())), CollinearityWarning, stacklevel=level
+            nearly_collinear(columns, float(problem.columns.own.min())), CollinearityWarning, stacklevel=level
         )
     if diagnosis.unbounded:
         warnings.warn(_unbounded(problem, diagnosis), UnboundedLikelihoodWarning, stacklevel=level)
@@ -285,7 +193,7 @@ def explain(
         warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=level)
 
 
-def _unbounded(problem: Problem, diagnosis: Diagnosis) -> str:
+def _unbounded(problem: ExactProblem, diagnosis: Diagnosis) -> str:
     n, p = problem.data.x.shape
     all_of_them = "medians are right, but spread, coefficients and standard errors mean nothing"
     some = "distributions shrink to a point there, the rest of the model is valid"

@@ -1,4 +1,4 @@
-"""Exact maximum likelihood for every model without a network, and its profiles."""
+"""Exact maximum likelihood for every model without a network."""
 
 from __future__ import annotations
 
@@ -9,25 +9,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import null_space
-from scipy.optimize import brentq
-from scipy.special import chdtri
 
 from deeptram._threads import one_thread
 from deeptram.bases import Basis, without_rounding
 from deeptram.errors import FittingError
-from deeptram.fitting.exact.diagnosis import (
-    Labels,
-    check_range,
-    check_size,
-    diagnose,
-    explain,
-    is_perfect_fit,
-)
-from deeptram.fitting.exact.problem import Problem
-from deeptram.fitting.exact.starts import discriminant_start, subsample_start
-from deeptram.fitting.exact.structured_data import StructuredData
+from deeptram.fitting.exact.columns import StructuredData, check_range, check_size
+from deeptram.fitting.exact.diagnosis import Diagnosis, Labels, diagnose, explain, is_perfect_fit
+from deeptram.fitting.exact.problem import ExactProblem
 from deeptram.likelihood.binary import BinaryLikelihood
-from deeptram.optimise.newton import Certificate, NewtonResult, minimize
+from deeptram.likelihood.cutpoints import CutpointLikelihood
+from deeptram.optimise.newton import Certificate, NewtonResult, Objective, has_lost_information, minimize
 
 Array = NDArray[np.float64]
 
@@ -38,7 +29,11 @@ _WORTH_THREADS = 400_000
 _LONG_STEP = 5e7  # multiplications
 _VERY_LONG_STEP = 1e9
 _TOLERANCE, _COARSE = 1e-13, 1e-9  # of the whole; the last step is on top of it
-_MAX_EXTENSIONS, _MAX_ITER = 60, 400
+_FAR_APART = 16.0
+_EVERY = 10
+_MANY_ROWS = 20_000
+_ROWS_PER_PARAMETER = 20
+_FAR_OUT = 8.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +60,7 @@ class ExactFit:
         Whether the likelihood has no maximum; the numbers are those where the search ended.
     n_parameters : int
         Number of free parameters (the degrees of freedom).
-    problem : Problem
+    problem : ExactProblem
         The scaled problem, for profiles and score tests.
     solution : ndarray
         Where the fit ended, in scaled parameters (``theta`` and ``beta`` go on
@@ -83,7 +78,7 @@ class ExactFit:
     infinite: Array
     unbounded: bool
     n_parameters: int
-    problem: Problem
+    problem: ExactProblem
     solution: Array
 
 
@@ -114,7 +109,7 @@ def fit_exact(
     check_range(data.observations)
     work = len(data.x) * data.x.shape[1] ** 2
     with one_thread(len(data.x) < _WORTH_THREADS):
-        problem = Problem(data)
+        problem = ExactProblem(data)
 
         def separates(point: Array) -> bool:
             return problem.objective.margin(torch.from_numpy(point)) > 0
@@ -135,8 +130,11 @@ def fit_exact(
         if begin is not problem.start:
             # of scaled parameters in the model without covariates, roughly
             curvature = _USUAL_CURVATURE * problem.unit * np.eye(len(begin))
-        diagnosis = diagnose(problem, result, curvature)
-    if not quiet:
+        diagnosis = Diagnosis(np.zeros(data.x.shape[1]))
+        doubtful = not result.converged or has_lost_information(curvature, result.hessian)
+        if doubtful:
+            diagnosis = diagnose(problem, result, curvature)
+    if not quiet and (doubtful or problem.has_odd_columns):
         explain(problem, result, diagnosis, labels or Labels())
     limit, loglik = result.parameters, -result.value
     if diagnosis.displacement is not None:
@@ -147,8 +145,8 @@ def fit_exact(
     theta = full[: blocks * d].reshape(blocks, d)
     if data.varying is None:
         theta = without_rounding(theta, data.basis.monotone_differences, 1 + np.abs(theta).max(axis=1))
-    if problem.cells is not None:
-        columns = problem.cells.columns
+    if problem.coordinates.cells is not None:
+        columns = problem.coordinates.cells.columns
         theta = np.where(columns >= 0, theta, np.where(columns == -2, np.inf, -np.inf))
     beta = full[blocks * d : blocks * d + p].copy()
     beta[problem.aliased] = np.nan
@@ -162,7 +160,7 @@ def fit_exact(
         vcov=np.full_like(vcov, np.nan) if diagnosis.perfect else vcov,
         loglik=loglik,
         n_iter=result.n_iter,
-        converged=result.converged and diagnosis.is_regular,
+        converged=result.converged and (not doubtful or diagnosis.is_regular),
         certificate=result.certificate,
         infinite=diagnosis.infinite,
         unbounded=diagnosis.unbounded,
@@ -172,14 +170,82 @@ def fit_exact(
     )
 
 
-def _better_start(problem: Problem) -> Array:
+def _better_start(problem: ExactProblem) -> Array:
     """Return a point nearer to the optimum than the model without covariates, where one is cheap."""
     if isinstance(problem.objective, BinaryLikelihood):
-        return discriminant_start(problem.objective, problem.correlations, problem.start)
+        return discriminant_start(problem.objective, problem.columns.correlations, problem.start)
     return subsample_start(problem.objective, problem.start)
 
 
-def _covariance(problem: Problem, result: NewtonResult) -> Array:
+def discriminant_start(objective: BinaryLikelihood, correlations: Array, start: Array) -> Array:
+    r"""Return the optimum if x were normal with the same covariance in both classes, or ``start``.
+
+    Two classes with means :math:`m_0, m_1` and common covariance :math:`S` have
+    log odds-ratios :math:`S^{-1}(m_1 - m_0)`: no pass over the rows beyond their
+    sums, and some two Newton steps less. Classes that lie far apart (they may be
+    separated) are left alone.
+
+    Parameters
+    ----------
+    objective : BinaryLikelihood
+        Of centred and scaled columns.
+    correlations : ndarray, shape (p, p)
+        Their (weighted) correlation matrix.
+    start : ndarray, shape (1 + p,)
+        The model without covariates.
+
+    Examples
+    --------
+    >>> from deeptram.latent import Logistic
+    >>> x = np.array([[-1.5], [0.5], [-0.5], [1.5]]) / np.sqrt(1.25)
+    >>> objective = BinaryLikelihood(np.array([True, True, False, False]), x, None, Logistic())
+    >>> discriminant_start(objective, np.eye(1), np.zeros(2))
+    array([0.        , 1.118...])
+    """
+    lower, upper, difference = objective.class_sums()
+    # centred columns: the sums of both classes are half the difference, and minus that
+    low, high = difference / (2 * lower), -difference / (2 * upper)
+    total = lower + upper
+    within = correlations - (lower * np.outer(low, low) + upper * np.outer(high, high)) / total
+    try:
+        slopes = np.linalg.solve(within, high - low)
+    except np.linalg.LinAlgError:
+        return start
+    if not 0 <= float(slopes @ (high - low)) < _FAR_APART:
+        return start
+    cutpoint = np.log(lower / upper) + (low + high) @ slopes / 2
+    return np.asarray(objective.latent.relative_slope * np.concatenate([[cutpoint], slopes]))
+
+
+def subsample_start(objective: Objective, start: Array) -> Array:
+    """Return a better start for a large problem, or ``start`` itself.
+
+    Every tenth row (of the rows sorted by class) is fitted first, which costs
+    a tenth and saves about half of the steps over all rows. The result is
+    discarded where a class is too small, the small fit did not settle, or its
+    parameters are far out (as under separation).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from deeptram.likelihood.cutpoints import cells_of
+    >>> from deeptram.latent import Logistic
+    >>> codes = np.array([0, 1, 0, 1])
+    >>> small = CutpointLikelihood(codes, cells_of(codes, 2, None, 1), torch.zeros(4, 0), None, Logistic())
+    >>> subsample_start(small, np.zeros(1))
+    array([0.])
+    """
+    if not isinstance(objective, CutpointLikelihood) or objective.n_rows < _MANY_ROWS:
+        return start
+    part = objective.every(_EVERY)
+    if part.smallest_class < _ROWS_PER_PARAMETER * objective.n_parameters:
+        return start
+    result = minimize(part, start, tolerance=1e-5, max_iter=10)
+    settled = result.converged and float(np.abs(result.parameters).max(initial=0.0)) < _FAR_OUT
+    return result.parameters if settled else start
+
+
+def _covariance(problem: ExactProblem, result: NewtonResult) -> Array:
     """Return the inverse observed information in the user's parameters.
 
     Active monotonicity constraints are ignored, as R's tram does; where the
@@ -277,84 +343,3 @@ def uncentre_scale(fit: ExactFit, mean: Array | None) -> tuple[Array, Array]:
     vcov[unknown] = np.nan
     vcov[:, unknown] = np.nan
     return theta, vcov
-
-
-def profile_interval(fit: ExactFit, column: int, level: float) -> tuple[float, float]:
-    r"""Return :math:`\{b : 2(\ell(\hat\psi) - \max_{\beta_j = b} \ell) \le \chi^2_{1, level}\}`.
-
-    Each evaluation refits all other parameters with the coefficient held at b,
-    starting from the solutions on both sides. An end point is infinite where the profile
-    never falls far enough (separation); both are NaN for aliased columns and unbounded likelihoods.
-
-    Parameters
-    ----------
-    fit : ExactFit
-        A fit with its problem at hand.
-    column : int
-        Position of the coefficient in the linear shift.
-    level : float
-        Coverage.
-    """
-    problem = fit.problem
-    if problem.aliased[column] or fit.unbounded:
-        return float("nan"), float("nan")
-    d = problem.data.n_blocks * problem.data.basis.n_coef
-    estimate = float(problem.back[d + column] @ fit.solution)
-    rest = problem.rest_of(column)
-    constraints = None if problem.constraints is None else problem.constraints @ rest.T
-    critical = float(chdtri(1, 1 - level))
-    known = {estimate: (-critical, rest @ fit.solution)}
-
-    def excess(value: float) -> float:
-        if value in known:
-            return known[value][0]
-        objective = problem.with_fixed(column, value)
-        start = _between(value, {held: solution for held, (_, solution) in known.items()})
-        result = minimize(objective, start, constraints, unit=problem.unit, max_iter=_MAX_ITER)
-        if not result.converged:
-            return float("inf")
-        known[value] = 2 * (result.value + fit.loglik) - critical, result.parameters
-        return known[value][0]
-
-    variance = float(fit.vcov[d + column, d + column])
-    width = 1 / float(problem.x_sd[column])
-    if np.isfinite(variance) and variance > 0 and not fit.infinite[column]:
-        width = float(np.sqrt(variance * critical))
-    ends = []
-    for side in (-1.0, 1.0):
-        if fit.infinite[column] and _stays_up(fit, column, side):
-            ends.append(side * np.inf)
-            continue
-        inner, step = estimate, width
-        for attempt in range(_MAX_EXTENSIONS):
-            outer = inner + side * step
-            if not np.isfinite(excess(outer)):  # too far to start from here
-                step /= 8
-                continue
-            if excess(outer) > 0:
-                ends.append(float(brentq(excess, min(inner, outer), max(inner, outer), xtol=1e-9 * width)))
-                break
-            inner, step = outer, width / 4 if attempt == 0 else 2 * step
-        else:
-            ends.append(side * np.inf)
-    return ends[0], ends[1]
-
-
-def _between(value: float, solutions: dict[float, Array]) -> Array:
-    """Interpolate solutions (feasible for a convex problem, and no worse than both), or take the nearest."""
-    below, above = (
-        min((v for v in solutions if side * v < side * value), key=lambda v: abs(v - value), default=None)
-        for side in (1.0, -1.0)
-    )
-    if below is None or above is None:
-        return solutions[min(solutions, key=lambda v: abs(v - value))]
-    share = (value - below) / (above - below)
-    return (1 - share) * solutions[below] + share * solutions[above]
-
-
-def _stays_up(fit: ExactFit, column: int, side: float) -> bool:
-    """Return whether a separated coefficient can go to that infinity while no contribution falls."""
-    if fit.infinite[column] == side:
-        return True
-    place = int((~fit.problem.aliased[:column]).sum())
-    return fit.problem.recession_cone(fit.solution).reaches(side * fit.problem.coefficient_rows[place])

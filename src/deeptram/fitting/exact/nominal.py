@@ -11,17 +11,15 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram.errors import CollinearityWarning, ConvergenceWarning, InvalidInputError, SeparationWarning
-from deeptram.fitting.exact.columns import aliased_columns, rounding_of, standardize
+from deeptram.fitting.exact.columns import aliased_columns, check_size, rounding_of, standardize
 from deeptram.fitting.exact.diagnosis import (
-    check_size,
-    has_lost_information,
     left_out,
     separated,
     stopped_early,
 )
 from deeptram.fitting.exact.separation import CERTAIN, RecessionCone
 from deeptram.likelihood.multinomial import MultinomialLikelihood
-from deeptram.optimise.newton import Certificate, NewtonResult, minimize
+from deeptram.optimise.newton import Certificate, NewtonResult, has_lost_information, minimize
 
 Array = NDArray[np.float64]
 

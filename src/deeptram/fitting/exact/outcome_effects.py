@@ -38,9 +38,8 @@ from torch import Tensor
 
 from deeptram.bases import Bernstein
 from deeptram.errors import DeeptramWarning
-from deeptram.fitting.exact.columns import standardize
+from deeptram.fitting.exact.columns import StructuredData, standardize
 from deeptram.fitting.exact.fit import ExactFit, fit_exact
-from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.latent import Latent
 from deeptram.likelihood.line import LineLikelihood, Point, Rows
 

@@ -2,13 +2,13 @@
 
 The solver works with centred and scaled columns; every public number is mapped
 back by one matrix, so coefficients, standard errors and profiles all pass
-through the same door.
+through the same door. What is learned from the rows (``Coordinates``) is small and
+applies to any rows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -20,209 +20,236 @@ from torch import Tensor
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
 from deeptram.fitting.exact.columns import (
+    ScaledColumns,
+    StructuredData,
     aliased_columns,
     are_independent,
     centre_within,
     informative_rows,
     moments,
-    orthogonal,
-    own_share,
     rounding_of,
     standardize,
 )
 from deeptram.fitting.exact.separation import RecessionCone
 from deeptram.fitting.exact.starts import start_theta, typical_values
-from deeptram.fitting.exact.structured_data import LikelihoodParts, StructuredData
 from deeptram.likelihood.binary import BinaryLikelihood
-from deeptram.likelihood.cutpoint_cells import Cells, cells_of
-from deeptram.likelihood.cutpoints import CutpointLikelihood
-from deeptram.likelihood.line import LineLikelihood, Rows
+from deeptram.likelihood.cutpoints import Cells, CutpointLikelihood, cells_of
+from deeptram.likelihood.line import LineDesign, LineLikelihood, Rows
+from deeptram.responses import Observations
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Likelihood = CutpointLikelihood | BinaryLikelihood | LineLikelihood
 
 _MAX_VERTICES = 256
-_OBLIQUE = 1e-4
 _MOSTLY = 0.5  # a column with more zeros than this is sparse
 _ROUNDING = 1e-12  # of entries of about one
 
 
-@dataclass
-class Problem:
+@dataclass(frozen=True)
+class Held:
+    """A coefficient held fixed: the rest of the shift's parameters, and the known part."""
+
+    rest: Array
+    known: Array
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The scaled parameters of a problem: how any rows enter the likelihood in them.
+
+    Attributes
+    ----------
+    columns : ScaledColumns
+        Of the linear shift.
+    cells : Cells or None
+        Cutpoints of classes that depend on strata only.
+    basis_map : ndarray, shape (d, d)
+        From scaled to plain baseline coefficients.
+    varying, scale : ScaledColumns or None
+        Of these terms.
+    """
+
+    columns: ScaledColumns
+    cells: Cells | None
+    basis_map: Array
+    varying: ScaledColumns | None
+    scale: ScaledColumns | None
+
+    def likelihood(self, data: StructuredData, held: Held | None = None) -> Likelihood:
+        """Return the negative log-likelihood of some rows."""
+        if self.cells is not None:
+            return self._of_cutpoints(data, self.cells, held)
+        parts = self.line_rows(data, held)
+        n_theta = self._n_blocks(data) * data.basis.n_coef
+        p = len(self.columns.turn) - (held is not None)
+        q = 0 if self.scale is None else len(self.scale.turn)
+        return LineLikelihood(parts, data.latent, n_theta, p, q, len(data.x))
+
+    def line_rows(self, data: StructuredData, held: Held | None = None) -> list[Rows]:
+        """Return some rows as parts of the likelihood on the line, where classes are intervals."""
+        if data.codes is not None:
+            seen = Observations.of_classes(data.codes, data.n_classes)
+        elif data.observations is not None:
+            seen = data.observations.within(data.basis.domain)
+        else:
+            return []
+        x, known = self._shift(data, held)
+        scale = None
+        if self.scale is not None and data.scale is not None:
+            scale = torch.from_numpy(self.scale.of(data.scale))
+        design = LineDesign(data.basis, self.basis_map, x, data.weights, self._blocks(data), scale, known)
+        return design.rows(seen)
+
+    def _shift(self, data: StructuredData, held: Held | None) -> tuple[Tensor, Tensor | None]:
+        """Return the columns of the shift, and its known part."""
+        x = self.columns.of(data.x)
+        if held is None:
+            return torch.from_numpy(x), None
+        return torch.from_numpy(x @ held.rest.T), torch.from_numpy(x @ held.known)
+
+    def _of_cutpoints(
+        self, data: StructuredData, cells: Cells, held: Held | None
+    ) -> CutpointLikelihood | BinaryLikelihood:
+        """Return the likelihood of classes; two of them in one stratum have a quicker one."""
+        cell, weights = data.cell, None if data.weights is None else torch.from_numpy(data.weights)
+        if not (data.latent.is_symmetric and len(cells.counts) == 1 and cells.n_columns == 1):
+            x, known = self._shift(data, held)
+            return CutpointLikelihood(cell, cells, x, weights, data.latent, known)
+        lower = cell == np.flatnonzero(cells.upper == 0)[0]
+        if held is None and self.columns.are_plain:
+            mean, sd = self.columns.mean, self.columns.sd
+            return BinaryLikelihood(lower, data.x, weights, data.latent, centre=mean, spread=sd)
+        x, known = self._shift(data, held)
+        return BinaryLikelihood(lower, x.numpy(), weights, data.latent, shift_offset=known)
+
+    def _n_blocks(self, data: StructuredData) -> int:
+        return data.n_strata + (0 if self.varying is None else len(self.varying.turn))
+
+    def _blocks(self, data: StructuredData) -> Tensor | None:
+        """Return the columns that multiply the basis: indicators of strata, then varying columns."""
+        if self.varying is None and data.n_strata == 1:
+            return None
+        blocks = np.ones((len(data.x), 1))
+        if data.strata is not None:
+            blocks = np.eye(data.n_strata)[data.strata]
+        if self.varying is not None and data.varying is not None:
+            blocks = np.hstack([blocks, self.varying.of(data.varying)])
+        return torch.from_numpy(blocks)
+
+
+class ExactProblem:
     """A scaled problem with the map back to the user's parameters.
 
     The user's parameters are ``(theta blocks, beta, gamma)``: ``theta`` has
     ``n_blocks * d`` entries, block after block.
+
+    Parameters
+    ----------
+    data : StructuredData
+        The rows.
+
+    Attributes
+    ----------
+    coordinates : Coordinates
+        The scaled parameters.
+    objective : Likelihood
+        To be minimised.
+    start : ndarray
+        The model without covariates.
+    constraints : ndarray or None
+        Rows that must not be negative.
+    back : ndarray
+        From scaled to the user's parameters.
+    unit : float
+        Total weight.
     """
 
-    data: StructuredData
-    aliased: NDArray[np.bool_] = field(init=False)
-    objective: CutpointLikelihood | BinaryLikelihood | LineLikelihood = field(init=False)
-    start: Array = field(init=False)
-    constraints: Array | None = field(init=False)
-    back: Array = field(init=False)
-    cells: Cells | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        """Standardise, detect aliased columns, and set up the likelihood."""
-        data = self.data
+    def __init__(self, data: StructuredData) -> None:
+        self.data = data
         self.unit = float(len(data.x) if data.weights is None else data.weights.sum())
-        self._w = None if data.weights is None else torch.from_numpy(data.weights)
-        self._centre_and_scale()
         self.constant = _constant_vector(data.basis)
-        if data.codes is not None and data.varying is None and data.scale is None:
-            self._set_up_cutpoints(data.codes)
-        else:
+        self.coordinates = _coordinates(data)
+        self.objective = self.coordinates.likelihood(data)
+        if self.coordinates.cells is None:
             self._set_up_line()
+        else:
+            self._set_up_cutpoints(self.coordinates.cells)
 
-    def _centre_and_scale(self) -> None:
-        """Find the moments of x and its aliased columns; often the correlations alone show there are none."""
-        data = self.data
-        p = data.x.shape[1]
-        plain = data.strata is None and data.varying is None and data.scale is None
-        self.x_mean, self.x_sd, self.correlations = moments(data.x, data.weights)
-        none = np.zeros(0, dtype=bool)
-        self.aliased, self.aliased_varying, self.aliased_scale = np.zeros(p, dtype=bool), none, none
-        self.turn, self.own = np.eye(p), np.ones(p)
-        if plain and are_independent(self.correlations):
-            return
-        self.x_mean, self.x_sd, scaled = standardize(data.x, data.weights, centre=data.scale is None)
-        self.aliased, self.aliased_varying, self.aliased_scale = _aliased(data)
-        kept = np.flatnonzero(~self.aliased)
-        w = np.ones(len(scaled)) if data.weights is None else data.weights
-        x = scaled if len(kept) == p else np.ascontiguousarray(scaled[:, kept])
-        self.turn = np.eye(len(kept))
-        if len(kept) > 1:
-            self.own[kept] = own_share(x)
-        if bool(self.own.min(initial=1.0) < _OBLIQUE):
-            # coordinates in which nothing cancels: coefficients of scaled columns are turn @ parameters
-            centre = w if data.scale is None else None
-            x, self.turn = orthogonal(data.x[:, kept], x, self.x_sd[kept], centre)
-        self.correlations = x.T @ (x * w[:, None]) / self.unit
-        self._x = torch.from_numpy(x)
+    @property
+    def columns(self) -> ScaledColumns:
+        """Columns of the linear shift."""
+        return self.coordinates.columns
 
-    @cached_property
-    def _x(self) -> Tensor:
-        """The identified columns, centred and scaled."""
-        return torch.from_numpy((self.data.x - self.x_mean) / self.x_sd)
+    @property
+    def aliased(self) -> Mask:
+        """Columns of the linear shift that are left out, shape (p,)."""
+        return self.columns.aliased
 
-    # -- discrete outcomes with plain cutpoints -------------------------------------------------
+    @property
+    def aliased_varying(self) -> Mask:
+        """Columns of the varying term that are left out, shape (J,)."""
+        return _aliased_of(self.coordinates.varying)
 
-    def _set_up_cutpoints(self, codes: NDArray[np.int64]) -> None:
-        data = self.data
-        cells = cells_of(codes, data.n_classes, data.strata, data.n_strata)
-        self.cells = cells
-        cell = codes if data.strata is None else data.strata * data.n_classes + codes
-        self._cell = cell
-        self.objective = self._discrete_likelihood()
-        mass = np.bincount(cell, weights=data.weights, minlength=data.n_strata * data.n_classes)
+    @property
+    def aliased_scale(self) -> Mask:
+        """Columns of the scale term that are left out, shape (q,)."""
+        return _aliased_of(self.coordinates.scale)
+
+    @property
+    def has_odd_columns(self) -> bool:
+        """Whether some columns are left out or nearly collinear."""
+        left_out = self.aliased_varying.any() or self.aliased_scale.any()
+        return bool(left_out) or not self.columns.are_plain
+
+    def _set_up_cutpoints(self, cells: Cells) -> None:
+        data, columns, kept = self.data, self.columns, ~self.aliased
+        mass = np.bincount(data.cell, weights=data.weights, minlength=data.n_strata * data.n_classes)
         theta = np.zeros(cells.n_columns)
         for s, row in enumerate(mass.reshape(data.n_strata, data.n_classes)):
             shares = np.cumsum(row)[:-1] / row.sum() if row.sum() else np.zeros(0)
             for k, column in enumerate(cells.columns[s]):
                 if column >= 0:
-                    theta[column] = data.latent.icdf(shares[k])
-        kept = ~self.aliased
+                    theta[column] = float(data.latent.icdf_t(torch.tensor(shares[k])))
         self.start = np.concatenate([theta, np.zeros(int(kept.sum()))])
-        self.constraints = None
+        self.constraints: Array | None = None
         self._level = np.ones(cells.n_columns)
         d = data.n_strata * (data.n_classes - 1)
         back = np.zeros((d + len(kept), len(self.start)))
-        columns = cells.columns.ravel()
-        finite = columns >= 0
-        back[np.flatnonzero(finite), columns[finite]] = 1.0
-        slopes = self.turn / self.x_sd[kept, None]
+        places = cells.columns.ravel()
+        finite = places >= 0
+        back[np.flatnonzero(finite), places[finite]] = 1.0
+        slopes = columns.turn / columns.sd[kept, None]
         back[d + np.flatnonzero(kept), cells.n_columns :] = slopes
-        back[np.flatnonzero(finite), cells.n_columns :] = self.x_mean[kept] @ slopes
+        back[np.flatnonzero(finite), cells.n_columns :] = columns.mean[kept] @ slopes
         self.back = back
 
-    def _discrete_likelihood(
-        self, x: Tensor | None = None, offset: Tensor | None = None
-    ) -> CutpointLikelihood | BinaryLikelihood:
-        """Return the likelihood of (other) scaled columns; two classes in one stratum have a quicker one."""
-        cells, data = self.cells, self.data
-        if cells is None:
-            raise ValueError("a likelihood with cutpoints needs classes")
-        if not (data.latent.is_symmetric and len(cells.counts) == 1 and cells.n_columns == 1):
-            return CutpointLikelihood(
-                self._cell, cells, self._x if x is None else x, self._w, data.latent, offset
-            )
-        lower = self._cell == np.flatnonzero(cells.upper == 0)[0]
-        if x is not None or "_x" in vars(self):
-            scaled = self.scaled_x if x is None else x.numpy()
-            return BinaryLikelihood(lower, scaled, self._w, data.latent, shift_offset=offset)
-        return BinaryLikelihood(lower, data.x, self._w, data.latent, centre=self.x_mean, spread=self.x_sd)
-
-    # -- everything else ---------------------------------------------------------------------------
-
     def _set_up_line(self) -> None:
-        data = self.data
-        blocks, block_map, vertices = self._modulator()
-        basis_map = _basis_scaling(data)
-        kept, kept_scale = ~self.aliased, ~self.aliased_scale
-        q = int(kept_scale.sum())
-        scale_sd = np.ones(q)
-        scale = None
-        if data.scale is not None:
-            _, scale_sd, scaled = standardize(data.scale[:, kept_scale], data.weights, centre=False)
-            scale = torch.from_numpy(scaled)
-        self._parts = LikelihoodParts(data, blocks, basis_map, scale)
-        parts = self._parts.of(self._x)
-        d = data.basis.n_coef
-        n_theta, p = block_map.shape[1] * d, self._x.shape[1]
-        self._sizes = n_theta, q
-        self.objective = LineLikelihood(parts, data.latent, n_theta, p, q, len(data.x))
+        data, columns, kept = self.data, self.columns, ~self.aliased
+        block_map, vertices = _modulation(data, self.coordinates.varying)
+        basis_map, d = self.coordinates.basis_map, data.basis.n_coef
+        n_theta, p = block_map.shape[1] * d, len(columns.turn)
+        scale_back = np.zeros((0, 0))
+        if self.coordinates.scale is not None:
+            scale_back = _back(self.coordinates.scale)
         increments = data.basis.monotone_differences @ basis_map
         rows = [np.kron(vertex, increments) for vertex in vertices] if len(increments) else []
         stacked = np.vstack(rows) if rows else np.zeros((0, n_theta))
-        self.constraints = np.hstack([stacked, np.zeros((len(stacked), p + q))])
-        self.start = np.concatenate([self._line_start(basis_map, n_theta), np.zeros(p + q)])
+        self.constraints = np.pad(stacked, ((0, 0), (0, p + scale_back.shape[1])))
+        first = np.linalg.solve(basis_map, start_theta(data, self.constant))
+        self.start = np.zeros(n_theta + p + scale_back.shape[1])
+        self.start[: data.n_strata * d] = np.tile(first, data.n_strata)
         self._level = np.zeros(n_theta)
         self._level[: data.n_strata * d] = np.tile(np.linalg.solve(basis_map, self.constant), data.n_strata)
         # theta_user = (block_map kron basis_map) theta + constant * (mean / sd)' beta
-        theta_back, scale_back = np.kron(block_map, basis_map), np.zeros((len(kept_scale), q))
-        scale_back[kept_scale] = np.diag(1 / scale_sd)
+        theta_back = np.kron(block_map, basis_map)
         back = block_diag(theta_back, np.zeros((len(kept), p)), scale_back)
-        slopes = self.turn / self.x_sd[kept, None]
+        slopes = columns.turn / columns.sd[kept, None]
         back[len(theta_back) + np.flatnonzero(kept), n_theta : n_theta + p] = slopes
         for block in range(data.n_strata):
             target = np.s_[block * d : (block + 1) * d, n_theta : n_theta + p]
-            back[target] = np.outer(self.constant, self.x_mean[kept] @ slopes)
+            back[target] = np.outer(self.constant, columns.mean[kept] @ slopes)
         self.back = back
-
-    def _modulator(self) -> tuple[Tensor | None, Array, list[Array]]:
-        """Return the columns that multiply the basis, their back map, and the points of monotonicity."""
-        data = self.data
-        if data.varying is None and data.n_strata == 1:
-            return None, np.eye(1), [np.ones(1)]
-        n = len(data.x)
-        dummies = np.ones((n, 1))
-        if data.strata is not None:
-            dummies = np.zeros((n, data.n_strata))
-            dummies[np.arange(n), data.strata] = 1.0
-        if data.varying is None:
-            return torch.from_numpy(dummies), np.eye(data.n_strata), list(np.eye(data.n_strata))
-        kept = np.flatnonzero(~self.aliased_varying)
-        mean, sd, scaled = standardize(data.varying[:, kept], data.weights, centre=True)
-        back = np.eye(data.n_blocks, data.n_strata + len(kept))
-        back[data.n_strata :] = 0.0
-        back[: data.n_strata, data.n_strata :] = -mean / sd
-        back[data.n_strata + kept, data.n_strata + np.arange(len(kept))] = 1 / sd
-        corners = _vertices(scaled)
-        vertices = [np.concatenate([d, c]) for d in np.eye(data.n_strata) for c in corners]
-        return torch.from_numpy(np.hstack([dummies, scaled])), back, vertices
-
-    def _line_start(self, basis_map: Array, n_theta: int) -> Array:
-        """Return the baseline of the model without covariates for every stratum, and no varying effects."""
-        data = self.data
-        first = np.linalg.solve(basis_map, start_theta(data, self.constant))
-        blocks = np.zeros((n_theta // data.basis.n_coef, data.basis.n_coef))
-        blocks[: data.n_strata] = first
-        return blocks.ravel()
-
-    @property
-    def scaled_x(self) -> Array:
-        """The columns as the fit sees them: identified ones, centred and scaled (or made orthogonal)."""
-        return self._x.numpy()
 
     def line_parts(self) -> tuple[list[Rows], int]:
         """Return the likelihood's parts with their points, and the number of baseline parameters.
@@ -230,50 +257,38 @@ class Problem:
         Classes with plain cutpoints are the intervals between them; the
         parameters are those of the fit where no class is empty.
         """
-        if self.cells is None:
-            return self._parts.of(self._x), self._sizes[0]
-        blocks = self._modulator()[0]
-        parts = LikelihoodParts(self.data, blocks, np.eye(self.data.basis.n_coef), None)
-        return parts.of(self._x), self.cells.n_columns
+        return self.coordinates.line_rows(self.data), len(self._level)
 
     @property
     def coefficient_rows(self) -> Array:
         """The rows that give the coefficients of the kept, scaled columns from all parameters."""
-        p = len(self.turn)
-        rows = np.zeros((p, len(self.start)))
-        rows[:, self._shift] = self.turn
+        rows = np.zeros((len(self.columns.turn), len(self.start)))
+        rows[:, self._shift] = self.columns.turn
         return rows
 
     @property
     def _shift(self) -> slice:
         """Where the parameters of the linear shift are."""
-        end = len(self.start) - int((~self.aliased_scale).sum())
-        return slice(end - len(self.turn), end)
+        return slice(len(self._level), len(self._level) + len(self.columns.turn))
 
     # -- profiles ---------------------------------------------------------------------------------
 
     def rest_of(self, column: int) -> Array:
         """Return orthonormal rows: what is left of all parameters with one (kept) coefficient held fixed."""
         shift, place = self._shift, int((~self.aliased[:column]).sum())
-        row = self.turn[place]
+        row = self.columns.turn[place]
         if np.count_nonzero(row) == 1:
             return np.delete(np.eye(len(self.start)), shift.start + place, axis=0)
         inner = null_space(row[None]).T
         after = len(self.start) - shift.stop
         return np.asarray(block_diag(np.eye(shift.start), inner, np.eye(after)))
 
-    def with_fixed(self, column: int, value: float) -> CutpointLikelihood | BinaryLikelihood | LineLikelihood:
+    def with_fixed(self, column: int, value: float) -> Likelihood:
         """Return the likelihood of ``rest_of(column)`` with that coefficient held at ``value``."""
-        row = self.turn[int((~self.aliased[:column]).sum())]
-        held = torch.from_numpy(row / (row @ row) * (value * self.x_sd[column]))
-        shift = self._shift
-        inner = self.rest_of(column)[shift.start : shift.stop - 1, shift]
-        offset, rest = self._x @ held, self._x @ torch.from_numpy(np.ascontiguousarray(inner.T))
-        if self.cells is not None:
-            return self._discrete_likelihood(rest, offset)
-        parts = self._parts.of(rest, offset)
-        n_theta, q = self._sizes
-        return LineLikelihood(parts, self.data.latent, n_theta, rest.shape[1], q, len(self.data.x))
+        row, shift = self.columns.turn[int((~self.aliased[:column]).sum())], self._shift
+        known = row / (row @ row) * (value * self.columns.sd[column])
+        held = Held(self.rest_of(column)[shift.start : shift.stop - 1, shift], known)
+        return self.coordinates.likelihood(self.data, held)
 
     # -- maxima at infinity -----------------------------------------------------------------------
 
@@ -284,11 +299,11 @@ class Problem:
         means: the linear programs are sparse then, and a hundred times quicker.
         """
         found = [rows.numpy() for rows in self.objective.recession_rows(torch.from_numpy(parameters))]
-        level, shift = self._level, self._shift
+        level, shift, columns = self._level, self._shift, self.columns
         coordinates = np.eye(len(self.start))
-        if len(self.turn) == (~self.aliased).sum() and np.array_equal(self.turn, np.eye(len(self.turn))):
+        if columns.orthogonal is None:
             zero = (self.data.x == 0).mean(axis=0) > _MOSTLY
-            means = np.where(zero, self.x_mean / self.x_sd, 0.0)[~self.aliased]
+            means = np.where(zero, columns.mean / columns.sd, 0.0)[~self.aliased]
             coordinates[: len(level), shift] = -np.outer(level, means)
             for rows in found:
                 rows[:, shift] -= np.outer(rows[:, : len(level)] @ level, means)
@@ -300,7 +315,7 @@ class Problem:
     def undetermined_strata(self) -> tuple[int, ...]:
         """Return the strata whose outcomes one value explains; their baseline has no finite optimum."""
         data = self.data
-        if data.strata is None or self.cells is not None:
+        if data.strata is None or self.coordinates.cells is not None:
             return ()
         if data.observations is None:
             lower = upper = np.asarray(data.codes, dtype=np.float64)
@@ -315,9 +330,33 @@ class Problem:
         return tuple(int(s) for s in np.flatnonzero(alike))
 
 
-def _aliased(
-    data: StructuredData,
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+def _coordinates(data: StructuredData) -> Coordinates:
+    """Find the moments of x and its aliased columns; often the correlations alone show there are none."""
+    cells = None
+    if data.codes is not None and data.varying is None and data.scale is None:
+        cells = cells_of(data.codes, data.n_classes, data.strata, data.n_strata)
+    basis_map = _basis_scaling(data)
+    if data.strata is None and data.varying is None and data.scale is None:
+        mean, sd, correlations = moments(data.x, data.weights)
+        if are_independent(correlations):
+            none, all_own = np.zeros(len(mean), dtype=bool), np.ones(len(mean))
+            columns = ScaledColumns(mean, sd, none, correlations, all_own)
+            return Coordinates(columns, cells, basis_map, None, None)
+    aliased, aliased_varying, aliased_scale = _aliased(data)
+    columns = ScaledColumns.learn(data.x, data.weights, aliased, centre=data.scale is None)
+    varying = scale = None
+    if data.varying is not None:
+        varying = ScaledColumns.learn(data.varying, data.weights, aliased_varying, centre=True, turn=False)
+    if data.scale is not None:
+        scale = ScaledColumns.learn(data.scale, data.weights, aliased_scale, centre=False, turn=False)
+    return Coordinates(columns, cells, basis_map, varying, scale)
+
+
+def _aliased_of(columns: ScaledColumns | None) -> Mask:
+    return np.zeros(0, dtype=bool) if columns is None else columns.aliased
+
+
+def _aliased(data: StructuredData) -> tuple[Mask, Mask, Mask]:
     """Mark the columns of the linear shift, the varying and the scale term that are not identified.
 
     A varying effect contains the constant one, and a baseline per stratum
@@ -356,6 +395,26 @@ def _basis_scaling(data: StructuredData) -> Array:
     values, weights = typical_values(data.observations, basis, data.weights)
     mean, sd, _ = standardize(basis.evaluate(values)[:, 1:], weights, centre=True)
     return np.array([[1.0, -mean[0] / sd[0]], [0.0, 1 / sd[0]]])
+
+
+def _back(columns: ScaledColumns) -> Array:
+    """Return the map from coefficients of the columns of the fit to those of plain columns, shape (p, k)."""
+    kept = ~columns.aliased
+    back = np.zeros((len(kept), len(columns.turn)))
+    back[kept] = columns.turn / columns.sd[kept, None]
+    return back
+
+
+def _modulation(data: StructuredData, varying: ScaledColumns | None) -> tuple[Array, list[Array]]:
+    """Return the back map of the columns that multiply the basis, and the points of monotonicity."""
+    strata = np.eye(data.n_strata)
+    if varying is None or data.varying is None:
+        return strata, list(strata)
+    slopes = _back(varying)
+    back = block_diag(strata, slopes)
+    back[: data.n_strata, data.n_strata :] = -varying.mean @ slopes
+    corners = _vertices(varying.of(data.varying))
+    return back, [np.concatenate([d, c]) for d in strata for c in corners]
 
 
 def _vertices(scaled: Array) -> list[Array]:

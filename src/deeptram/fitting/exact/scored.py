@@ -13,9 +13,9 @@ from scipy.optimize import minimize
 
 from deeptram.errors import ConvergenceWarning, UnsupportedError
 from deeptram.evaluation.scores import core as score_core
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.crps import CrpsObjective
 from deeptram.fitting.exact.fit import ExactFit
-from deeptram.fitting.exact.structured_data import StructuredData
 from deeptram.model import Outcome
 from deeptram.optimise.newton import Certificate
 from deeptram.predictive.kinds import RowParameters, build_predictive
@@ -107,7 +107,7 @@ class _Score:
         self._fit, self._outcome, self._loss = start, outcome, loss
         problem, data = start.problem, start.problem.data
         self._d, self._p = data.basis.n_coef, int((~problem.aliased).sum())
-        self._x = problem.scaled_x
+        self._x = problem.columns.of(data.x)
         self._baseline = problem.back[: self._d, : self._d]
         beyond = self._d + self._p
         scale_back = problem.back[self._d + len(problem.aliased) :, beyond:]

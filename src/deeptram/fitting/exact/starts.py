@@ -1,4 +1,4 @@
-"""Where Newton's method starts: the model without covariates, or nearer to the optimum where that is cheap.
+"""Where Newton's method starts for outcomes on the line: the model without covariates.
 
 Starts depend on the data as a weighted sample only (not on the order of rows,
 nor on whether a row stands twice or has weight two), so fits do not either.
@@ -11,21 +11,13 @@ from numpy.typing import NDArray
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
-from deeptram.fitting.exact.structured_data import StructuredData
-from deeptram.likelihood.binary import BinaryLikelihood
-from deeptram.likelihood.cutpoints import CutpointLikelihood
-from deeptram.optimise.newton import Objective, minimize
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.optimise.quadratic import nonnegative_least_squares
 from deeptram.responses import Observations
 
 Array = NDArray[np.float64]
 
 _START_POINTS = 64
-_FAR_APART = 16.0
-_EVERY = 10
-_MANY_ROWS = 20_000
-_ROWS_PER_PARAMETER = 20
-_FAR_OUT = 8.0
 
 
 def typical_values(
@@ -98,71 +90,3 @@ def _start_cutpoints(data: StructuredData, codes: NDArray[np.int64]) -> Array:
         )
     theta = np.asarray(data.latent.icdf(np.cumsum(mass)[:-1] / mass.sum()))
     return np.asarray(theta + 1e-3 * np.arange(len(theta)) * (mass[1:-1] == 0).any())
-
-
-def discriminant_start(objective: BinaryLikelihood, correlations: Array, start: Array) -> Array:
-    r"""Return the optimum if x were normal with the same covariance in both classes, or ``start``.
-
-    Two classes with means :math:`m_0, m_1` and common covariance :math:`S` have
-    log odds-ratios :math:`S^{-1}(m_1 - m_0)`: no pass over the rows beyond their
-    sums, and some two Newton steps less. Classes that lie far apart (they may be
-    separated) are left alone.
-
-    Parameters
-    ----------
-    objective : BinaryLikelihood
-        Of centred and scaled columns.
-    correlations : ndarray, shape (p, p)
-        Their (weighted) correlation matrix.
-    start : ndarray, shape (1 + p,)
-        The model without covariates.
-
-    Examples
-    --------
-    >>> from deeptram.latent import Logistic
-    >>> x = np.array([[-1.5], [0.5], [-0.5], [1.5]]) / np.sqrt(1.25)
-    >>> objective = BinaryLikelihood(np.array([True, True, False, False]), x, None, Logistic())
-    >>> discriminant_start(objective, np.eye(1), np.zeros(2))
-    array([0.        , 1.118...])
-    """
-    lower, upper, difference = objective.class_sums()
-    # centred columns: the sums of both classes are half the difference, and minus that
-    low, high = difference / (2 * lower), -difference / (2 * upper)
-    total = lower + upper
-    within = correlations - (lower * np.outer(low, low) + upper * np.outer(high, high)) / total
-    try:
-        slopes = np.linalg.solve(within, high - low)
-    except np.linalg.LinAlgError:
-        return start
-    if not 0 <= float(slopes @ (high - low)) < _FAR_APART:
-        return start
-    cutpoint = np.log(lower / upper) + (low + high) @ slopes / 2
-    return np.asarray(objective.latent.relative_slope * np.concatenate([[cutpoint], slopes]))
-
-
-def subsample_start(objective: Objective, start: Array) -> Array:
-    """Return a better start for a large problem, or ``start`` itself.
-
-    Every tenth row (of the rows sorted by class) is fitted first, which costs
-    a tenth and saves about half of the steps over all rows. The result is
-    discarded where a class is too small, the small fit did not settle, or its
-    parameters are far out (as under separation).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from deeptram.likelihood.cutpoint_cells import cells_of
-    >>> from deeptram.latent import Logistic
-    >>> codes = np.array([0, 1, 0, 1])
-    >>> small = CutpointLikelihood(codes, cells_of(codes, 2, None, 1), torch.zeros(4, 0), None, Logistic())
-    >>> subsample_start(small, np.zeros(1))
-    array([0.])
-    """
-    if not isinstance(objective, CutpointLikelihood) or objective.n_rows < _MANY_ROWS:
-        return start
-    part = objective.every(_EVERY)
-    if part.smallest_class < _ROWS_PER_PARAMETER * objective.n_parameters:
-        return start
-    result = minimize(part, start, tolerance=1e-5, max_iter=10)
-    settled = result.converged and float(np.abs(result.parameters).max(initial=0.0)) < _FAR_OUT
-    return result.parameters if settled else start
