@@ -70,12 +70,6 @@ SAME_NAME: dict[str, str] = {
     "pit": "dt.metrics.pit are the values, dt.plots.pit draws them",
     "crps": "dt.scores.crps is the score, the other the integral behind it",
     "minimize": "one per kind of problem, called through the module: newton.minimize, simplex.minimize",
-    # To be renamed or merged:
-    "Encoded": "rows of a model, and of a weight problem",
-    "Objective": "of an exact fit, and of a weight problem",
-    "Problem": "of an exact fit, and of weight tuning",
-    "solve": "weights, and the metrics' logistic regression",
-    "weighted_mean": "of bootstrap samples, and of members",
 }
 
 # (module, use) -> why it reaches for something private of another room or library.
@@ -84,8 +78,6 @@ PRIVATE_USES: dict[tuple[str, str], str] = {
     ("deeptram._workers", "os._exit"): "documented by Python, in spite of its name",
     ("deeptram.model.dropout", "layer._forward_hooks"): TORCH_HOOKS,
     ("deeptram.model.dropout", "layer._forward_pre_hooks"): TORCH_HOOKS,
-    # To be made public:
-    ("deeptram.fitting.deep.gradient", "model._complex_shifts"): "the networks of a deep model",
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pathlib
+import sys
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,24 @@ def data():
     rng = np.random.default_rng(71)
     frame = pd.DataFrame({"a": rng.normal(size=N), "b": rng.normal(size=N)})
     return frame, frame["a"].to_numpy() + rng.logistic(size=N)
+
+
+def test_a_fit_can_be_followed_through_twenty_files(data):
+    """What a reader has to open to follow a fit from start to end."""
+    table, latent = data
+    model, passed = dt.Polr(dt.LS("a")), set()
+
+    def note(frame, event, _):
+        if event == "call":
+            passed.add(pathlib.Path(frame.f_code.co_filename))
+
+    sys.setprofile(note)
+    try:
+        model.fit(table, np.digitize(latent, [-1, 1]))
+    finally:
+        sys.setprofile(None)
+    own = {path for path in passed if path.is_relative_to(pathlib.Path(dt.__file__).parent)}
+    assert 10 < len(own) <= 20, sorted(own)
 
 
 def pairs(latent):

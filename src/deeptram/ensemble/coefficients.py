@@ -348,7 +348,7 @@ def _different(models: Sequence[BaseTram]) -> str | None:
 
 def _leaves_the_class(model: BaseTram, pooling: Any, weights: Array, recalibrated: bool) -> str | None:
     name = get_rule(pooling).name
-    if model.outcome_.kind == "nominal":
+    if model.outcome_.kind.is_nominal:
         if recalibrated:
             return (
                 "recalibration acts on the distribution function of a nominal outcome, not on its logits; "

@@ -26,6 +26,7 @@ from deeptram.estimators.persistence import (
     rebuilding,
 )
 from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name, located
+from deeptram.model.deep import DeepModel
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, plain, read_folder, write_folder
 from deeptram.pooling import rule_from_file, saved_rule
 from deeptram.pooling.recalibration import Recalibration
@@ -222,7 +223,7 @@ def share_designs(members: list[BaseTram]) -> None:
         for known, design in seen:
             if known == state:
                 member.design_ = design
-                if hasattr(member.model_, "inputs"):
+                if isinstance(member.model_, DeepModel):
                     member.model_.design = design
                 break
         else:

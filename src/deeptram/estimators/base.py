@@ -46,7 +46,7 @@ from deeptram.estimators.varying_effects import effect_table
 from deeptram.fitting.exact.profile import profile_interval
 from deeptram.inputs import read_table
 from deeptram.latent import Latent
-from deeptram.model import DISCRETE, Design, Encoded, Matrices, Outcome, OutcomeSettings
+from deeptram.model import DISCRETE, Design, Encoded, FittedModel, Matrices, Outcome, OutcomeSettings
 from deeptram.model.design import Spec
 from deeptram.predictive import Predictive
 from deeptram.predictive.kinds import RowParameters
@@ -76,7 +76,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
     training: Any = None
     random_state: Any = None
 
-    model_: Any
+    model_: FittedModel
     fit_: Any
     coef_: pd.Series
     scale_coef_: pd.Series
@@ -159,7 +159,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         used = None if weights is None or weights.all() else weights > 0
         outcome, encoded = Outcome.fit(self._outcome_settings(y), y, used)
         check_same_length(X=np.empty(table.n_rows), y=encoded)
-        if outcome.kind == "nominal" and latent.name != "logistic":
+        if outcome.kind.is_nominal and latent.name != "logistic":
             raise UnsupportedError(
                 f"a nominal outcome needs latent='logistic', got {latent.name!r}: its levels have no order "
                 "on which another distribution could act."
@@ -172,7 +172,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
             check_outcome_is_no_column(y, table, spec, design)
         self.spec_, self.outcome_, self.design_, self.latent_ = spec, outcome, design, latent
         self.n_obs_ = len(matrices.x)
-        if outcome.kind == "survival" and encoded.observations is not None:
+        if outcome.kind.is_time and encoded.observations is not None:
             self.n_events_ = int(encoded.observations.exact.sum())
         if outcome.response is not None:
             self.classes_ = outcome.response.classes
@@ -210,17 +210,17 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         parameters, matrices = self._row_parameters(X)
         levels, parts = self.outcome_.levels, {}
         if y is not None:
-            if self.outcome_.kind == "nominal":
+            if self.outcome_.kind.is_nominal:
                 raise UnsupportedError(
                     "a nominal outcome has logits, not one h(y), got y; call contributions(X) without it"
                 )
             h = np.asarray(self.predict_distribution(X).trafo(y))
             parts["intercept"] = h + parameters.shift
-        for name, values in self.model_.contributions(X, matrices).items():
-            if values.ndim == 1 or levels is None:
-                parts[name] = values
-            else:
-                parts.update({f"{level}:{name}": values[:, k] for k, level in enumerate(levels[1:])})
+        found = self.model_.contributions(X, matrices)
+        if self.outcome_.kind.is_nominal and levels is not None:
+            logits = [(k, level, name) for k, level in enumerate(levels[1:]) for name in found]
+            found = {f"{level}:{name}": found[name][:, k] for k, level, name in logits}
+        parts |= found
         return pd.DataFrame(parts, index=X.index if isinstance(X, pd.DataFrame) else range(len(matrices.x)))
 
     # -- inference -------------------------------------------------------------------------------

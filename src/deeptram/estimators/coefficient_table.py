@@ -112,7 +112,7 @@ def meaning(outcome: Outcome, latent: Latent) -> str:
     'coef: log odds-ratio of 1 against 0; exp_coef: odds ratio'
     """
     levels = outcome.levels
-    if levels is not None and outcome.kind == "nominal":
+    if levels is not None and outcome.kind.is_nominal:
         return f"coef: log odds-ratio of the level in its name against {levels[0]}; exp_coef: odds ratio"
     if levels is not None and len(levels) == 2 and latent.name == "logistic":
         return f"coef: log odds-ratio of {levels[1]} against {levels[0]}; exp_coef: odds ratio"
@@ -140,7 +140,7 @@ def described_outcome(outcome: Outcome) -> str:
     named = [str(level) for level in levels]
     if len(named) > _SHOWN_LEVELS:
         named = [*named[: _SHOWN_LEVELS - 1], "...", named[-1]]
-    if outcome.kind == "nominal":
+    if outcome.kind.is_nominal:
         return f"nominal outcome, levels {', '.join(named)}"
     if len(levels) == 2:
         return f"{outcome.kind} outcome, {levels[1]} is the larger class (the other: {levels[0]})"

@@ -120,7 +120,7 @@ def check_class_counts(
             EmptyClassWarning,
             stacklevel=stacklevel,
         )
-    if design.strata is None or matrices.strata is None or outcome.kind == "nominal":
+    if design.strata is None or matrices.strata is None or outcome.kind.is_nominal:
         return
     cells = np.bincount(
         matrices.strata * len(levels) + encoded.codes,

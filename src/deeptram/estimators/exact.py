@@ -38,7 +38,7 @@ def fit_without_networks(
     matrices, encoded, weights
         The training rows, encoded.
     """
-    if estimator.outcome_.kind == "nominal":
+    if estimator.outcome_.kind.is_nominal:
         _fit_nominal(estimator, matrices, encoded, weights)
         return
     scale, centre = centre_scale(matrices.scale, weights, estimator.outcome_.basis)
@@ -125,7 +125,7 @@ def coefficient_names(design: Design, outcome: Outcome) -> list[str]:
     """Return the names of the linear shift, for nominal outcomes ``level:column``."""
     names = design.names
     levels = outcome.levels
-    if outcome.kind != "nominal" or levels is None:
+    if not outcome.kind.is_nominal or levels is None:
         return names
     return [f"{level}:{name}" for level in levels[1:] for name in names]
 
@@ -133,7 +133,7 @@ def coefficient_names(design: Design, outcome: Outcome) -> list[str]:
 def _theta_names(design: Design, outcome: Outcome) -> list[str]:
     """Name the baseline parameters: ``low|mid`` for cutpoints, ``Bs1`` for Bernstein."""
     levels, basis = outcome.levels, outcome.basis
-    if outcome.kind == "nominal" and levels is not None:
+    if outcome.kind.is_nominal and levels is not None:
         return [f"{level}:(Intercept)" for level in levels[1:]]
     cuts = None if levels is None else [f"{a}|{b}" for a, b in itertools.pairwise(levels)]
     base = basis.coef_names if cuts is None else cuts

@@ -59,7 +59,7 @@ def row_loglik(outcome: Outcome, latent: Latent, parameters: RowParameters, enco
     tensor([-0.6931, -0.6931], dtype=torch.float64)
     """
     # A count is an interval of the same h on the line.
-    kind = "continuous" if outcome.kind == "count" else outcome.kind
+    kind = "continuous" if outcome.kind.is_count else outcome.kind
     predictive = build_predictive(kind, parameters, outcome.basis, latent, levels=outcome.levels)
     if isinstance(predictive, DiscretePredictive) and encoded.codes is not None:
         return predictive.log_prob_of_codes_t(torch.from_numpy(encoded.codes))
@@ -127,7 +127,7 @@ def shift_covariance(
         ``coef_``. All NaN where the likelihood has no curvature that can be
         computed (a network that leaves an outcome no room at all).
     """
-    d, nominal = outcome.basis.n_coef, outcome.kind == "nominal"
+    d, nominal = outcome.basis.n_coef, outcome.kind.is_nominal
     per_column = d if nominal else 1
     constants = (n_strata or 1) * d if n_strata is not None or nominal else 1
     used = np.tile(kept, per_column)
@@ -198,7 +198,7 @@ class _Rows:
         else:
             each = delta.reshape(-1, d)
             theta = theta + (each if self.strata is None else each[self.strata])
-        if self.outcome.kind == "nominal":
+        if self.outcome.kind.is_nominal:
             theta = theta + self.x @ beta.reshape(d, -1).T
         else:
             shift = shift + self.x @ beta
@@ -222,7 +222,7 @@ class _Rows:
             own = torch.zeros(n, dtype=torch.int64) if self.strata is None else self.strata
             blocks[torch.arange(n), own] = by_theta
             first = blocks.reshape(n, -1)
-        if self.outcome.kind == "nominal":
+        if self.outcome.kind.is_nominal:
             second = torch.einsum("nk,nj->nkj", by_theta, self.x).reshape(n, -1)
         else:
             second = self.x * by_shift.unsqueeze(1)
@@ -266,7 +266,7 @@ def training_fit(model: Any, X: Any, y: Any, sample_weight: Any, what: str) -> E
         What the fit is needed for, for messages.
     """
     require_fit(model)
-    if model.loss != "nll" or model.spec_.is_deep or model.outcome_.kind == "nominal":
+    if model.loss != "nll" or model.spec_.is_deep or model.outcome_.kind.is_nominal:
         raise UnsupportedError(
             f"{what} needs an ordered outcome and exact maximum likelihood, got loss={model.loss!r}, "
             f"outcome={model.outcome_.kind!r} and {'some' if model.spec_.is_deep else 'no'} networks; fit "

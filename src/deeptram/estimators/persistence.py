@@ -48,7 +48,7 @@ from deeptram.estimators.saved_format import MODEL, TINY
 from deeptram.fitting.deep.task import DeepFit
 from deeptram.fitting.deep.training import Training
 from deeptram.latent import Latent
-from deeptram.model import Design, Outcome, StructuredModel
+from deeptram.model import Design, FittedModel, Outcome, StructuredModel
 from deeptram.model.deep import DeepModel
 from deeptram.model.design import Spec
 from deeptram.model.persistence import (
@@ -337,12 +337,12 @@ def rebuilding() -> Iterator[None]:
         ) from error
 
 
-def _exact_to_record(estimator: BaseTram, model: StructuredModel, state: dict[str, Any]) -> Tensors:
+def _exact_to_record(estimator: BaseTram, model: FittedModel, state: dict[str, Any]) -> Tensors:
     state["certificate"] = plain(dataclasses.asdict(estimator.certificate_))
     return {
         "theta": model.theta,
-        "beta": model.beta,
-        "gamma": model.gamma,
+        "beta": model.coef,
+        "gamma": model.scale_coef,
         "coef": estimator.coef_.to_numpy(dtype=float),
         "vcov": estimator.vcov_.to_numpy(dtype=float),
     }
@@ -352,7 +352,7 @@ def _restore_exact(estimator: BaseTram, state: Mapping[str, Any], tensors: Tenso
     outcome, design = estimator.outcome_, estimator.design_
     d, p = outcome.basis.n_coef, len(design.names)
     varying, scales = (0 if one is None else len(one.names) for one in (design.varying, design.scale))
-    nominal = outcome.kind == "nominal"
+    nominal = outcome.kind.is_nominal
     size = (design.n_strata + varying) * d + p * (d if nominal else 1) + scales
     shapes: dict[str, tuple[int, ...]] = {
         "theta": (design.n_strata + varying, d),
@@ -374,7 +374,7 @@ def _restore_exact(estimator: BaseTram, state: Mapping[str, Any], tensors: Tenso
             )
     model = StructuredModel(outcome, estimator.latent_, design, *parts)
     estimator.model_, estimator.fit_ = model, None
-    store_coefficients(estimator, tensors["coef"], model.gamma)
+    store_coefficients(estimator, tensors["coef"], model.scale_coef)
     estimator.theta_ = model.theta.ravel()
     estimator.vcov_ = label_covariance(design, outcome, tensors["vcov"])
     estimator.certificate_ = Certificate(**unplain(state["certificate"]))

@@ -78,7 +78,7 @@ def _support_points(outcome: Outcome, count: int) -> Array:
             "has no support to take them from; pass y"
         )
     points = (np.geomspace if basis.log_first else np.linspace)(*basis.support, count)
-    if outcome.kind == "count":
+    if outcome.kind.is_count:
         return np.asarray(np.unique(points.round()) - int(basis.log_first))
     return np.asarray(points)
 

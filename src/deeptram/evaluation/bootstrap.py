@@ -55,7 +55,7 @@ class Sample:
         return percentile_interval(self.replicates, level)
 
 
-def weighted_mean(samples: Sequence[Sample], weights: npt.ArrayLike | None = None) -> Sample:
+def mean_sample(samples: Sequence[Sample], weights: npt.ArrayLike | None = None) -> Sample:
     """Return the mean, replicate by replicate; one of weight zero does not count, whatever its value.
 
     Parameters
@@ -67,7 +67,7 @@ def weighted_mean(samples: Sequence[Sample], weights: npt.ArrayLike | None = Non
     Examples
     --------
     >>> one, other = Sample(1.0, np.ones(2)), Sample(np.inf, np.full(2, np.inf))
-    >>> weighted_mean([one, other], [1.0, 0.0]).value, weighted_mean([one, other]).value
+    >>> mean_sample([one, other], [1.0, 0.0]).value, mean_sample([one, other]).value
     (1.0, inf)
     """
     if weights is None:

@@ -24,7 +24,7 @@ from deeptram._validation import (
 )
 from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
 from deeptram.evaluation import metrics as metric_functions
-from deeptram.evaluation.bootstrap import Sample, bootstrap, check_strata, weighted_mean
+from deeptram.evaluation.bootstrap import Sample, bootstrap, check_strata, mean_sample
 from deeptram.evaluation.checks import check_predictive, check_rows
 from deeptram.evaluation.measures import Metric, MetricLike
 from deeptram.predictive.base import Predictive
@@ -149,7 +149,7 @@ def evaluate(
         }
     drawn = bootstrap(plan, codes, n_boot, random_state, sample_weight=weights)
     samples = {
-        (name, label): weighted_mean([drawn[name, label, m] for m in range(len(group))])
+        (name, label): mean_sample([drawn[name, label, m] for m in range(len(group))])
         for name, group in members.items()
         for label in wanted
     }

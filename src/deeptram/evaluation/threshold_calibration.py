@@ -28,7 +28,13 @@ from numpy.polynomial import Polynomial
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative, solve, standardisation
+from deeptram.evaluation.metrics.logistic import (
+    fit_intercept,
+    fit_slope,
+    informative,
+    solve_each,
+    standardisation,
+)
 from deeptram.evaluation.statistics import Statistic
 
 ORDER = 8  # the highest: beyond it refits are cheaper
@@ -212,7 +218,7 @@ class Expansion:
         d = sums.new_zeros(self.n_coef, sums.shape[1])
         for _ in range(NEWTON_STEPS):
             value, jacobian = terms.evaluate(equations, d)
-            step = solve(jacobian, value)
+            step = solve_each(jacobian, value)
             d = d - step
             if not bool((step.abs() > 1e-12).any()):
                 break

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Encoded, Outcome, OutcomeSettings
-from deeptram.model.structured import StructuredModel
+from deeptram.model.structured import FittedModel, StructuredModel
 from deeptram.predictive.kinds import DISCRETE, OUTCOMES
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "OUTCOMES",
     "Design",
     "Encoded",
+    "FittedModel",
     "Matrices",
     "Outcome",
     "OutcomeSettings",

@@ -177,7 +177,7 @@ class DeepModel(nn.Module):
     def coef(self) -> Array:
         """Coefficients of LS in the user's units, (p,) or nominal (p, K - 1); NaN where aliased."""
         coefficients = self._slopes()
-        for shift in self._complex_shifts():
+        for shift in self.complex_shifts:
             slopes = as_float64(shift.slopes)
             coefficients = coefficients + (slopes if self.is_nominal else slopes[:, 0])
         coefficients[~self.x_kept.cpu().numpy()] = np.nan
@@ -223,7 +223,7 @@ class DeepModel(nn.Module):
             column = matrices.x[:, [j]] if self.is_nominal else matrices.x[:, j]
             parts[name] = sign * column * coefficients[j]
         outputs = self.shift_values(X, len(matrices.x))
-        for shift, term, values in zip(self._complex_shifts(), self.spec.shifts, outputs, strict=True):
+        for shift, term, values in zip(self.complex_shifts, self.spec.shifts, outputs, strict=True):
             rest = sign * (values - matrices.x @ as_float64(shift.slopes) - as_float64(shift.mean))
             label, count = term_label(term), 2
             while label in parts:
@@ -237,7 +237,7 @@ class DeepModel(nn.Module):
         """Return each complex shift's network output, (n, 1) or (n, K - 1), nothing taken out."""
         first = int(isinstance(self.intercept, ComplexIntercept))
         values = []
-        for shift, inputs in zip(self._complex_shifts(), self.inputs[first:], strict=True):
+        for shift, inputs in zip(self.complex_shifts, self.inputs[first:], strict=True):
             sources = inputs.sources(X, self.dtype, self.device)
             check_count(sources, n)
             with evaluating(self):
@@ -283,7 +283,9 @@ class DeepModel(nn.Module):
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.autocast)
 
-    def _complex_shifts(self) -> list[ComplexShift]:
+    @property
+    def complex_shifts(self) -> list[ComplexShift]:
+        """The networks of the CS terms, in their order."""
         return [shift for shift in self.shifts if isinstance(shift, ComplexShift)]
 
     def _slopes(self) -> Array:
@@ -297,7 +299,7 @@ class DeepModel(nn.Module):
     def moved_constant(self) -> Array:
         """Return the constant that leaves the shift for the intercept, (1,) or (K - 1,)."""
         constant = np.atleast_1d(as_float64(self.x_mean) @ self._slopes())
-        for shift in self._complex_shifts():
+        for shift in self.complex_shifts:
             constant = constant - as_float64(shift.mean)
         return -constant if self.is_nominal else constant
 
@@ -394,7 +396,7 @@ class _Collector:
         if isinstance(model.intercept, ComplexIntercept):
             theta, log_increments = model._theta_rows(model.intercept(*nets.pop(0)), self._constant)
             self.theta[start:stop], self.log_increments[start:stop] = theta, log_increments
-        for shift, inputs in zip(model._complex_shifts(), nets, strict=True):
+        for shift, inputs in zip(model.complex_shifts, nets, strict=True):
             self.shift[start:stop] += as_float64(shift(*inputs))
 
     def finish(self, matrices: Matrices) -> RowParameters:
@@ -405,7 +407,7 @@ class _Collector:
             if matrices.strata is not None:
                 theta, log_increments = theta[matrices.strata], log_increments[matrices.strata]
         shift = self.shift
-        for one in model._complex_shifts():
+        for one in model.complex_shifts:
             shift = shift - as_float64(one.mean)
         bad = ~(np.isfinite(shift).all(axis=1) & np.isfinite(theta).all(axis=1))
         if bad.any():

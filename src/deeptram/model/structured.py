@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,28 @@ from deeptram.predictive.kinds import RowParameters
 Array = NDArray[np.float64]
 
 
+class FittedModel(Protocol):
+    """What every fitted model, with or without networks, can be asked; all numbers are float64 arrays."""
+
+    @property
+    def coef(self) -> Array:
+        """Coefficients of LS, (p,) or nominal (p, K - 1)."""
+
+    @property
+    def scale_coef(self) -> Array:
+        """Coefficients of Scale, (q,)."""
+
+    @property
+    def theta(self) -> Array:
+        """Baselines of SI, one row per stratum (and per varying column), (blocks, d)."""
+
+    def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
+        """Return the parameters of each row's distribution."""
+
+    def contributions(self, X: Any, matrices: Matrices) -> dict[str, Array]:
+        """Return the parts of each row's h by name, (n,), or of its logits (nominal outcomes), (n, K - 1)."""
+
+
 @dataclass(frozen=True)
 class StructuredModel:
     r"""h(y | x) with :math:`\vartheta(x)`, :math:`x'\beta` and :math:`z'\gamma` all linear.
@@ -29,9 +51,9 @@ class StructuredModel:
         The kind of outcome, F_Z, and how X is encoded.
     theta : ndarray, shape (blocks, d)
         Baselines: one row per stratum, then one per varying column.
-    beta : ndarray, shape (p,) (nominal: (p, K - 1))
+    coef : ndarray, shape (p,) (nominal: (p, K - 1))
         Finite linear shift (aliased columns 0; separated ones at a large finite value).
-    gamma : ndarray, shape (q,)
+    scale_coef : ndarray, shape (q,)
         Scale coefficients.
     """
 
@@ -39,16 +61,16 @@ class StructuredModel:
     latent: Latent
     design: Design
     theta: Array
-    beta: Array
-    gamma: Array
+    coef: Array
+    scale_coef: Array
 
     def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
         """Return baseline, shift and log scale of each row."""
         theta = self._theta_rows(matrices)
         if self.outcome.kind.is_nominal:
-            return RowParameters(theta=theta + matrices.x @ self.beta, shift=np.zeros(len(matrices.x)))
-        log_scale = None if matrices.scale is None else matrices.scale @ self.gamma / 2
-        return RowParameters(theta=theta, shift=matrices.x @ self.beta, log_scale=log_scale)
+            return RowParameters(theta=theta + matrices.x @ self.coef, shift=np.zeros(len(matrices.x)))
+        log_scale = None if matrices.scale is None else matrices.scale @ self.scale_coef / 2
+        return RowParameters(theta=theta, shift=matrices.x @ self.coef, log_scale=log_scale)
 
     def _theta_rows(self, matrices: Matrices) -> Array:
         strata = self.design.n_strata
@@ -80,17 +102,12 @@ class StructuredModel:
         return without_rounding(rows, self.outcome.basis.monotone_differences, size)
 
     def contributions(self, X: Any, matrices: Matrices) -> dict[str, Array]:
-        """Return the linear shift's part of each column and the log scale, as arrays of n rows."""
-        x, names = matrices.x, self.design.names
-        if self.beta.ndim == 1:
-            parts = {name: -x[:, j] * self.beta[j] for j, name in enumerate(names)}
-        else:
-            levels = (self.outcome.levels or ())[1:]
-            parts = {
-                f"{level}:{name}": x[:, j] * self.beta[j, k]
-                for k, level in enumerate(levels)
-                for j, name in enumerate(names)
-            }
+        """Return the linear shift's part of each column and the log scale; see ``FittedModel``."""
+        x, nominal = matrices.x, self.outcome.kind.is_nominal
+        parts = {
+            name: x[:, [j]] * self.coef[j] if nominal else -x[:, j] * self.coef[j]
+            for j, name in enumerate(self.design.names)
+        }
         if matrices.scale is not None:
-            parts["log scale"] = matrices.scale @ self.gamma / 2
+            parts["log scale"] = matrices.scale @ self.scale_coef / 2
         return parts

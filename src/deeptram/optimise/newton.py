@@ -29,7 +29,7 @@ LITTLE_INFORMATION = 1e-4  # of the curvature there was
 _KEPT = 0.05  # of a value that must stay positive, in one step
 
 
-class Objective(Protocol):
+class SmoothObjective(Protocol):
     """A smooth function of a parameter vector with analytic derivatives.
 
     Implementing an objective: give the number of parameters, the value (plus
@@ -90,7 +90,7 @@ class NewtonResult:
 
 
 def minimize(
-    objective: Objective,
+    objective: SmoothObjective,
     start: Array,
     constraints: Array | None = None,
     *,
@@ -109,11 +109,11 @@ def minimize(
     backtracking line search makes it global. Where the Hessian is not positive
     definite (non-convex problems) its eigenvalues are replaced by their
     absolute values. Steps stop short of where a density would vanish
-    (``Objective.longest_step``), since the way back from there is slow.
+    (``SmoothObjective.longest_step``), since the way back from there is slow.
 
     Parameters
     ----------
-    objective : Objective
+    objective : SmoothObjective
         The negative log-likelihood.
     start : ndarray, shape (d,)
         A feasible point; the search ends there if the value is not finite.
@@ -337,7 +337,7 @@ def _factor_of_root(root: Array) -> Array:
 
 
 def _line_search(
-    objective: Objective, point: Array, value: float, slope: float, step: Array
+    objective: SmoothObjective, point: Array, value: float, slope: float, step: Array
 ) -> tuple[Array, tuple[float, Array, Array]] | None:
     """Return the next point and its derivatives, or ``None`` if nothing decreases."""
     length = objective.longest_step(torch.from_numpy(point), torch.from_numpy(step))
@@ -352,7 +352,7 @@ def _line_search(
     return None
 
 
-def _evaluate(objective: Objective, point: Array) -> tuple[float, Array, Array]:
+def _evaluate(objective: SmoothObjective, point: Array) -> tuple[float, Array, Array]:
     value, gradient, hessian = objective.evaluate(torch.from_numpy(point))
     return value, _array(gradient), _array(hessian)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from deeptram._threads import one_thread
 from deeptram.evaluation import metrics, scores
-from deeptram.evaluation.bootstrap import Sample, bootstrap, weighted_mean
+from deeptram.evaluation.bootstrap import Sample, bootstrap, mean_sample
 from deeptram.evaluation.measures import statistics_of
 from deeptram.evaluation.statistics import Statistic
 from deeptram.paper.config import Unit
@@ -230,7 +230,7 @@ def split_samples(
         for entry, weights in group.averages():
             for metric in METRICS:
                 of_members = [own[group.member_entry(unit), metric] for unit in group.units]
-                samples[entry, metric] = weighted_mean(of_members, weights)
+                samples[entry, metric] = mean_sample(of_members, weights)
     return samples
 
 
@@ -249,7 +249,7 @@ def mean_over_splits(by_split: Mapping[int, Mapping[Key, Sample]]) -> dict[Key, 
         for key, sample in samples.items():
             if key[0].method != "member":
                 found.setdefault(key, []).append(sample)
-    return {key: weighted_mean(samples) for key, samples in found.items()}
+    return {key: mean_sample(samples) for key, samples in found.items()}
 
 
 def _statistics(metric: str, y: Any, pred: Predictive, cutoff: int) -> list[Statistic]:

@@ -158,7 +158,7 @@ def overlaps(z: Tensor, event: Tensor, counts: Tensor) -> Tensor:
     return (highest[1] > lowest[0]) & (highest[0] > lowest[1])
 
 
-def solve(matrix: Tensor, right: Tensor) -> Tensor:
+def solve_each(matrix: Tensor, right: Tensor) -> Tensor:
     """Solve symmetric systems of one or two unknowns, elementwise over the trailing axes.
 
     Parameters
@@ -168,7 +168,7 @@ def solve(matrix: Tensor, right: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> solve(torch.tensor([[[2.0], [0.0]], [[0.0], [4.0]]]), torch.tensor([[2.0], [2.0]]))
+    >>> solve_each(torch.tensor([[[2.0], [0.0]], [[0.0], [4.0]]]), torch.tensor([[2.0], [2.0]]))
     tensor([[1.0000],
             [0.5000]])
     """
@@ -234,7 +234,7 @@ def _ascending_newton(design: Tensor, sign: Tensor, weights: Tensor, coef: Tenso
         eta = design.T @ coef
         score = design @ (weights * sign * torch.sigmoid(-sign * eta))
         curvature = (products @ (weights * torch.sigmoid(eta) * torch.sigmoid(-eta))).reshape(2, 2, -1)
-        step = solve(curvature, score)
+        step = solve_each(curvature, score)
         lost = ~torch.isfinite(step).all(0)  # no curvature left this far out: begin again at zero
         coef, step = torch.where(lost, 0.0, coef), torch.where(lost, 0.0, step)
         move = (reach * step.abs()).sum(0)

@@ -233,7 +233,7 @@ def identify_shifts(model: DeepModel, setup: Setup, rows: Tensor) -> None:
     x = setup.task.matrices.x[index]
     weights = None if setup.task.sample_weight is None else setup.task.sample_weight[index]
     for shift, term, sources in zip(
-        model._complex_shifts(), setup.task.spec.shifts, setup.data.nets[first:], strict=True
+        model.complex_shifts, setup.task.spec.shifts, setup.data.nets[first:], strict=True
     ):
         if not (term.center or term.orthogonalize):
             continue

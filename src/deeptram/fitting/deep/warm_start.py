@@ -86,7 +86,7 @@ def _try(
 ) -> Start | None:
     n_classes = 0 if outcome.levels is None else len(outcome.levels)
     try:
-        if outcome.kind == "nominal" and encoded.codes is not None:
+        if outcome.kind.is_nominal and encoded.codes is not None:
             names = [str(j) for j in range(matrices.x.shape[1])]
             nominal = fit_nominal(encoded.codes, n_classes, matrices.x, weights, names, quiet=True)
             theta, beta, gamma, infinite = nominal.theta, nominal.beta, np.zeros(0), nominal.infinite
@@ -101,7 +101,7 @@ def _try(
     beta = np.nan_to_num(beta)
     if infinite.any() or not np.isfinite(beta).all() or not np.isfinite(gamma).all() or np.isnan(theta).any():
         return None
-    return Start(_finite(theta, latent, len(encoded), outcome.kind == "nominal"), beta, gamma)
+    return Start(_finite(theta, latent, len(encoded), outcome.kind.is_nominal), beta, gamma)
 
 
 def _finite(theta: Array, latent: Latent, n: int, nominal: bool) -> Array:

@@ -18,7 +18,13 @@ from deeptram.fitting.exact.diagnosis import Diagnosis, Labels, diagnose, explai
 from deeptram.fitting.exact.problem import ExactProblem
 from deeptram.likelihood.binary import BinaryLikelihood
 from deeptram.likelihood.cutpoints import CutpointLikelihood
-from deeptram.optimise.newton import Certificate, NewtonResult, Objective, has_lost_information, minimize
+from deeptram.optimise.newton import (
+    Certificate,
+    NewtonResult,
+    SmoothObjective,
+    has_lost_information,
+    minimize,
+)
 
 Array = NDArray[np.float64]
 
@@ -217,7 +223,7 @@ def discriminant_start(objective: BinaryLikelihood, correlations: Array, start: 
     return np.asarray(objective.latent.relative_slope * np.concatenate([[cutpoint], slopes]))
 
 
-def subsample_start(objective: Objective, start: Array) -> Array:
+def subsample_start(objective: SmoothObjective, start: Array) -> Array:
     """Return a better start for a large problem, or ``start`` itself.
 
     Every tenth row (of the rows sorted by class) is fitted first, which costs

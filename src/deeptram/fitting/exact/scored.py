@@ -49,7 +49,7 @@ def check_loss(loss: str, outcome: Outcome, data: StructuredData) -> None:
         raise UnsupportedError(
             f"loss={loss!r} is not available with strata or Varying terms; use loss='nll' for them."
         )
-    if outcome.kind != "count" and data.observations is not None and not data.observations.exact.all():
+    if not outcome.kind.is_count and data.observations is not None and not data.observations.exact.all():
         raise UnsupportedError("loss='crps' needs exact outcomes, got censored ones; use loss='nll'.")
 
 
@@ -127,7 +127,7 @@ class _Score:
         self._crps: CrpsObjective | None = None
         if data.observations is not None:
             steepness = float(np.abs(free[1:].sum())) if self._d > 2 else 20.0
-            is_count = outcome.kind == "count"
+            is_count = outcome.kind.is_count
             self._crps = CrpsObjective(
                 data.basis, data.latent, data.observations.upper, steepness, counts=is_count
             )

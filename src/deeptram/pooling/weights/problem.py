@@ -32,7 +32,7 @@ _QUADRATIC = (*_OF_LEVELS, scores.get("crps"))
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedMembers:
     """An objective over the members in ``held``; see the module ``log_likelihood`` for ``decisive``."""
 
     objective: Objective
@@ -71,7 +71,7 @@ class Problem:
         """The number of members M."""
         return len(self.members)
 
-    def encode(self, allowed: Tensor | None = None) -> Encoded:
+    def encode(self, allowed: Tensor | None = None) -> EncodedMembers:
         """Return the objective over the allowed members (all by default)."""
         if allowed is None:
             allowed = torch.ones(self.n_members, dtype=torch.bool)
@@ -80,7 +80,7 @@ class Problem:
             if terms is not None:
                 return _likelihood(terms, allowed, len(self.members[0]))
         members = [member for member, use in zip(self.members, allowed.tolist(), strict=True) if use]
-        return Encoded(self._score(members), allowed, torch.zeros_like(allowed))
+        return EncodedMembers(self._score(members), allowed, torch.zeros_like(allowed))
 
     @property
     def _scale(self) -> Latent:
@@ -131,13 +131,13 @@ def problem(members: Any, y: Any, method: Method, score: MetricLike, latent: str
     return Problem(checked, stack, y, rule.name if is_built_in(rule) else rule, judge, scale)
 
 
-def _likelihood(add_terms: Adding, allowed: Tensor, n_rows: int) -> Encoded:
+def _likelihood(add_terms: Adding, allowed: Tensor, n_rows: int) -> EncodedMembers:
     """Build the terms; begin again without the members that turn out to be impossible."""
     while True:
         build = Build.start(allowed)
         add_terms(build)
         if not bool(build.impossible.any()) or not bool(build.held.any()):
-            return Encoded(
+            return EncodedMembers(
                 LogLikelihood(build.terms, n_rows, convex=build.convex), build.held, build.decisive
             )
         allowed = build.held

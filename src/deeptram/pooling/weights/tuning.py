@@ -17,7 +17,7 @@ from deeptram.latent import Latent
 from deeptram.optimise.simplex import SimplexSolution, Vector
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights.objectives import PooledScore, solve
-from deeptram.pooling.weights.problem import Encoded, Problem, problem
+from deeptram.pooling.weights.problem import EncodedMembers, Problem, problem
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _tune(task: Problem) -> TunedWeights:
     return TunedWeights(weights, solution.value, gap, steps, solution.converged)
 
 
-def _solve(encoded: Encoded) -> tuple[SimplexSolution | None, torch.Tensor]:
+def _solve(encoded: EncodedMembers) -> tuple[SimplexSolution | None, torch.Tensor]:
     held = encoded.held
     if not bool(held.any()):
         return None, held
