@@ -17,7 +17,7 @@ from deeptram.bases import Bernstein
 from deeptram.ensemble.members import check_model, predict_all
 from deeptram.estimators.base import BaseTram
 from deeptram.fitting.deep.seeds import member_seed
-from deeptram.model.terms import Spec
+from deeptram.model.design import Spec
 from deeptram.pooling import Rule
 from deeptram.pooling.weights import tune_weights
 

@@ -218,7 +218,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
             parts["intercept"] = h + parameters.shift
         found = self.model_.contributions(X, matrices)
         if self.outcome_.kind.is_nominal and levels is not None:
-            logits = [(k, level, name) for k, level in enumerate(levels[1:]) for name in found]
+            logits = [(k, level, name) for name in found for k, level in enumerate(levels[1:])]
             found = {f"{level}:{name}": found[name][:, k] for k, level, name in logits}
         parts |= found
         return pd.DataFrame(parts, index=X.index if isinstance(X, pd.DataFrame) else range(len(matrices.x)))

@@ -80,8 +80,8 @@ def test_beats_maximum_likelihood_in_its_own_score_and_is_stationary(name, data)
     rng = np.random.default_rng(0)
     for _ in range(4):
         other = copy.copy(score)
-        moved = score.model_.beta + 1e-2 * rng.normal(size=score.model_.beta.shape)
-        other.model_ = dataclasses.replace(score.model_, beta=moved)
+        moved = score.model_.coef + 1e-2 * rng.normal(size=score.model_.coef.shape)
+        other.model_ = dataclasses.replace(score.model_, coef=moved)
         assert training_score(other, frame, y, loss) > best
 
 
