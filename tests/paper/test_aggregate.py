@@ -119,6 +119,17 @@ def test_intervals_contain_the_estimates_and_narrow_over_splits(tables):
     assert width[~alone].max() < width[alone].min()
 
 
+@pytest.mark.parametrize("weights", ["equal", "tuned"])
+def test_gains_are_differences_to_the_members_average_with_the_same_weights(tables, weights):
+    chosen = {"model": "CI-LS", "split": 1, "weights": weights, "method": "log-linear", "metric": "nll"}
+    gain, pooled = value(tables.gains, **chosen), value(tables.metrics, **chosen)
+    averages = tables.averages[tables.averages["weights"] == weights]
+    averages = averages[averages["pool"] == "log-linear"] if weights == "tuned" else tables.metrics
+    average = value(averages, **{**chosen, "method": "average"})
+    assert gain["estimate"] == pytest.approx(pooled["estimate"] - average["estimate"])
+    assert gain["upper"] <= 1e-12  # the interval is that of the difference, and never worse in any row
+
+
 def test_relative_is_the_difference_to_si_ls(tables):
     row = value(tables.relative, model="CI-LS", split=1, weights="equal", method="linear", metric="nll")
     ours = value(tables.metrics, model="CI-LS", split=1, weights="equal", method="linear", metric="nll")

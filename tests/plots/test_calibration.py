@@ -9,7 +9,7 @@ import deeptram as dt
 from deeptram import plots
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 from deeptram.evaluation import metrics
-from drawing import labels, legend_is_outside
+from drawing import labels
 
 
 def test_frame_is_the_calibration_curves(ordinal, pools):
@@ -38,10 +38,11 @@ def test_intervals_are_clopper_pearson(rng):
 def test_drawing(ordinal, pools, drawn):
     _, y = ordinal
     ax = drawn(plots.calibration(y, pools))
-    assert labels(ax) == list(pools)
-    assert legend_is_outside(ax)
-    assert ax.get_xlabel() == "predicted probability"
-    assert ax.get_ylabel() == "observed frequency"
+    assert len(ax.child_axes) == len(pools)  # no curve covers another
+    curves, counts = ax.child_axes[0].child_axes
+    assert curves.get_title(loc="left") == "linear"
+    assert curves.get_ylabel() == "observed frequency (95 % interval)"
+    assert counts.get_xlabel() == "predicted probability of exceeding a level"
     drawn(plots.calibration(y, pools["linear"], x="midpoint"))
 
 
@@ -49,8 +50,10 @@ def test_rare_events_fill_the_axes(rng, drawn):
     p = rng.uniform(0, 0.05, size=500)
     y = (rng.uniform(size=500) < p).astype(int)
     ax = drawn(plots.calibration(y, dt.Predictive.from_proba(np.column_stack([1 - p, p])), cuts="tail"))
-    assert ax.get_xlim()[1] < 0.6
-    assert ax.get_xlim() == ax.get_ylim()
+    curves, counts = ax.child_axes
+    assert curves.get_xlim()[1] < 0.6
+    assert curves.get_xlim() == curves.get_ylim() == counts.get_xlim()
+    assert counts.get_xlabel() == "predicted probability of '1'"
 
 
 def test_empty_bins_are_left_out(drawn):
@@ -87,11 +90,28 @@ def test_reliability_keeps_thresholds_apart(ordinal, pools, drawn):
     _, y = ordinal
     display = plots.reliability(y, pools["transformation"], cuts=5)
     expected = metrics.calibration_curve(y, pools["transformation"], cuts=5, per_threshold=True)
-    pd.testing.assert_frame_equal(display.frame(), expected)
+    pd.testing.assert_frame_equal(display.frame().drop(columns="name"), expected)
     ax = drawn(display)
     curves, counts = ax.child_axes
     assert labels(curves) == ["Y > low", "Y > mid", "Y > high"]
     assert sum(bar.get_height() for bar in counts.patches) == pytest.approx(200)
+
+
+def test_models_are_drawn_by_what_they_predict(rng, drawn):
+    X = pd.DataFrame({"x": rng.normal(size=200)})
+    y = pd.Series(np.where(X["x"] + rng.logistic(size=200) > 0, "yes", "no"))
+    models = {"one": dt.Logit().fit(X, y), "two": dt.Logit(loss="brier").fit(X, y)}
+    for draw in (plots.calibration, plots.reliability, plots.pit):
+        predicted = {name: model.predict_distribution(X) for name, model in models.items()}
+        pd.testing.assert_frame_equal(draw(y, models, X=X).frame(), draw(y, predicted).frame())
+        assert set(draw(y, models["one"], X=X).frame()["name"]) == {"Logit"}
+        drawn(draw(y, models, X=X))
+    with pytest.raises(
+        InvalidInputError, match=r"the model 'Logit' needs rows to predict, got no X; pass X="
+    ):
+        plots.pit(y, models["one"])
+    with pytest.raises(InvalidTypeError, match=r"'str' must be a Predictive or a fitted model, got str"):
+        plots.pit(y, "model")
 
 
 def test_reliability_needs_common_cuts(ordinal, pools):

@@ -32,7 +32,9 @@ def test_calibrated_predictions_stay_in_the_band(rng):
 
 def test_drawing(ordinal, pools, drawn):
     _, y = ordinal
-    assert labels(drawn(plots.pit(y, pools))) == ["expected if calibrated", *pools]
+    ax = drawn(plots.pit(y, pools))
+    assert [panel.get_title(loc="left") for panel in ax.child_axes] == list(pools)
+    assert labels(ax.child_axes[-1]) == ["95 % of bars, if calibrated"]
     ax = drawn(plots.pit(y, pools["linear"]))
     assert ax.get_xlim() == (0, 1)
     assert ax.get_ylim()[0] == 0

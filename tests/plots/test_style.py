@@ -24,13 +24,24 @@ def test_a_pool_keeps_its_colour_in_any_company(method):
     assert len({together["SI-LS"], together["average"], together["CI"], alone}) == 4
 
 
+def test_what_is_no_pool_never_has_the_colour_of_one():
+    assert set(style.OTHER_COLORS).isdisjoint(style.POOL_COLORS.values())
+
+
+def test_pools_of_models_have_the_colour_of_the_pool():
+    named = style.colors(["SI-LS", "CI: members", "CI: linear", "CI-LS: members", "CI-LS: linear"])
+    assert named["CI: linear"] == named["CI-LS: linear"] == style.POOL_COLORS["linear"]
+    assert named["CI: members"] == named["CI-LS: members"] == style.AVERAGE_COLOR
+
+
 def test_average_is_black_wherever_it_stands():
     assert style.colors(["a", "b", "average"])["average"] == style.AVERAGE_COLOR
 
 
-def test_more_names_than_colours_take_turns():
+def test_no_colour_is_used_twice():
     names = [f"model {k}" for k in range(20)]
-    assert set(style.colors(names).values()) <= set(style.OTHER_COLORS)
+    assert len(set(style.colors(names).values())) == 20
+    assert len(set(style.colors([*names[:6], "linear", "average"]).values())) == 8
     assert set(style.markers(names).values()) <= set(style.OTHER_MARKERS)
 
 

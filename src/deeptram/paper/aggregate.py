@@ -7,7 +7,7 @@ says what is missing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from deeptram.paper import storage
 from deeptram.paper.coefficient_tables import coefficient_table
 from deeptram.paper.config import Study, Unit, digest_of, unit_hash
 from deeptram.paper.ensembles import (
+    POOLS,
     Entry,
     Group,
     Key,
@@ -57,7 +58,7 @@ METRIC_COLUMNS = [
     "upper",
 ]
 BASELINE = "SI-LS"
-VERSION = 2
+VERSION = 3
 KEY_FILE = "key.json"
 _DTYPES = {"split": "Int64", "member": "Int64"}
 
@@ -77,12 +78,15 @@ class Tables:
         The tuned averages with the weights of each pool, in the column ``pool``.
     relative : DataFrame
         Differences to SI-LS with the same loss, same columns as ``metrics``.
+    gains : DataFrame
+        Differences of each pool to the average of its members with the same weights, same columns.
     coefficients, weights, calibration, guarantees, members, history : DataFrame
     """
 
     metrics: pd.DataFrame
     averages: pd.DataFrame
     relative: pd.DataFrame
+    gains: pd.DataFrame
     coefficients: pd.DataFrame
     weights: pd.DataFrame
     calibration: pd.DataFrame
@@ -239,7 +243,8 @@ class _Aggregation:
         return Tables(
             metrics=named[~is_other].drop(columns="pool").reset_index(drop=True),
             averages=named[named["pool"] != ""].drop(columns="member").reset_index(drop=True),
-            relative=pd.DataFrame(self._relative_rows(by_split), columns=[*METRIC_COLUMNS, "member"]),
+            relative=self._differences(by_split, _baseline),
+            gains=self._differences(by_split, _own_average),
             coefficients=coefficient_table(
                 [(group, [load_coefficients(self.run, unit) for unit in group.units]) for group in groups],
                 self.study.dataset,
@@ -288,15 +293,17 @@ class _Aggregation:
             rows.append(self._row(entry, metric, sample, None))
         return rows
 
-    def _relative_rows(self, by_split: Mapping[int, Mapping[Key, Sample]]) -> list[dict[str, Any]]:
+    def _differences(
+        self, by_split: Mapping[int, Mapping[Key, Sample]], base: Callable[[Entry], Entry | None]
+    ) -> pd.DataFrame:
+        """Return the paired differences of entries to what ``base`` says they are compared with."""
         differences: dict[int, dict[Key, Sample]] = {}
         for split, samples in by_split.items():
             for (entry, metric), sample in samples.items():
-                base = samples.get((Entry(BASELINE, entry.loss, "equal", "single"), metric))
-                if base is not None and entry.model != BASELINE and entry.pool in ("", "transformation"):
-                    differences.setdefault(split, {})[entry, metric] = sample - base
-        rows = self._metric_rows(differences)
-        return [{name: value for name, value in row.items() if name != "pool"} for row in rows]
+                compared = base(entry)
+                if compared is not None and (compared, metric) in samples:
+                    differences.setdefault(split, {})[entry, metric] = sample - samples[compared, metric]
+        return pd.DataFrame(self._metric_rows(differences), columns=[*METRIC_COLUMNS, "member"])
 
     def _row(self, entry: Entry, metric: str, sample: Sample, split: int | None) -> dict[str, Any]:
         lower, upper = sample.interval(self.level)
@@ -335,6 +342,18 @@ class _Aggregation:
                 frames.append(load_history(self.run, unit).assign(**dataclasses.asdict(unit)))
         columns = ["epoch", "train_loss", "validation_loss", "model", "loss", "split", "member"]
         return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def _baseline(entry: Entry) -> Entry | None:
+    compared = entry.model != BASELINE and entry.pool in ("", "transformation")
+    return Entry(BASELINE, entry.loss, "equal", "single") if compared else None
+
+
+def _own_average(entry: Entry) -> Entry | None:
+    if entry.method not in POOLS:
+        return None
+    pool = "" if entry.weights == "equal" else entry.method
+    return Entry(entry.model, entry.loss, entry.weights, "average", 0, pool)
 
 
 _WEIGHT_COLUMNS = [

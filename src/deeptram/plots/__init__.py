@@ -2,7 +2,7 @@
 
 Belongs here: drawing tidy tables with matplotlib; no result is computed here that no table has.
 May import: ``ensemble`` and below.
-Start reading at ``display.Display``; ``style`` says how all figures look, interactive ones too.
+Start reading at ``display.Display``; ``style`` says how all figures look.
 """
 
 from __future__ import annotations

@@ -13,16 +13,18 @@ from scipy.stats import binom
 from deeptram._validation import check_choice, check_probability_level, n_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.evaluation.metrics import calibration_curve, pit_histogram
-from deeptram.plots.display import Display
+from deeptram.plots import wording
+from deeptram.plots.display import Display, n_columns, panels
+from deeptram.plots.grid import named_predictions
 from deeptram.plots.style import (
     BAND_COLOR,
     COUNT_COLOR,
-    FILL_COLOR,
     Look,
     colors,
     legend_beside,
     looks,
     reference_line,
+    say,
     sequence_colors,
 )
 
@@ -38,22 +40,28 @@ def calibration(
     y: Any,
     predictions: Any = None,
     *,
+    X: Any = None,
     cuts: str | int | Sequence[float] = "equidistant",
     quantiles: Sequence[float] | None = None,
     level: float = 0.95,
     x: str = "predicted",
+    event: str | None = None,
 ) -> CalibrationDisplay:
-    """Show observed against predicted frequencies with Clopper-Pearson intervals.
+    """Show observed against predicted frequencies with exact intervals, and how many rows are where.
 
     Parameters
     ----------
     y : array-like, shape (n,); or DataFrame, or dict of name -> DataFrame
         The outcomes; or, without ``predictions``, curves made by ``dt.metrics.calibration_curve``.
-    predictions : Predictive, or dict of name -> Predictive
+    predictions : Predictive or model, or dict of name -> these
+    X : data, optional
+        What models predict from.
     cuts, quantiles, level
         As for ``deeptram.evaluation.metrics.calibration_curve``.
     x : {"predicted", "midpoint"}
         Where a bin stands: at its mean prediction, or at its middle as in the paper.
+    event : str, optional
+        What the event is called; by default as the levels say.
 
     Returns
     -------
@@ -74,20 +82,33 @@ def calibration(
     if predictions is None:
         curves = y if isinstance(y, Mapping) else {"prediction": y}
     else:
-        named = predictions if isinstance(predictions, Mapping) else {"prediction": predictions}
+        named = named_predictions(predictions, X)
         curves = {
             name: calibration_curve(y, pred, cuts, quantiles=quantiles, level=level)
             for name, pred in named.items()
         }
+        event = event or event_name(next(iter(named.values())).levels)
     tables = [_checked(name, curve, x) for name, curve in curves.items()]
     if not tables:
         raise InvalidInputError("expected at least one calibration curve, got none; pass predictions")
-    return CalibrationDisplay(pd.concat(tables, ignore_index=True), x)
+    known = None if predictions is None else level
+    return CalibrationDisplay(pd.concat(tables, ignore_index=True), x, event or "the event", known)
+
+
+def event_name(levels: Sequence[Any] | None) -> str:
+    """Return what calibration is about: the larger of two levels, or that a level is exceeded.
+
+    Examples
+    --------
+    >>> event_name(("no", "yes")), event_name((1, 2, 3))
+    ("'yes'", 'exceeding a level')
+    """
+    return f"{str(levels[1])!r}" if levels is not None and len(levels) == 2 else "exceeding a level"
 
 
 @dataclass(frozen=True, eq=False)
 class CalibrationDisplay(Display):
-    """Calibration curves; the diagonal is perfect calibration.
+    """Calibration curves, a panel for each, above bars of how many rows are where; the diagonal is perfect.
 
     Parameters
     ----------
@@ -95,52 +116,104 @@ class CalibrationDisplay(Display):
         Columns ``name, bin, n, observed, lower, upper, predicted, midpoint, ...``.
     x : str
         The column on the x-axis.
+    event : str
+        What is predicted.
+    level : float, optional
+        Coverage of the intervals, where it is known.
     end : float, optional
         Where the axes end; by default 1, or less if all events are rare.
     look : dict of name -> Look
         How curves look, where that is not as always.
-    legend : bool
-        Whether several curves have a legend.
     """
 
     x: str = "predicted"
+    event: str = "the event"
+    level: float | None = None
     end: float | None = None
     look: Mapping[str, Look] = field(default_factory=dict)
-    legend: bool = True
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height in inches: a square and the legend."""
-        return (4.9, 3.5) if self.table["name"].nunique() > 1 else (3.6, 3.5)
+        """Width and height in inches: about a square for each curve."""
+        n = self.table["name"].nunique()
+        columns = n_columns(n)
+        return 0.7 + 2.6 * columns, -(-n // columns) * 3.3
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
         look = {**looks(names), **self.look}
+        if len(names) == 1:
+            self._draw_curve(ax, self.table, look[names[0]])
+            return
+        columns = n_columns(len(names))
+        for k, (name, panel) in enumerate(zip(names, panels(ax, len(names)), strict=True)):
+            curves, counts = self._draw_curve(panel, self.table[self.table["name"] == name], look[name])
+            curves.set_title(look[name].label, loc="left")
+            if k % columns:
+                curves.set_ylabel("")
+                counts.set_ylabel("")
+
+    def _draw_curve(self, ax: Axes, table: pd.DataFrame, look: Look) -> tuple[Axes, Axes]:
+        curves, counts = above_counts(ax)
+        filled = table.dropna(subset=["observed", self.x])
+        limit = self._limit if self.end is None else self.end
+        curves.plot([0, 1], [0, 1], **reference_line(zorder=0))
+        _draw_curve(curves, filled, self.x, {"color": look.color, "marker": look.marker})
+        share = "" if self.level is None else f" ({100 * self.level:g} % interval)"
+        curves.set_ylabel(f"observed frequency{share}")
+        ends = (-0.02 * limit, 1.02 * limit)
+        curves.set(xlim=ends, ylim=ends, xticklabels=[])
+        counts.set(xlim=ends, xlabel=f"predicted probability of {self.event}", ylabel="rows")
+        if "n" in filled:
+            _draw_counts(counts, filled, self.x, limit)
+        return curves, counts
+
+    @property
+    def _limit(self) -> float:
+        """Where the axes end: of rare events, longer intervals may be cut."""
         filled = self.table.dropna(subset=["observed", self.x])
         top = float(np.nanmax(filled[[self.x, "observed"]].to_numpy())) if len(filled) else 1.0
-        limit = 1.0 if top > 0.5 else 1.4 * top  # rare events: longer intervals may be cut
-        limit = limit if self.end is None else self.end
-        ax.plot([0, 1], [0, 1], **reference_line(zorder=0))
-        for position, name in enumerate(names):
-            curve = filled[filled["name"] == name]
-            # A hair's breadth apart, so that intervals of models that agree do not hide each other.
-            shift = 0.006 * limit * (position - (len(names) - 1) / 2)
-            style = {"color": look[name].color, "marker": look[name].marker, "label": look[name].label}
-            _draw_curve(ax, curve.assign(**{self.x: curve[self.x] + shift}), self.x, style)
-        ax.set_xlim(-0.02 * limit, 1.02 * limit)
-        ax.set_ylim(-0.02 * limit, 1.02 * limit)
-        ax.set_aspect("equal", adjustable="box")
-        ax.set_xlabel("predicted probability")
-        ax.set_ylabel("observed frequency")
-        if len(names) > 1 and self.legend:
-            legend_beside(ax)
+        return 1.0 if top > 0.5 else 1.4 * top
+
+
+def above_counts(ax: Axes) -> tuple[Axes, Axes]:
+    """Divide an axes into one for curves and a low one for counts below it.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> curves, counts = above_counts(Figure().subplots())
+    >>> bool(curves.get_position().height > counts.get_position().height)
+    True
+    """
+    ax.set_axis_off()
+    gap = 0.05
+    curves = ax.inset_axes((0.0, COUNTS_HEIGHT + gap, 1.0, 1.0 - COUNTS_HEIGHT - gap))
+    return curves, ax.inset_axes((0.0, 0.0, 1.0, COUNTS_HEIGHT))
+
+
+def _draw_counts(ax: Axes, bins: pd.DataFrame, x: str, limit: float) -> None:
+    """Draw the number of rows of each bin: over its width where that is known, else around its place."""
+    known = {"left", "right"} <= set(bins)
+    middle = bins[x].to_numpy(dtype=float)
+    left = bins["left"].to_numpy(dtype=float) if known else middle - 0.02 * limit
+    right = bins["right"].to_numpy(dtype=float) if known else middle + 0.02 * limit
+    left, right = np.clip(left, 0.0, limit), np.clip(right, 0.0, limit)
+    bars = ax.bar(left, bins["n"], width=right - left, align="edge", color=COUNT_COLOR, linewidth=0)
+    for bar, count in zip(bars, bins["n"], strict=True):
+        say(bar, [f"{count:.0f} rows"])
 
 
 def _draw_curve(ax: Axes, curve: pd.DataFrame, x: str, style: dict[str, Any]) -> None:
     observed, lower, upper = (curve[name].to_numpy(dtype=float) for name in ("observed", "lower", "upper"))
     error = np.maximum(np.vstack([observed - lower, upper - observed]), 0.0)
     ax.errorbar(curve[x], observed, error, fmt="none", ecolor=style["color"], elinewidth=0.7)
-    ax.plot(curve[x], observed, markersize=3.8, linewidth=1.2, **style)
+    (line,) = ax.plot(curve[x], observed, markersize=3.8, linewidth=1.2, **style)
+    words = [
+        f"predicted {wording.decimal(place, 3)}, observed {wording.estimate(seen, low, high, 3)}"
+        for place, seen, low, high in zip(curve[x], observed, lower, upper, strict=True)
+    ]
+    say(line, words)
 
 
 def _checked(name: Any, curve: Any, x: str) -> pd.DataFrame:
@@ -161,14 +234,17 @@ def _checked(name: Any, curve: Any, x: str) -> pd.DataFrame:
 
 
 def reliability(
-    y: Any, pred: Any, *, cuts: int | Sequence[float] = 10, level: float = 0.95
+    y: Any, pred: Any, *, X: Any = None, cuts: int | Sequence[float] = 10, level: float = 0.95
 ) -> ReliabilityDisplay:
     """Show calibration of the events Y > y_k, one curve per threshold, and how many rows are where.
 
     Parameters
     ----------
     y : array-like, shape (n,)
-    pred : Predictive on levels
+    pred : Predictive on levels or model, or dict of name -> these
+        Several have a panel each.
+    X : data, optional
+        What models predict from.
     cuts : int or sequence of float
         Number of bins of equal width on [0, 1], or the cut points between them.
     level : float
@@ -177,7 +253,7 @@ def reliability(
     Returns
     -------
     Display
-        ``frame()`` has the columns ``threshold, bin, n, observed, lower, upper, predicted, ...``.
+        ``frame()`` has the columns ``name, threshold, bin, n, observed, lower, upper, predicted, ...``.
 
     Examples
     --------
@@ -195,48 +271,62 @@ def reliability(
             f"cuts must be the same for all thresholds, a number of bins or cut points, got {cuts!r}; "
             "use plots.calibration for cuts at quantiles"
         )
-    return ReliabilityDisplay(calibration_curve(y, pred, cuts, level=level, per_threshold=True))
+    tables = []
+    for name, one in named_predictions(pred, X).items():
+        table = calibration_curve(y, one, cuts, level=level, per_threshold=True)
+        table.insert(0, "name", name)
+        tables.append(table)
+    return ReliabilityDisplay(pd.concat(tables, ignore_index=True), level)
 
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityDisplay(Display):
-    """Curves per threshold above bars of the number of rows in each bin."""
+    """Curves per threshold above bars of the number of rows in each bin, a panel for each name.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``name, threshold, bin, n, observed, lower, upper, predicted, left, right``.
+    level : float
+        Coverage of the intervals.
+    """
+
+    level: float = 0.95
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height in inches."""
-        return 4.9, 4.2
+        """Width and height in inches: about a square for each name, and the legend."""
+        n = self.table["name"].nunique()
+        columns = n_columns(n)
+        return 1.3 + 3.3 * columns, -(-n // columns) * 4.0
 
     def _draw(self, ax: Axes) -> None:
-        ax.set_axis_off()
-        gap = 0.05
-        curves = ax.inset_axes((0.0, COUNTS_HEIGHT + gap, 1.0, 1.0 - COUNTS_HEIGHT - gap))
-        counts = ax.inset_axes((0.0, 0.0, 1.0, COUNTS_HEIGHT))
-        thresholds = list(self.table["threshold"].unique())
+        names = list(self.table["name"].unique())
+        where = [ax] if len(names) == 1 else panels(ax, len(names))
+        for name, panel in zip(names, where, strict=True):
+            curves = self._draw_panel(panel, self.table[self.table["name"] == name])
+            if len(names) > 1:
+                curves.set_title(name, loc="left")
+        legend_beside(curves, title="event")
+
+    def _draw_panel(self, ax: Axes, table: pd.DataFrame) -> Axes:
+        curves, counts = above_counts(ax)
+        thresholds = list(table["threshold"].unique())
         curves.plot([0, 1], [0, 1], **reference_line(zorder=0))
         for threshold, color in zip(thresholds, sequence_colors(len(thresholds)), strict=True):
-            curve = self.table[self.table["threshold"] == threshold].dropna(subset=["observed"])
+            curve = table[table["threshold"] == threshold].dropna(subset=["observed"])
             _draw_curve(
                 curves, curve, "predicted", {"color": color, "marker": "o", "label": f"Y > {threshold}"}
             )
-        curves.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), ylabel="observed frequency", xticklabels=[])
-        bins: pd.DataFrame = self.table.groupby(["left", "right"], as_index=False)["n"].mean()
-        counts.bar(
-            bins["left"],
-            bins["n"],
-            width=bins["right"] - bins["left"],
-            align="edge",
-            color=COUNT_COLOR,
-            edgecolor="white",
-            linewidth=0.6,
-        )
-        counts.set(
-            xlim=(-0.02, 1.02), xlabel="predicted probability", ylabel="rows"
-        )  # their mean over the thresholds
-        legend_beside(curves)
+        ends = (-0.02, 1.02)
+        curves.set(xlim=ends, ylim=ends, xticklabels=[])
+        curves.set_ylabel(f"observed frequency ({100 * self.level:g} % interval)")
+        _draw_counts(counts, table.groupby(["left", "right"], as_index=False)["n"].mean(), "left", 1.0)
+        counts.set(xlim=ends, xlabel="predicted probability of the event", ylabel="rows, mean")
+        return curves
 
 
-def pit(y: Any, predictions: Any, *, bins: int = 10, level: float = 0.95) -> PitDisplay:
+def pit(y: Any, predictions: Any, *, X: Any = None, bins: int = 10, level: float = 0.95) -> PitDisplay:
     r"""Show whether F(Y) is uniform, as it is for calibrated predictions.
 
     A hump means predictions that are too wide, a U too narrow ones, a slope a
@@ -246,7 +336,9 @@ def pit(y: Any, predictions: Any, *, bins: int = 10, level: float = 0.95) -> Pit
     Parameters
     ----------
     y : array-like of n outcomes, or Surv
-    predictions : Predictive, or dict of name -> Predictive
+    predictions : Predictive or model, or dict of name -> these
+    X : data, optional
+        What models predict from.
     bins : int
     level : float
         Of the band.
@@ -267,38 +359,68 @@ def pit(y: Any, predictions: Any, *, bins: int = 10, level: float = 0.95) -> Pit
     1  prediction    2    2.0
     """
     level = check_probability_level(level)
-    named = predictions if isinstance(predictions, Mapping) else {"prediction": predictions}
     tables = []
-    for name, pred in named.items():
+    for name, pred in named_predictions(predictions, X).items():
         table = pit_histogram(y, pred, bins=bins)
-        table.insert(0, "name", str(name))
+        table.insert(0, "name", name)
         tables.append(table)
     table = pd.concat(tables, ignore_index=True)
     n = n_rows(y)
     table["band_lower"] = binom.ppf((1 - level) / 2, n, 1 / bins) * bins / n
     table["band_upper"] = binom.ppf((1 + level) / 2, n, 1 / bins) * bins / n
-    return PitDisplay(table)
+    return PitDisplay(table, level)
 
 
 @dataclass(frozen=True, eq=False)
 class PitDisplay(Display):
-    """Histograms of F(Y) with the band expected under calibration."""
+    """Histograms of F(Y) with the band expected under calibration, a panel for each name.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``name, bin, left, right, count, density, band_lower, band_upper``.
+    level : float
+        Of the band.
+    """
+
+    level: float = 0.95
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: room for every panel, and the legend."""
+        n = self.table["name"].nunique()
+        columns = n_columns(n)
+        return 2.0 + (3.2 if n == 1 else 2.1) * columns, -(-n // columns) * (3.0 if n == 1 else 2.5)
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
+        where = [ax] if len(names) == 1 else panels(ax, len(names))
         color = colors(names)
-        lower, upper = self.table["band_lower"].iloc[0], self.table["band_upper"].iloc[0]
-        ax.axhspan(lower, upper, color=BAND_COLOR, linewidth=0, zorder=0, label="expected if calibrated")
-        ax.axhline(1.0, zorder=1, **reference_line())
-        for name in names:
-            part = self.table[self.table["name"] == name]
-            edges = [*part["left"], part["right"].iloc[-1]]
-            if len(names) == 1:
-                ax.stairs(part["density"], edges, fill=True, color=FILL_COLOR, zorder=0.5)
-            ax.stairs(
-                part["density"], edges, baseline=None, color=color[name], linewidth=1.4, label=name, zorder=2
+        top = 1.08 * max(float(self.table["density"].max()), float(self.table["band_upper"].max()))
+        for k, (name, panel) in enumerate(zip(names, where, strict=True)):
+            self._draw_panel(panel, self.table[self.table["name"] == name], color[name])
+            panel.set(
+                xlim=(0, 1),
+                ylim=(0, top),
+                xlabel="F(y)",
+                ylabel="" if k % n_columns(len(names)) else "density",
             )
-        ax.set(xlim=(0, 1), xlabel="probability integral transform F(y)", ylabel="density")
-        ax.set_ylim(bottom=0)
-        if len(names) > 1:
-            legend_beside(ax)
+            if len(names) > 1:
+                panel.set_title(name, loc="left")
+        if len(names) == 1:
+            panel.set_xlabel("probability integral transform F(y)")
+        legend_beside(where[-1])
+
+    def _draw_panel(self, ax: Axes, part: pd.DataFrame, color: str) -> None:
+        lower, upper = part["band_lower"].iloc[0], part["band_upper"].iloc[0]
+        edges = [*part["left"], part["right"].iloc[-1]]
+        fill: dict[str, Any] = {"color": color, "alpha": 0.35}
+        bars = ax.bar(
+            part["left"], part["density"], part["right"] - part["left"], align="edge", linewidth=0, **fill
+        )
+        for bar, count in zip(bars, part["count"], strict=True):
+            say(bar, [f"{count:.0f} rows"])
+        ax.stairs(part["density"], edges, baseline=None, color=color, linewidth=1.4, zorder=2)
+        label = f"{100 * self.level:g} % of bars, if calibrated"
+        ax.axhspan(lower, upper, color=BAND_COLOR, linewidth=0, zorder=0, label=label)
+        ax.axhline(1.0, zorder=1, **reference_line())

@@ -13,7 +13,7 @@ from deeptram._validation import check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots.display import Display
 from deeptram.plots.forest import draw_forest, places
-from deeptram.plots.style import colors, legend_beside, looks, reference_line
+from deeptram.plots.style import colors, legend_beside, log_axis, looks, reference_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,22 +118,11 @@ class CoefficientsDisplay(Display):
         table = self.table.assign(group=self.table["name"], place=height)
         draw_forest(ax, table, order, looks(names), reference=1.0 if self.exp else 0.0)
         if self.exp:
-            self._log_axis(ax)
+            log_axis(ax, "x")
         direction = "above 1" if self.exp else "positive"
         ax.set_xlabel(f"{self.label} ({direction}: larger outcome)")
         if len(ax.get_legend_handles_labels()[0]) > 1:
             legend_beside(ax)
-
-    def _log_axis(self, ax: Axes) -> None:
-        from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
-        ax.set_xscale("log")
-        low, high = ax.get_xlim()
-        subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 12 * low else (1.0, 2.0, 5.0)
-        ax.xaxis.set_major_locator(LogLocator(subs=subs if high < 1000 * low else (1.0,)))
-        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        ax.xaxis.set_minor_formatter(NullFormatter())
-        ax.tick_params(axis="x", which="minor", length=0)
 
 
 def _estimates(name: str, table: Any) -> pd.DataFrame:

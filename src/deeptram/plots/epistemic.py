@@ -16,7 +16,7 @@ from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.plots.display import Display
 from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, trafo_values
-from deeptram.plots.style import MEMBER_COLOR, ROW_COLORS, TRAFO_LABELS, colors, legend_beside
+from deeptram.plots.style import MEMBER_COLOR, TRAFO_LABELS, colors, legend_beside
 from deeptram.pooling.members import normalised_weights
 from deeptram.pooling.pool import pool
 
@@ -138,14 +138,15 @@ class EpistemicDisplay(Display):
         groups = list(self.table.groupby(line, sort=False))
         levels = None if self.table[over].dtype.kind in "iuf" else list(self.table[over].unique())
         several = len(groups) > 1
-        shades = ROW_COLORS if several else (colors(["transformation"])["transformation"],)
+        names = [f"row {key}" for key, _ in groups]
+        shades = list(colors(names).values()) if several else [colors(["transformation"])["transformation"]]
         draw = self._draw_lines if levels is None else self._draw_levels
         for k, (key, part) in enumerate(groups):
             name = f"{key:g}-quantile" if self.scale == "quantile" else f"row {key}"
             name = str(part["name"].iloc[0]) if "name" in part and self.scale != "quantile" else name
             each = None if self.members is None else self.members[self.members[line] == key]
             look: dict[str, Any] = {
-                "color": shades[k % len(shades)],
+                "color": shades[k],
                 "label": name if several else "transformation pool",
                 "members": "members" if k == 0 else None,
                 "offset": 0.3 * (k / max(len(groups) - 1, 1) - 0.5) if several else 0.0,

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from deeptram.plots.style import GUIDE_COLOR, MARKS, OTHER_MARKERS, Look, mark_label, reference_line
+from deeptram.plots import wording
+from deeptram.plots.style import GUIDE_COLOR, MARKS, OTHER_MARKERS, Look, mark_label, reference_line, say
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +61,8 @@ def draw_forest(
     ax : Axes
     table : DataFrame
         Columns ``place, group, kind, estimate, lower, upper``: kinds that are in ``style.MARKS`` are small
-        marks, all others estimates with intervals. Infinite estimates are left out.
+        marks, all others estimates with intervals. Infinite estimates are left out. What is known of a row
+        besides, the column ``words``, is shown with its number on a page.
     lines : sequence of str
         Names of the places 0, 1, ...
     looks : mapping of group -> Look
@@ -87,15 +89,30 @@ def _draw_estimates(ax: Axes, rows: pd.DataFrame, look: Look) -> None:
     ends = interval_ends(rows)
     ax.hlines(rows["place"], ends[:, 0], ends[:, 1], color=look.color, linewidth=1.5, zorder=3)
     style: dict[str, Any] = {"color": look.color, "markersize": 4.5, "zorder": 4, "label": look.label}
-    ax.plot(rows["estimate"].to_numpy(dtype=float), rows["place"], look.marker, linestyle="none", **style)
+    _draw_points(ax, rows, look.marker, style, look.label)
 
 
 def _draw_marks(ax: Axes, rows: pd.DataFrame, kind: str, look: Look | None) -> None:
     mark = MARKS[kind]
     style = {**mark.matplotlib(look.color if look is not None else None), "label": mark_label(kind, look)}
+    name = look.label if look is not None else kind
     if kind != "split":
-        ax.plot(rows["estimate"].to_numpy(dtype=float), rows["place"], mark.marker, linestyle="none", **style)
+        _draw_points(ax, rows, mark.marker, style, name)
         return
     for split, part in rows.groupby("split"):
-        marker = OTHER_MARKERS[(int(split) - 1) % len(OTHER_MARKERS)]
-        ax.plot(part["estimate"].to_numpy(dtype=float), part["place"], marker, linestyle="none", **style)
+        _draw_points(ax, part, OTHER_MARKERS[(int(split) - 1) % len(OTHER_MARKERS)], style, name)
+
+
+def _draw_points(ax: Axes, rows: pd.DataFrame, marker: str, style: dict[str, Any], name: str) -> None:
+    (line,) = ax.plot(
+        rows["estimate"].to_numpy(dtype=float), rows["place"], marker, linestyle="none", **style
+    )
+    known = rows.reindex(columns=["estimate", "lower", "upper", "words"])
+    say(
+        line,
+        [
+            f"{name}: {wording.estimate(row.estimate, row.lower, row.upper)}"
+            + (f", {row.words}" if isinstance(row.words, str) and row.words else "")
+            for row in known.itertuples(index=False)
+        ],
+    )

@@ -58,6 +58,40 @@ def named_groups(pred: Any) -> Groups:
     return groups
 
 
+def named_predictions(predictions: Any, X: Any = None) -> dict[str, Predictive]:
+    """Return distributions by name, of models those they predict.
+
+    Parameters
+    ----------
+    predictions : Predictive or model, or dict of name -> these
+    X : data, optional
+        What models predict from.
+
+    Examples
+    --------
+    >>> list(named_predictions(Predictive.from_proba([[0.4, 0.6]])))
+    ['prediction']
+    """
+    if not isinstance(predictions, Mapping):
+        name = "prediction" if isinstance(predictions, Predictive) else type(predictions).__name__
+        predictions = {name: predictions}
+    return {str(name): _predicted(str(name), one, X) for name, one in predictions.items()}
+
+
+def _predicted(name: str, one: Any, X: Any) -> Predictive:
+    if isinstance(one, Predictive):
+        return one
+    if not hasattr(one, "predict_distribution"):
+        raise InvalidTypeError(
+            f"{name!r} must be a Predictive or a fitted model, got {type(one).__name__}; "
+            "build it with Predictive.from_proba, from_cdf, from_scipy, ..."
+        )
+    if X is None:
+        raise InvalidInputError(f"the model {name!r} needs rows to predict, got no X; pass X=")
+    predicted: Predictive = one.predict_distribution(X)
+    return predicted
+
+
 def chosen_rows(rows: Any, n: int) -> list[int]:
     """Return the rows to draw; by default the first five.
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots.display import Display
-from deeptram.plots.style import ROW_COLORS, legend_beside, sequence_colors
+from deeptram.plots.style import PLAIN_COLOR, legend_beside, log_axis, sequence_colors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,11 +59,11 @@ def history(histories: Any) -> HistoryDisplay:
 
 @dataclass(frozen=True, eq=False)
 class HistoryDisplay(Display):
-    """Losses by epoch: solid for validation, dashed for training; a dot at the best epoch."""
+    """Losses by epoch, logarithmic where they are positive: solid for validation, dashed for training."""
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
-        shades = sequence_colors(len(names)) if len(names) > 1 else [ROW_COLORS[0]]
+        shades = sequence_colors(len(names)) if len(names) > 1 else [PLAIN_COLOR]
         has_validation = bool((self.table["part"] == "validation").any())
         for name, color in zip(names, shades, strict=True):
             for part, look in (("train", "--"), ("validation", "-")):
@@ -82,6 +82,8 @@ class HistoryDisplay(Display):
                 ax.plot([], [], "-", color=color, linewidth=3, label=name)
         ax.set(xlabel="epoch", ylabel="mean loss")
         ax.locator_params(axis="x", integer=True)
+        if float(self.table["loss"].min()) > 0:  # a negative log-density has no logarithm
+            log_axis(ax, "y")
         legend_beside(ax)
 
 

@@ -1,15 +1,17 @@
-"""How all figures look, static and interactive: colours, markers, labels. Nothing global is changed."""
+"""How all figures look: colours, markers, labels. Nothing global is changed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 # Okabe and Ito's palette, which stays distinguishable with every common colour vision deficiency.
@@ -27,9 +29,9 @@ POOL_MARKERS = {
     "transformation": "D",
     "quasi-arithmetic": "^",
 }
-OTHER_COLORS = ("#000000", "#56B4E9", "#E69F00", "#8B5A2B", "#CC79A7", "#009E73", "#D55E00", "#0072B2")
+# Colours of what is no pool; none of them is the colour of one.
+OTHER_COLORS = ("#000000", "#56B4E9", "#8B5A2B", "#332288", "#999933", "#882255", "#44AA99", "#777777")
 OTHER_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
-ROW_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
 MEMBER_SHADES = ("#0B3C5D", "#328CC1", "#D9B310", "#7A9E7E", "#B85042", "#8E6C8A", "#5C5C5C", "#A3B1BF")
 MEMBER_COLOR = "#9A9A9A"
 REFERENCE_COLOR = "#666666"
@@ -37,29 +39,15 @@ GUIDE_COLOR = "#EBEBEB"
 BAND_COLOR = "#E6E6E6"
 COUNT_COLOR = "#BDBDBD"
 PLAIN_COLOR = "#5B7FA3"
-FILL_COLOR = "#A9C8E0"
 SHADE_COLOR, UNSHADED_COLOR = "#56B4E9", "#DDDDDD"
 AVERAGE_COLOR = "#000000"
 SINGLE_COLOR = "#555555"
 PUBLISHED_COLOR = "#B8860B"
 TRUTH_COLOR = "#CC3311"
-MODEL_COLORS = (SINGLE_COLOR, "#E69F00", "#0072B2", "#009E73")
 AVERAGE = "average"
+AVERAGES = (AVERAGE, "members", "members' average")
 DASHED = (0, (4, 3))
-
-# The same markers in plotly's words.
-SYMBOLS = {
-    "o": "circle",
-    "s": "square",
-    "D": "diamond",
-    "^": "triangle-up",
-    "v": "triangle-down",
-    "P": "cross",
-    "X": "x",
-    "*": "star",
-    ".": "circle",
-    "|": "line-ns",
-}
+WORDS = "words:"  # begins the identifier of artists that carry the words of their marks
 
 RC = {
     "font.size": 9.0,
@@ -137,27 +125,23 @@ class Mark:
         options: dict[str, Any] = {"color": shown, "markersize": self.size, "alpha": self.alpha}
         return {**options, "zorder": self.zorder, "label": self.label, **face}
 
-    def plotly(self, color: str | None) -> dict[str, Any]:
-        """Return plotly's ``marker``; ``color`` is that of the group."""
-        shown, size = self.color or color, 1.8 * self.size
-        edge: dict[str, Any] = {"line": {"color": shown, "width": 2}}
-        if self.hollow:
-            return {"symbol": "star-diamond", "color": "rgba(0,0,0,0)", "size": size, **edge}
-        options = {"symbol": SYMBOLS[self.marker], "color": shown, "size": size, "opacity": self.alpha}
-        return {**options, **edge} if self.marker == "|" else options
-
 
 MARKS = {
     "split": Mark(".", 2.6, 0.4, 2),
     "member": Mark("o", 2.6, 0.6, 2, MEMBER_COLOR, label="single members"),
     "published": Mark("D", 7.0, 1.0, 5, PUBLISHED_COLOR, hollow=True, label="published"),
-    "truth": Mark("|", 13.0, 1.0, 5, TRUTH_COLOR, label="truth"),
+    "truth": Mark("|", 7.0, 1.0, 5, TRUTH_COLOR, label="truth"),
 }
 
 
 @contextmanager
-def paper_style() -> Iterator[None]:
+def paper_style(changes: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Draw with the fonts and lines of deeptram's figures; the settings before hold again afterwards.
+
+    Parameters
+    ----------
+    changes : mapping, optional
+        Further settings of matplotlib.
 
     Examples
     --------
@@ -170,7 +154,7 @@ def paper_style() -> Iterator[None]:
     """
     import matplotlib
 
-    settings: Any = RC
+    settings: Any = {**RC, **(changes or {})}
     with matplotlib.rc_context(settings):
         yield
 
@@ -180,24 +164,32 @@ def pool_of(name: str) -> str | None:
 
     Examples
     --------
-    >>> pool_of("log-linear, tuned"), pool_of("linear"), pool_of("CI-LS")
+    >>> pool_of("log-linear, tuned"), pool_of("CI-LS: linear"), pool_of("CI-LS")
     ('log-linear', 'linear', None)
     """
-    found = [pool for pool in POOL_COLORS if name.lower().startswith(pool)]
+    found = [pool for pool in POOL_COLORS if _method(name).startswith(pool)]
     return max(found, key=len) if found else None
 
 
+def _method(name: str) -> str:
+    """Return the last part of a name such as "CI-LS: linear", which says how it was made."""
+    return name.rpartition(": ")[2].lower()
+
+
 def colors(names: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each name: pools and "average" have their own, the others take turns.
+    """Return a colour for each name: pools and averages of members have their own, the others one each.
 
     Examples
     --------
-    >>> colors(["average", "transformation", "SI-LS"])
-    {'average': '#000000', 'transformation': '#0072B2', 'SI-LS': '#56B4E9'}
+    >>> colors(["average", "CI: transformation", "SI-LS"])
+    {'average': '#000000', 'CI: transformation': '#0072B2', 'SI-LS': '#56B4E9'}
     """
-    fixed = {AVERAGE: AVERAGE_COLOR} if AVERAGE in names else {}
+    fixed = {name: AVERAGE_COLOR for name in names if _method(name) in AVERAGES}
     fixed |= {name: POOL_COLORS[pool] for name in names if (pool := pool_of(name)) is not None}
-    free = [color for color in OTHER_COLORS if color not in fixed.values()]
+    others = [name for name in dict.fromkeys(names) if name not in fixed]
+    free: Sequence[str] = [color for color in OTHER_COLORS if color not in fixed.values()]
+    if len(others) > len(free):  # no colour twice
+        free = sequence_colors(len(others))
     return _in_turn(names, fixed, free)
 
 
@@ -262,18 +254,62 @@ def reference_line(**changes: Any) -> dict[str, Any]:
     return {"color": REFERENCE_COLOR, "linewidth": 0.8, "linestyle": DASHED, **changes}
 
 
-def sequence_colors(n: int) -> list[tuple[float, float, float, float]]:
+def say(artist: Artist, words: Sequence[str]) -> None:
+    """Give each mark of an artist the words that a page shows for it.
+
+    Parameters
+    ----------
+    artist : Artist
+    words : sequence of str
+        One for each mark, in the order of drawing.
+
+    Examples
+    --------
+    >>> from matplotlib.lines import Line2D
+    >>> line = Line2D([0.0], [1.0])
+    >>> say(line, ["one"])
+    >>> line.get_gid()
+    'words:["one"]'
+    """
+    artist.set_gid(WORDS + json.dumps([str(one) for one in words]))
+
+
+def sequence_colors(n: int) -> list[str]:
     """Return n colours from dark to light for things in an order (rows, thresholds).
 
     Examples
     --------
-    >>> len(sequence_colors(3))
-    3
+    >>> sequence_colors(3)
+    ['#440154', '#2a788e', '#7ad151']
     """
     import matplotlib
+    from matplotlib.colors import to_hex
 
-    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, max(n, 2))[:n])
-    return [(float(r), float(g), float(b), float(a)) for r, g, b, a in shades]
+    return [to_hex(shade) for shade in matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, max(n, 2))[:n])]
+
+
+def log_axis(ax: Axes, which: Literal["x", "y"]) -> None:
+    """Make the x- or y-axis logarithmic, with plain numbers beside it.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().subplots()
+    >>> _ = ax.plot([1.0, 2.0], [0.5, 3.0])
+    >>> log_axis(ax, "y")
+    >>> ax.get_yscale()
+    'log'
+    """
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    (ax.set_xscale if which == "x" else ax.set_yscale)("log")
+    low, high = axis.get_view_interval()
+    subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 12 * low else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=subs if high < 1000 * low else (1.0,)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
+    ax.tick_params(axis=which, which="minor", length=0)
 
 
 def legend_beside(ax: Axes, **options: Any) -> None:

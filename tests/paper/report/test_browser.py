@@ -10,6 +10,8 @@ import pytest
 from headless_browser import Browser, find_browser
 
 FIGURES = (
+    "differences",
+    "differences-others",
     "performance",
     "relative",
     "calibration",
@@ -39,96 +41,85 @@ def page(opened):
     assert opened.complaints == []
 
 
-def point_of(page, figure, trace):
-    """Bring a figure into view and return where on the screen the first point of a trace is."""
-    page.evaluate(
-        f"document.getElementById('{figure}').scrollIntoView({{behavior: 'instant', block: 'center'}})"
-    )
-    return page.evaluate(f"""(() => {{
-        const plot = document.getElementById('{figure}'), box = plot.getBoundingClientRect();
-        const trace = plot._fullData.findIndex({trace});
-        const {{xaxis, yaxis}} = plot._fullLayout, data = plot._fullData[trace];
-        const axes = [plot._fullLayout[data.xaxis.replace('x', 'xaxis')], plot._fullLayout[data.yaxis.replace('y', 'yaxis')]];
-        return [
-            box.left + axes[0]._offset + axes[0].d2p(data.x[0]), box.top + axes[1]._offset + axes[1].d2p(data.y[0]),
-            data.x[0],
-        ];
-    }})()""")
-
-
-def hover_text(page, figure):
-    """Return what hovering shows, after the time it takes to appear."""
-    return page.evaluate(f"""new Promise(resolve => {{
-        const end = Date.now() + 5000;
-        (function look() {{
-            const texts = [...document.querySelectorAll('#{figure} .hoverlayer .hovertext')];
-            if (texts.length || Date.now() > end) resolve(texts.map(t => t.textContent).join(' '));
-            else setTimeout(look, 30);
-        }})();
-    }})""")
-
-
 def test_it_asks_for_nothing_but_itself(page, digits_report):
     addresses = [address for address in page.requests if not address.startswith("data:")]
     assert addresses == [(digits_report / "report.html").resolve().as_uri()]
 
 
+def test_it_is_small(digits_report):
+    assert (digits_report / "report.html").stat().st_size < 1_500_000
+
+
 def test_figures_are_drawn(page):
     page.evaluate("document.querySelectorAll('details').forEach(d => { d.open = true; })")
-    drawn = page.evaluate("""Object.fromEntries([...document.querySelectorAll('.js-plotly-plot')].map(plot => [
-        plot.id,
-        [plot.querySelectorAll('path').length, plot.querySelector('.main-svg').getBoundingClientRect().width],
+    drawn = page.evaluate("""Object.fromEntries([...document.querySelectorAll('figure')].map(figure => [
+        figure.id,
+        [...figure.querySelectorAll('.panel svg')].map(svg => [
+            svg.querySelectorAll('path, use').length, svg.getBoundingClientRect().width,
+        ]),
     ]))""")
     assert set(drawn) == {f"{name}-nll" for name in FIGURES}
-    for name, (paths, width) in drawn.items():
-        assert paths > 10, name
-        assert width > 350, name
+    for name, panels in drawn.items():
+        assert panels, name
+        for paths, width in panels:
+            assert paths > 8, name
+            assert width > 200, name
 
 
-def test_hovering_shows_numbers(page):
-    x, y, value = point_of(
-        page, "performance-nll", "t => t.name == 'transformation ensemble' && t.showlegend"
-    )
-    page.hover(x, y)
-    said = hover_text(page, "performance-nll")
-    assert f"{value:.4f}" in said
-    assert "transformation ensemble" in said
-    assert re.search(r"\(\d+\.\d{4} to \d+\.\d{4}\)", said)
-
-
-def test_hovering_over_coefficients_shows_the_interval(page):
-    x, y, value = point_of(page, "coefficients-nll", "t => t.name == 'SI-LS' && t.showlegend")
-    page.hover(x, y)
-    said = hover_text(page, "coefficients-nll")
-    assert f"{value:.4f}" in said
-    assert "over all splits" in said
-
-
-def test_the_legend_switches_single_members_on(page):
-    seen = "document.getElementById('performance-nll')._fullData.filter(t => t.name == 'single members')[0].visible"
-    assert page.evaluate(seen) == "legendonly"
-    page.evaluate(
-        "document.getElementById('performance-nll').scrollIntoView({behavior: 'instant', block: 'center'})"
-    )
-    x, y = page.evaluate("""(() => {
-        const entries = [...document.querySelectorAll('#performance-nll .legend .traces')];
-        const entry = entries.find(e => e.textContent.includes('single members'));
-        const box = entry.querySelector('.legendtoggle').getBoundingClientRect();
-        return [box.left + 10, box.top + box.height / 2];
+def test_pointing_at_a_mark_shows_its_numbers(page):
+    x, y, words = page.evaluate("""(() => {
+        const mark = document.querySelector('#differences-nll [data-tip]');
+        mark.scrollIntoView({behavior: 'instant', block: 'center'});
+        const box = mark.getBoundingClientRect();
+        return [box.left + box.width / 2, box.top + box.height / 2, mark.getAttribute('data-tip')];
     })()""")
-    page.click(x, y)
-    changed = page.evaluate(f"""new Promise(resolve => {{
-        const end = Date.now() + 5000;
-        (function look() {{
-            const now = {seen};
-            if (now === true || Date.now() > end) resolve(now);
-            else setTimeout(look, 30);
-        }})();
-    }})""")
-    assert changed is True
+    page.hover(x, y)
+    assert re.fullmatch(r"linear: −\d\.\d{4} \(−\d\.\d{4} to −?\d\.\d{4}\), linear, over all splits", words)
+    assert page.evaluate("document.getElementById('tip').hidden") is False
+    assert page.evaluate("document.getElementById('tip').textContent") == words
+    page.hover(5, 5)
+    assert page.evaluate("document.getElementById('tip').hidden") is True
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280, 1920])
+def test_tables_are_sorted_by_their_headers(page):
+    column = "[...document.querySelectorAll('table.headline tbody tr')].map(r => r.cells[3].textContent)"
+    before = page.evaluate(column)
+    click = "document.querySelector('table.headline thead th:nth-child(4) button').click()"
+    page.evaluate(click)
+    numbers = [float(text.split()[0]) for text in page.evaluate(column)]
+    assert numbers == sorted(numbers)
+    assert page.evaluate("document.querySelector('th[aria-sort]').getAttribute('aria-sort')") == "ascending"
+    page.evaluate(click)
+    numbers = [float(text.split()[0]) for text in page.evaluate(column)]
+    assert numbers == sorted(numbers, reverse=True)
+    assert sorted(page.evaluate(column)) == sorted(before)
+
+
+def test_every_header_says_what_it_heads_and_every_figure_what_it_shows(page):
+    assert page.evaluate("document.querySelectorAll('th:not([scope])').length") == 0
+    texts = page.evaluate("""[...document.querySelectorAll('main svg:not([aria-hidden]), main img')]
+        .map(one => one.getAttribute('aria-label') || one.getAttribute('alt'))""")
+    assert all(texts)
+    assert len(set(texts)) == len(texts)
+    ids = page.evaluate("[...document.querySelectorAll('[id]')].map(one => one.id)")
+    assert len(set(ids)) == len(ids)
+
+
+def test_ink_and_paper_change_places_in_the_dark(page):
+    colours = """(() => {
+        const number = c => c.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b) / 765;
+        const label = document.querySelector('#differences-nll svg text');
+        return [getComputedStyle(document.body).backgroundColor, getComputedStyle(label).fill].map(number);
+    })()"""
+    for mode, paper_is_lighter in (("light", True), ("dark", False)):
+        page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": mode}])
+        paper, ink = page.evaluate(colours)
+        assert (paper > ink) is paper_is_lighter
+        assert abs(paper - ink) > 0.6
+    page.call("Emulation.setEmulatedMedia", features=[])
+
+
+@pytest.mark.parametrize("width", [360, 390, 768, 1280, 1920])
 def test_no_screen_makes_the_page_scroll_sideways(page, width):
     page.resize(width, 800, mobile=width < 600)
     try:
@@ -153,7 +144,7 @@ def test_it_prints(page):
     content = page.pdf()
     assert content.startswith(b"%PDF-")
     pages = len(re.findall(rb"/Type\s*/Page\b", content))
-    assert 4 <= pages <= 20
+    assert 4 <= pages <= 24
     size = [float(number) for number in re.search(rb"/MediaBox\s*\[([^\]]*)\]", content)[1].split()]
     assert size[2:] == pytest.approx([595, 842], abs=2)  # A4
     folded = page.evaluate("[...document.querySelectorAll('details')].filter(d => !d.open).length")

@@ -1,8 +1,9 @@
-"""Interactive and static figures draw the run's tables, with published means where the protocol is the same."""
+"""Figures draw the run's tables, with published means where the protocol is the same."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,26 +12,38 @@ import pytest
 from deeptram.paper import make_study
 from deeptram.paper.aggregate import Tables
 from deeptram.paper.published_results import published_coefficients, published_metrics
-from deeptram.paper.report.interactive_figures import (
-    calibration_figure,
-    coefficient_figure,
-    history_figure,
-    performance_figure,
-    weights_figure,
-)
-from deeptram.paper.report.static_figures import (
+from deeptram.paper.report.figures import (
     calibration_panels,
     coefficient_panels,
+    gain_panels,
+    history_panels,
     performance_panels,
+    save_figures,
+    study_figures,
     weight_panels,
 )
-from deeptram.paper.report.views import CALIBRATION_METRICS, RunView, coefficient_view, performance_view
+from deeptram.paper.report.views import (
+    CALIBRATION_METRICS,
+    RunView,
+    calibration_layout,
+    coefficient_layout,
+    coefficient_view,
+    gain_layout,
+    performance_layout,
+    performance_view,
+)
+from deeptram.plots.report.page import page_figure
 
 NLL = ("nll",)
 
 
-def named(figure, name):
-    return [trace for trace in figure.data if trace.name == name]
+def drawn(panels, number=0):
+    """The axes of one panel as the page draws it."""
+    return list(panels.each())[number][1].axes[0]
+
+
+def line_named(ax, label):
+    return next(one for one in ax.lines if one.get_label() == label)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +67,7 @@ def published_run():
         metrics=pd.concat([metrics, means.assign(split=pd.NA, member=pd.NA)], ignore_index=True),
         averages=empty,
         relative=empty.assign(metric=[], estimate=[]),
+        gains=empty.assign(metric=[], estimate=[]),
         coefficients=both,
         weights=empty,
         calibration=empty,
@@ -64,100 +78,106 @@ def published_run():
     return RunView(study, tables, {"levels": ["benign", "malignant"], "info": {}})
 
 
-def test_interactive_points_are_the_numbers_of_the_table(view):
-    figure = performance_figure(view, "nll", NLL)
-    table = view.tables.metrics
+@pytest.mark.parametrize("relative", [False, True])
+def test_points_are_the_numbers_of_the_table(view, relative):
+    ax = drawn(performance_panels(view, "nll", NLL, relative=relative))
+    table = view.tables.relative if relative else view.tables.metrics
     chosen = table[(table["metric"] == "nll") & table["split"].isna() & (table["weights"] == "equal")]
     for method, name in (("transformation", "transformation ensemble"), ("average", "members' average")):
-        expected = chosen[chosen["method"] == method].set_index("model")["estimate"]
-        trace = named(figure, name)[0]
-        shown = {row[0]: x for row, x in zip(trace.customdata, trace.x, strict=True)}
-        assert shown == pytest.approx(expected.to_dict())
-        assert trace.error_x.array is not None
+        expected = chosen.loc[chosen["method"] == method, "estimate"]
+        assert sorted(line_named(ax, name).get_xdata()) == pytest.approx(sorted(expected))
 
 
-def test_members_wait_in_the_legend(view):
-    figure = performance_figure(view, "nll", NLL)
-    traces = named(figure, "single members")
-    assert {trace.visible for trace in traces} == {"legendonly"}
-    assert len(traces[0].x) == 4 * 2  # ensembles x members
+def test_differences_are_those_of_pools_to_their_members(view):
+    panels = gain_panels(view, "nll", NLL)
+    assert [panel.title for panel in panels.panels] == ["SI-CS", "SI-CS-LS", "CI", "CI-LS"]
+    metrics = view.tables.metrics
+    nll = metrics[(metrics["metric"] == "nll") & metrics["split"].isna() & (metrics["model"] == "CI")]
+    nll = nll.set_index(["weights", "method"])["estimate"]
+    ax = drawn(panels, 2)
+    for pool in ("linear", "log-linear", "transformation"):
+        (shown,) = line_named(ax, pool).get_xdata()
+        assert shown == pytest.approx(nll["equal", pool] - nll["equal", "average"])
+    (tuned,) = line_named(ax, "transformation, tuned").get_xdata()
+    assert tuned == pytest.approx(nll["tuned", "transformation"] - nll["tuned", "average"])
 
 
-def test_weights_above_each_other_share_their_axis(view):
-    figure = performance_figure(view, "nll", view.main_metrics)
-    assert figure.layout.xaxis.matches == "x5"
-    assert figure.layout.xaxis.showticklabels is not False
+def test_differences_have_an_axis_of_their_own_per_model(view):
+    limits = [figure.axes[0].get_xlim() for _, figure in gain_panels(view, "nll", NLL).each()]
+    assert len(set(limits)) == len(limits)
+    assert all(low < 0 < high for low, high in limits)  # the line "no difference" is always in sight
 
 
 def test_no_published_means_beside_another_protocol(view):
-    data = performance_view(view, "nll", view.main_metrics)
-    assert "published" not in set(data["kind"])
-    assert not named(performance_figure(view, "nll", NLL), "published")
+    assert "published" not in set(performance_view(view, "nll", view.main_metrics)["kind"])
 
 
 @pytest.mark.parametrize("loss", ["nll", "rps"])
 def test_published_means_stand_beside_ours(published_run, loss):
-    figure = performance_figure(published_run, loss, NLL)
-    ours = {
-        (trace.xaxis, row[0], y): x
-        for name in ("single model", "linear ensemble", "log-linear ensemble", "transformation ensemble")
-        for trace in named(figure, name)
-        if trace.error_x.array is not None
-        for row, x, y in zip(trace.customdata, trace.x, trace.y, strict=True)
-    }
-    theirs = [
-        ((trace.xaxis, row[0], y), x)
-        for trace in named(figure, "published")
-        for row, x, y in zip(trace.customdata, trace.x, trace.y, strict=True)
-    ]
-    matched = [(ours[key], value) for key, value in theirs if key in ours]
-    assert len(matched) == 2 * (2 + 2 * 3)  # kinds of weights x (exact models and pools of two ensembles)
-    for mine, published in matched:
-        assert mine == pytest.approx(published, rel=1e-12)
+    layout = performance_layout(published_run, loss, NLL)
+    matched = 0
+    for cell in layout.cells.values():
+        ours = cell[(cell["kind"] == "overall") & (cell["method"] != "average")]
+        ours = ours.set_index(["line", "place"])["estimate"]
+        theirs = cell[cell["kind"] == "published"].set_index(["line", "place"])["estimate"]
+        both = ours.index.intersection(theirs.index)
+        matched += len(both)
+        np.testing.assert_allclose(ours[both], theirs[both], rtol=1e-12)
+    assert matched == 2 * (2 + 2 * 3)  # kinds of weights x (exact models and pools of two ensembles)
 
 
 def test_published_log_odds_ratios_stand_beside_ours(published_run):
-    figure = coefficient_figure(published_run, "nll")
-    traces = named(figure, "published")
-    assert sum(bool(trace.showlegend) for trace in traces) == 1
+    ax = drawn(coefficient_panels(published_run, "nll"))
     overall = coefficient_view(published_run, "nll").query("kind == 'overall' and weights == 'equal'")
-    expected = overall.set_index("model")["estimate"].to_dict()
-    shown = sorted(float(trace.x[0]) for trace in traces)
-    assert set(np.round(shown, 9)) >= set(np.round(list(expected.values()), 9))
+    shown = np.concatenate([one.get_xdata() for one in ax.lines if one.get_label() == "published"])
+    assert set(np.round(shown, 9)) >= set(np.round(overall["estimate"], 9))
 
 
-def test_simulated_effects_are_drawn(view):
-    trace = named(coefficient_figure(view, "nll"), "simulated effect")[0]
-    assert dict(zip(trace.y, trace.x, strict=True)) == pytest.approx(
-        {k: view.config["info"]["beta"][f"x_{k + 1}"] for k in range(10)}
-    )
+def test_simulated_effects_stand_beside_the_estimates(view):
+    cell = coefficient_layout(view, "nll").cells[0, 0]
+    truth = cell[cell["kind"] == "truth"]
+    assert truth.set_index("line")["estimate"].to_dict() == pytest.approx(view.config["info"]["beta"])
+    assert set(truth["place"]).isdisjoint(cell.loc[cell["kind"] == "overall", "place"])
 
 
 def test_coefficient_intervals_are_those_for_sampling_and_training(view):
     table = view.tables.coefficients
     row = table.query("model == 'CI-LS' and method == 'transformation' and weights == 'equal'")
     row = row[row["split"].isna()].iloc[0]
-    trace = next(t for t in named(coefficient_figure(view, "nll"), "CI-LS") if t.error_x.array is not None)
-    assert trace.error_x.array[0] == pytest.approx(row["upper_total"] - row["estimate"])
-    assert trace.error_x.array[0] > row["upper"] - row["estimate"]
+    cell = coefficient_layout(view, "nll").cells[0, 0]
+    shown = cell.query("kind == 'overall' and model == 'CI-LS'").iloc[0]
+    assert (shown["lower"], shown["upper"]) == pytest.approx((row["lower_total"], row["upper_total"]))
+    assert shown["upper"] > row["upper"]
 
 
-def test_calibration_curves_are_those_of_the_table(view):
-    figure = calibration_figure(view, "nll")
+def test_calibration_shows_one_curve_per_panel(view):
+    panels = calibration_panels(view, "nll")
+    assert [panel.title for panel in panels.panels] == ["SI-LS", "SI-CS", "SI-CS-LS", "CI", "CI-LS"]
     table = view.tables.calibration
-    part = table.query("model == 'CI' and method == 'linear' and weights == 'tuned' and split.isna()")
-    observed = part["observed"].dropna().to_numpy()
-    assert any(np.allclose(trace.y, observed) for trace in figure.data if len(trace.y) == len(observed))
+    part = table.query("model == 'CI' and method == 'transformation' and weights == 'equal' and split.isna()")
+    ax = list(panels.each())[3][1].axes[0]
+    curves, counts = ax.child_axes
+    curve = next(line for line in curves.lines if line.get_marker() == "D")
+    np.testing.assert_allclose(curve.get_ydata(), part["observed"].dropna())
+    assert [bar.get_height() for bar in counts.patches] == pytest.approx(part["n"][part["observed"].notna()])
+    assert counts.get_xlabel() == "predicted probability of a higher digit"
+
+
+def test_every_pool_has_its_calibration_in_a_file(view):
+    layout = calibration_layout(view, "nll", pools=True)
+    assert len(layout.cells) == 6 * 4  # pools and kinds of weights x ensembles
+    assert all(cell["name"].nunique() == 1 for cell in layout.cells.values())
 
 
 def test_weights_add_up(view):
-    figure = weights_figure(view, "nll")
-    total = sum(np.asarray(trace.x, dtype=float) for trace in figure.data)
-    np.testing.assert_allclose(total, 3.0)  # three pools, each one
+    for _, figure in weight_panels(view, "nll").each():
+        assert sum(bar.get_width() for bar in figure.axes[0].patches) == pytest.approx(4.0)  # models
 
 
-def test_history_has_a_line_per_member(view):
-    assert len(history_figure(view, "nll").data) == 4 * 2
+def test_history_is_logarithmic_and_has_a_line_per_member(view):
+    ax = drawn(history_panels(view, "nll"))
+    assert ax.get_yscale() == "log"
+    assert sum(len(line.get_xdata()) > 0 and line.get_linestyle() == "-" for line in ax.lines) == 2
 
 
 def test_a_run_without_ensembles_has_no_figures_of_them(view):
@@ -169,53 +189,52 @@ def test_a_run_without_ensembles_has_no_figures_of_them(view):
         history=view.tables.history.iloc[:0],
     )
     bare = RunView(view.study, tables, view.config)
-    assert weights_figure(bare, "nll") is None
-    assert history_figure(bare, "nll") is None
     assert weight_panels(bare, "nll") is None
-    assert len(performance_figure(bare, "nll", NLL).data) == 1
-    assert performance_panels(bare, "nll", NLL).axes[0].get_ylabel() == ""
+    assert history_panels(bare, "nll") is None
+    assert gain_layout(bare, "nll", NLL) is None
+    assert calibration_panels(bare, "nll", pools=True) is None
+    assert len(performance_panels(bare, "nll", NLL).panels) == 1
 
 
-def test_a_run_without_baseline_has_no_differences(view):
+def test_a_run_without_baseline_has_no_differences_to_it(view):
     tables = dataclasses.replace(view.tables, relative=view.tables.relative.iloc[:0])
     bare = RunView(view.study, tables, view.config)
-    assert performance_figure(bare, "nll", NLL, relative=True) is None
     assert performance_panels(bare, "nll", NLL, relative=True) is None
 
 
-@pytest.mark.parametrize("relative", [False, True])
-def test_static_points_are_the_numbers_of_the_table(view, relative):
-    figure = performance_panels(view, "nll", NLL, relative=relative)
-    data = performance_view(view, "nll", NLL, relative=relative)
-    overall = data.query("kind == 'overall' and weights == 'equal' and method == 'transformation'")
-    line = next(one for one in figure.axes[0].lines if one.get_label() == "transformation ensemble")
-    assert sorted(line.get_xdata()) == pytest.approx(sorted(overall["estimate"]))
-
-
-def test_static_published_marks(published_run):
-    figure = performance_panels(published_run, "nll", NLL)
-    assert "published" in [one.get_label() for one in figure.axes[0].lines]
-    assert "published" in [text.get_text() for text in figure.legends[0].get_texts()]
-    coefficients = coefficient_panels(published_run, "nll")
-    assert "published" in [text.get_text() for text in coefficients.legends[0].get_texts()]
+def test_published_marks_are_in_the_legend(published_run):
+    for panels in (performance_panels(published_run, "nll", NLL), coefficient_panels(published_run, "nll")):
+        assert "published" in [text.get_text() for text in panels.figure().legends[0].get_texts()]
+        assert "published" in [label for _, label in page_figure(panels, "figure", "Caption.").legend]
 
 
 @pytest.mark.parametrize("members", [False, True])
-def test_static_legends_fit_their_figure(view, members):
-    figure = performance_panels(view, "nll", CALIBRATION_METRICS, members=members)
+def test_legends_fit_their_figure(view, members):
+    figure = performance_panels(view, "nll", CALIBRATION_METRICS, members=members).figure()
     figure.draw_without_rendering()
     box = figure.legends[0].get_window_extent()
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
 
 
-def test_static_calibration_has_a_panel_per_model_and_weights(view):
-    figure = calibration_panels(view, "nll")
-    assert len(figure.axes) == 2 * 5
-    assert [ax.get_title(loc="left") for ax in figure.axes[:5]] == [
-        "SI-LS",
-        "SI-CS",
-        "SI-CS-LS",
-        "CI",
-        "CI-LS",
-    ]
+def test_files_and_page_have_the_same_panels(view, tmp_path):
+    (first, *_) = study_figures(view, "nll")
+    save_figures([first], "nll", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["differences-nll.pdf", "differences-nll.png"]
+    titles = [ax.get_title(loc="left") for ax in first.panels.figure().axes]
+    assert titles == [panel.title for panel in page_figure(first.panels, "one", "Caption.").panels]
+
+
+def test_alternative_texts_are_distinct(view):
+    figure = page_figure(gain_panels(view, "nll", ["nll", "rps"]), "gains", "What pooling gains.")
+    texts = [re.search('aria-label="([^"]+)"', panel.svg)[1] for panel in figure.panels]
+    assert texts[0] == "What pooling gains: SI-CS, NLL"
+    assert len(set(texts)) == len(texts) == 8
+
+
+def test_marks_carry_their_numbers(view):
+    figure = page_figure(gain_panels(view, "nll", NLL), "gains", "What pooling gains.")
+    assert re.search(
+        r'data-tip="transformation: −0\.\d{4} \(−0\.\d{4} to −?0\.\d{4}\), transformation, over all splits"',
+        figure.panels[0].svg,
+    )

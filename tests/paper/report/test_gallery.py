@@ -12,7 +12,8 @@ from scipy.special import expit
 
 from deeptram.errors import FileFormatError
 from deeptram.paper import storage
-from deeptram.paper.report.gallery import cdf_band, choose_rows, make_gallery, png_address, png_bytes
+from deeptram.paper.report.gallery import cdf_band, choose_rows, make_gallery
+from deeptram.plots.report.page import png_address, png_bytes
 from deeptram.pooling import pool
 from deeptram.predictive.discrete import DiscretePredictive
 

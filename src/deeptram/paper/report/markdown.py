@@ -6,7 +6,6 @@ same protocol is said above the table.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -25,6 +24,7 @@ from deeptram.paper.published_results import (
 from deeptram.paper.report.build import loss_name, run_command
 from deeptram.paper.report.results import Cell, Line, coefficient_readings, guarantee_summary, results_table
 from deeptram.paper.report.views import RunView, view_of_run
+from deeptram.plots import wording
 from deeptram.plots.style import metric_label
 
 BEGIN, END = "<!-- run: {name} -->", "<!-- end of run: {name} -->"
@@ -216,9 +216,9 @@ def _coefficients(view: RunView, loss: str) -> str:
     header += ["published"] if len(published) else []
     rows = []
     for one in readings:
-        row = [one["model"], one["variable"], _interval(one["estimate"], one["lower"], one["upper"], 3)]
+        row = [one["model"], one["variable"], f"{one['text']} {one['interval']}".strip()]
         if has_truth:
-            row.append("" if one["truth"] is None else f"{one['truth']:.3f}")
+            row.append(one["truth_text"])
         if len(published):
             of_model = (published["model"] == one["model"]) & (published["variable"] == one["variable"])
             row.append(_range(published[of_model], 3))
@@ -241,15 +241,9 @@ def _cell(cell: Cell) -> str:
     return f"{cell.text} {cell.interval}".strip()
 
 
-def _interval(estimate: float, lower: float, upper: float, digits: int) -> str:
-    text = f"{estimate:.{digits}f}"
-    return text if math.isnan(lower) else f"{text} ({lower:.{digits}f} to {upper:.{digits}f})"
-
-
 def _range(rows: pd.DataFrame, digits: int) -> str:
     if rows.empty:
         return ""
     row: Any = rows.iloc[0]
-    values = [row["estimate"], row["smallest"], row["largest"]]
-    texts = ["∞" if math.isinf(value) else f"{value:.{digits}f}" for value in values]
+    texts = [wording.decimal(row[name], digits) for name in ("estimate", "smallest", "largest")]
     return f"{texts[0]} [{texts[1]}–{texts[2]}]"

@@ -9,6 +9,8 @@ from typing import Any
 import pandas as pd
 
 from deeptram.paper.report.views import METHODS, SCHEMES, RunView, published_view
+from deeptram.plots import wording
+from deeptram.plots.report.sentences import gain_words, slope_sentence
 from deeptram.plots.style import SMALLER_IS_BETTER, metric_label
 
 
@@ -25,14 +27,18 @@ class Cell:
     @property
     def text(self) -> str:
         """The estimate, four digits."""
-        if math.isnan(self.estimate):
-            return "–"
-        return "∞" if math.isinf(self.estimate) else f"{self.estimate:.4f}"
+        return wording.decimal(self.estimate)
 
     @property
     def interval(self) -> str:
         """The interval in brackets; nothing where there is none."""
-        return "" if math.isnan(self.lower) else f"({self.lower:.4f} to {self.upper:.4f})"
+        limits = wording.interval(self.lower, self.upper)
+        return f"({limits})" if limits else ""
+
+    @property
+    def published_text(self) -> str:
+        """The published mean, four digits."""
+        return "" if self.published is None else wording.decimal(self.published)
 
 
 @dataclass(frozen=True)
@@ -98,10 +104,10 @@ def odds_sentence(unit: str, event: str, estimate: float, lower: float, upper: f
     Examples
     --------
     >>> odds_sentence("one standard deviation of age", "melanoma", 0.6419, 0.53, 0.742)
-    'One standard deviation of age multiplies the odds of melanoma by 1.90 (1.70–2.10).'
+    'One standard deviation of age multiplies the odds of melanoma by 1.90 (1.70 to 2.10).'
     """
-    limits = "" if math.isnan(lower) else f" ({math.exp(lower):.2f}–{math.exp(upper):.2f})"
-    sentence = f"{unit} multiplies the odds of {event} by {math.exp(estimate):.2f}{limits}{given}"
+    ratio = wording.estimate(math.exp(estimate), math.exp(lower), math.exp(upper), 2)
+    sentence = f"{unit} multiplies the odds of {event} by {ratio}{given}"
     if lower < 0 < upper:
         sentence += "; the interval includes no effect"
     return sentence[0].upper() + sentence[1:] + "."
@@ -125,6 +131,8 @@ def coefficient_readings(view: RunView, loss: str) -> list[dict[str, Any]]:
             lower, upper = row.lower, row.upper
         given = "" if row.model == "SI-LS" else ", given the image"
         unit = protocol.units.get(row.variable, f"one unit of {row.variable}")
+        known = truth.get(row.variable)
+        limits = wording.interval(lower, upper, 3)
         readings.append(
             {
                 "model": row.model,
@@ -132,58 +140,97 @@ def coefficient_readings(view: RunView, loss: str) -> list[dict[str, Any]]:
                 "estimate": row.estimate,
                 "lower": lower,
                 "upper": upper,
-                "members_lower": row.lower,
-                "members_upper": row.upper,
-                "odds_ratio": math.exp(row.estimate),
-                "truth": truth.get(row.variable),
+                "text": wording.decimal(row.estimate, 3),
+                "interval": f"({limits})" if limits else "",
+                "truth": known,
+                "truth_text": "" if known is None else wording.decimal(known, 3),
                 "sentence": odds_sentence(unit, protocol.event, row.estimate, lower, upper, given),
             }
         )
     return readings
 
 
+def head_sentences(view: RunView, loss: str) -> list[str]:
+    """Return the answer first: the best model, what pooling gained, calibration, the strongest effect.
+
+    Parameters
+    ----------
+    view : RunView
+    loss : str
+    """
+    sentences = [best_sentence(view, loss), *gain_sentences(view, loss)]
+    sentences += calibration_sentences(view, loss)[-1:]
+    strongest = max(coefficient_readings(view, loss), key=lambda one: abs(one["estimate"]), default=None)
+    if strongest is not None:
+        sentences.append(f"Strongest effect, in {strongest['model']}: {_lowered(strongest['sentence'])}")
+    held = guarantee_summary(view)
+    if len(held):
+        n_held, n_checks = int(held["held"].sum()), int(held["checks"].sum())
+        sentences.append(f"Guarantees of the paper, checked in every test row: {n_held} of {n_checks} held.")
+    return [sentence for sentence in sentences if sentence] or ["Nothing to compare yet."]
+
+
+def _lowered(sentence: str) -> str:
+    return sentence[0].lower() + sentence[1:]
+
+
 def gain_sentences(view: RunView, loss: str) -> list[str]:
     """Return what pooling gained in the training loss, one sentence per ensemble."""
-    metric = "nll" if loss == "nll" else view.main_metrics[1]
+    metric = view.own_metric(loss)
+    label, table = metric_label(metric), view.tables.gains
+    chosen = table[(table["loss"] == loss) & (table["metric"] == metric) & table["split"].isna()]
+    gains = {(row.model, row.weights, row.method): row for row in chosen.itertuples(index=False)}
     sentences = []
     for model in view.deep_models(loss):
         values = _values(view, model, loss, metric)
-        average = values.get(("equal", "average"))
-        pooled = values.get(("equal", "transformation"))
-        if average is None or pooled is None or not math.isfinite(average):
+        own = gains.get((model, "equal", "transformation"))
+        if own is None or not math.isfinite(values.get(("equal", "average"), math.nan)):
             continue
-        others = ", ".join(
-            f"{name} {values['equal', name]:.4f}"
+        others = [
+            f"{name} {wording.decimal(gains[model, 'equal', name].estimate, sign=True)}"
             for name in ("linear", "log-linear")
-            if ("equal", name) in values
-        )
-        change = f"{100 * (pooled - average) / average:+.1f}".replace("-", "−")
+            if (model, "equal", name) in gains
+        ]
         tuned = values.get(("tuned", "transformation"))
-        tuned_words = "" if tuned is None else f"; with tuned weights {tuned:.4f}"
         sentences.append(
-            f"{model}: the transformation ensemble has {metric_label(metric)} {pooled:.4f} where its members "
-            f"have {average:.4f} on average ({change} %; {others}){tuned_words}."
+            f"{model}: the transformation ensemble has {label} {values['equal', 'transformation']:.4f}, "
+            f"{gain_words(own.estimate, own.lower, own.upper)} than its members on average "
+            f"({values['equal', 'average']:.4f}; the other pools: {', '.join(others)})"
+            + ("" if tuned is None else f"; with tuned weights {tuned:.4f}")
+            + "."
         )
     return sentences
 
 
+def calibration_sentences(view: RunView, loss: str) -> list[str]:
+    """Return whether single models and transformation ensembles are over- or under-confident."""
+    table = view.tables.metrics
+    chosen = table[(table["loss"] == loss) & (table["metric"] == "calibration_slope") & table["split"].isna()]
+    chosen = chosen[chosen["method"].isin(["single", "transformation"]) & (chosen["weights"] == "equal")]
+    rows = chosen[chosen["estimate"].notna() & (chosen["model"] != "SI")].itertuples(index=False)
+    return [slope_sentence(_named(row.model, row.method), row.estimate, row.lower, row.upper) for row in rows]
+
+
+def _named(model: str, method: str, weights: str = "") -> str:
+    if method == "single":
+        return model
+    return f"the {weights}-weight ensemble of {model}" if weights else f"The ensemble of {model}"
+
+
 def best_sentence(view: RunView, loss: str) -> str:
     """Return which model is best in the training loss, over all splits."""
-    metric = "nll" if loss == "nll" else view.main_metrics[1]
+    metric = view.own_metric(loss)
     table = view.tables.metrics
     chosen = table[(table["loss"] == loss) & (table["metric"] == metric) & table["split"].isna()]
     chosen = chosen[chosen["method"].isin(["single", "transformation"]) & chosen["estimate"].notna()]
     if chosen["model"].nunique() < 2:
         return ""
     best = chosen.loc[chosen["estimate"].idxmin()]
-    name = (
-        f"{best['model']}"
-        if best["method"] == "single"
-        else f"the {best['weights']}-weight ensemble of {best['model']}"
-    )
+    name = _named(best["model"], best["method"], best["weights"])
+    value = wording.estimate(best["estimate"], best["lower"], best["upper"])
     return (
         f"Among single models and transformation ensembles, {name} has the smallest {metric_label(metric)}: "
-        f"{best['estimate']:.4f} ({best['lower']:.4f} to {best['upper']:.4f})."
+        f"{value}."
     )
 
 

@@ -1,4 +1,4 @@
-"""What a figure of a run shows, and where: interactive and static figures draw the same panels.
+"""What a figure of a run shows, and where.
 
 ``*_view`` choose rows of the run's tables; ``*_layout`` put them into panels, on lines and in colours.
 """
@@ -23,22 +23,16 @@ from deeptram.paper.published_results import (
     published_coefficients,
     published_metrics,
 )
+from deeptram.plots import wording
 from deeptram.plots.forest import places
-from deeptram.plots.style import (
-    IDEAL,
-    METHOD_LABELS,
-    MODEL_COLORS,
-    TRUTH_COLOR,
-    Look,
-    method_looks,
-    metric_label,
-)
+from deeptram.plots.style import IDEAL, METHOD_LABELS, TRUTH_COLOR, Look, looks, method_looks, metric_label
 
 BINARY_METRICS = ("nll", "brier", "auc", "accuracy")
 ORDINAL_METRICS = ("nll", "rps", "qwk", "accuracy")
 CALIBRATION_METRICS = ("citl", "calibration_slope")
 SCHEMES = ("equal", "tuned")
 METHODS = ("single", "average", "linear", "log-linear", "transformation")
+POOLS = METHODS[2:]
 STEP = 0.19  # between methods or models on the line of a model or variable
 
 
@@ -74,6 +68,10 @@ class RunView:
         """The four metrics of the headline and the performance figures."""
         return BINARY_METRICS if self.study.protocol.outcome == "binary" else ORDINAL_METRICS
 
+    def own_metric(self, loss: str) -> str:
+        """The metric that models of a training loss are trained for."""
+        return "nll" if loss == "nll" else self.main_metrics[1]
+
     def models(self, loss: str) -> list[str]:
         """The models trained with a loss, in the order of Table 1."""
         there = set(self.tables.metrics.loc[self.tables.metrics["loss"] == loss, "model"])
@@ -97,7 +95,7 @@ class Layout:
     Attributes
     ----------
     rows, columns : list of str
-        Titles; rows are kinds of weights.
+        Titles.
     cells : dict of (row, column) -> DataFrame
         What each panel shows. Estimates on lines have the columns line, place, group, kind, estimate,
         lower, upper, and words about each row.
@@ -106,8 +104,8 @@ class Layout:
     looks : dict of group -> Look
     references : list
         Where a dashed line stands in each column, or None.
-    axis : str
-        What the x-axes are, if not the titles.
+    axes : list of str
+        What the x-axis of each row is, if the titles do not say it.
     end : float
         Where axes of probabilities end.
     """
@@ -118,7 +116,7 @@ class Layout:
     lines: list[str] = field(default_factory=list)
     looks: Mapping[str, Look] = field(default_factory=method_looks)
     references: Sequence[float | None] = ()
-    axis: str = ""
+    axes: Sequence[str] = ()
     end: float = 1.0
 
 
@@ -165,12 +163,8 @@ def performance_view(
         estimate, lower, upper. Exact models appear with both weights, members with the average.
     """
     table = view.tables.relative if relative else view.tables.metrics
-    chosen = table[(table["loss"] == loss) & table["metric"].isin(metrics)].copy()
-    chosen["kind"] = "split"
-    chosen.loc[chosen["split"].isna(), "kind"] = "overall"
-    chosen.loc[chosen["method"] == "member", "kind"] = "member"
+    chosen = _with_kinds(view, table[(table["loss"] == loss) & table["metric"].isin(metrics)])
     chosen["method"] = chosen["method"].replace("member", "average")
-    chosen = _without_single_split(view, chosen)
     parts = [chosen, published_view(view, loss, metrics, relative=relative)]
     full = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     twice = full[(full["method"] == "single") | (full["kind"] == "member")]
@@ -212,13 +206,9 @@ def calibration_view(view: RunView, loss: str) -> pd.DataFrame:
 def coefficient_view(view: RunView, loss: str) -> pd.DataFrame:
     """Return coefficients of one loss with kind (overall, split, member, published); exact ones twice."""
     table = view.tables.coefficients
-    chosen = table[table["loss"] == loss].copy()
+    chosen = _with_kinds(view, table[table["loss"] == loss])
     if chosen.empty:
-        return chosen.assign(kind=pd.Series(dtype=object))
-    chosen["kind"] = "split"
-    chosen.loc[chosen["split"].isna(), "kind"] = "overall"
-    chosen.loc[chosen["method"] == "member", "kind"] = "member"
-    chosen = _without_single_split(view, chosen)
+        return chosen
     published = published_coefficients()
     published = comparable(published[published["loss"] == loss], view.study, view.splits)
     parts = [chosen, published.assign(kind="published")]
@@ -243,7 +233,30 @@ def performance_layout(
             cells[i, j] = _on_lines(part.assign(line=part["model"], group=part["method"]), models, methods)
     titles = [metric_label(metric) for metric in metrics]
     references = [0.0 if relative else IDEAL.get(metric) for metric in metrics]
-    return Layout(rows, titles, cells, models, references=references)
+    return Layout([f"{row} weights" for row in rows], titles, cells, models, references=references)
+
+
+def gain_layout(view: RunView, loss: str, metrics: Sequence[str]) -> Layout | None:
+    """Return the paired differences of pools to their members' average; None without ensembles.
+
+    Rows are metrics, columns models, each with its own axis; a line for each pool and kind of weights.
+    """
+    table = view.tables.gains
+    data = _with_kinds(view, table[(table["loss"] == loss) & table["metric"].isin(metrics)])
+    models = view.deep_models(loss)
+    if not models or data["estimate"].notna().sum() == 0:
+        return None
+    tuned = np.where(data["weights"] == "tuned", ", tuned", "")
+    data = data.assign(line=data["method"] + tuned, group=data["method"] + tuned)
+    lines = [f"{pool}{end}" for pool in POOLS for end in ("", ", tuned")]
+    cells = {}
+    for i, metric in enumerate(metrics):
+        for j, model in enumerate(models):
+            part = data[(data["metric"] == metric) & (data["model"] == model)]
+            cells[i, j] = _on_lines(part, lines, [])
+    names = [metric_label(metric) for metric in metrics]
+    axes = [f"{name}, pool minus members' average" for name in names]
+    return Layout(names, models, cells, lines, looks(lines), [0.0] * len(models), axes)
 
 
 def coefficient_layout(view: RunView, loss: str) -> Layout | None:
@@ -268,28 +281,41 @@ def coefficient_layout(view: RunView, loss: str) -> Layout | None:
         parts = [data[data["weights"] == scheme], known.assign(kind="truth")]
         part = pd.concat([one for one in parts if len(one)], ignore_index=True)
         part = part.assign(line=part["variable"], group=part["model"])
-        cells[0, j] = _on_lines(part, variables, models)
-    looks = {model: Look(MODEL_COLORS[k % len(MODEL_COLORS)], "D", model) for k, model in enumerate(models)}
-    looks["truth"] = Look(TRUTH_COLOR, "|", "simulated effect")
+        cells[0, j] = _on_lines(part, variables, [*models, *(["truth"] if truth else [])])
+    look = looks(models)
+    look["truth"] = Look(TRUTH_COLOR, "|", "simulated effect, which SI-LS estimates")
     titles = [f"{scheme} weights" if len(schemes) > 1 else "" for scheme in schemes]
-    return Layout([""], titles, cells, variables, looks, [0.0] * len(schemes), "log odds-ratio")
+    return Layout([""], titles, cells, variables, look, [0.0] * len(schemes), ["log odds-ratio"])
 
 
-def calibration_layout(view: RunView, loss: str) -> Layout | None:
-    """Return calibration curves in panels (weights x models), the column ``name`` is the method."""
+def calibration_layout(view: RunView, loss: str, *, pools: bool = False) -> Layout | None:
+    """Return calibration curves, a panel for each model; the column ``name`` is the method.
+
+    Parameters
+    ----------
+    view : RunView
+    loss : str
+    pools : bool
+        All pools and kinds of weights, one below the other, instead of the transformation ensemble alone.
+    """
     data = calibration_view(view, loss)
     models = [model for model in view.models(loss) if model != "SI" and model in set(data["model"])]
+    if pools:
+        models = [model for model in models if model in view.deep_models(loss)]
     if not models:
         return None
     largest = float(np.nanmax(data[["predicted", "observed"]].to_numpy(dtype=float)))
     end = 1.0 if view.study.protocol.cuts == "equidistant" else min(1.0, 1.25 * largest)
-    rows, cells = view.schemes(loss), {}
-    order = {method: k for k, method in enumerate(METHODS)}
-    for i, scheme in enumerate(rows):
+    kinds = (
+        [(pool, scheme) for pool in POOLS for scheme in SCHEMES] if pools else [("transformation", "equal")]
+    )
+    cells = {}
+    for i, (pool, scheme) in enumerate(kinds):
         for j, model in enumerate(models):
             part = data[(data["weights"] == scheme) & (data["model"] == model) & data["observed"].notna()]
-            part = part.assign(name=part["method"])
-            cells[i, j] = part.sort_values("name", key=lambda names: names.map(order), kind="stable")
+            part = part[part["method"].isin([pool, "single"])]
+            cells[i, j] = part.assign(name=part["method"])
+    rows = [f"{pool}, {scheme} weights" for pool, scheme in kinds]
     return Layout(rows, models, cells, end=end)
 
 
@@ -304,7 +330,17 @@ def weight_layout(view: RunView, loss: str) -> Layout | None:
     pools = list(dict.fromkeys(table["method"]))
     cells = {(0, j): table[table["method"] == pool] for j, pool in enumerate(pools)}
     titles = [METHOD_LABELS[pool] for pool in pools]
-    return Layout([""], titles, cells, list(dict.fromkeys(table["name"])), axis="tuned weight")
+    return Layout([""], titles, cells, list(dict.fromkeys(table["name"])), axes=["tuned weight"])
+
+
+def history_layout(view: RunView, loss: str) -> Layout | None:
+    """Return the losses of every member over the epochs, a panel for each model."""
+    table = view.tables.history
+    table = table[table["loss"] == loss]
+    models = [model for model in view.models(loss) if model in set(table["model"])]
+    if not models:
+        return None
+    return Layout([""], models, {(0, j): table[table["model"] == model] for j, model in enumerate(models)})
 
 
 def has_published(view: RunView) -> bool:
@@ -312,8 +348,11 @@ def has_published(view: RunView) -> bool:
     return any(is_same_protocol(view.study, model) for model in view.study.models)
 
 
-def _without_single_split(view: RunView, table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table without the marks of a split that is the only one: the mean is the same."""
+def _with_kinds(view: RunView, table: pd.DataFrame) -> pd.DataFrame:
+    """Return estimates with their kind; a split that is the only one has no marks: the mean is the same."""
+    kind = np.where(table["split"].isna(), "overall", "split")
+    kind = np.where(table["method"] == "member", "member", kind)
+    table = table.assign(kind=kind.astype(object))
     return table if len(view.splits) > 1 else table[table["kind"] != "split"]
 
 
@@ -332,11 +371,13 @@ def _on_lines(part: pd.DataFrame, lines: list[str], groups: list[str]) -> pd.Dat
 
 def _words(row: Mapping[str, Any]) -> str:
     """Return what one estimate is about."""
+    about = str(row["line"])
     if row["kind"] == "published":
-        spread = "" if pd.isna(row.get("smallest")) else f", {row['smallest']:.4f} to {row['largest']:.4f}"
-        return f"published (splits{spread})" if spread else "published"
+        limits = [row.get(name, np.nan) for name in ("smallest", "largest")]
+        spread = "" if pd.isna(limits[0]) else f", splits {wording.interval(*limits)}"
+        return f"{about}, published{spread}"
     if row["kind"] == "member":
-        return f"member {row['member']}, split {row['split']}"
+        return f"{about}, member {row['member']}, split {row['split']}"
     if row["kind"] == "truth":
-        return ""
-    return "over all splits" if pd.isna(row["split"]) else f"split {int(row['split'])}"
+        return about
+    return f"{about}, " + ("over all splits" if pd.isna(row["split"]) else f"split {int(row['split'])}")

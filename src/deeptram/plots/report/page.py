@@ -1,0 +1,193 @@
+"""The frame of every report: one file with its style, scripts and figures, that opens without a network."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import re
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from deeptram.plots.panels import PanelGrid, legend_entries
+from deeptram.plots.report.svg import inline_svg
+
+PACKAGE = "deeptram.plots.report"
+_SWATCH = (0.34, 0.15)  # inches
+_STYLE = re.compile(r'(?<=\s)style="([^"{}<>]+)"(?= /?>| [a-z])')
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+@dataclass(frozen=True)
+class PagePanel:
+    """One panel on a page: its title, which may be empty, the row it stands in, and the drawing."""
+
+    title: str
+    row: int
+    svg: str
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure on a page.
+
+    Attributes
+    ----------
+    name : str
+        Its identifier.
+    caption : str
+    panels : tuple of PagePanel
+    legend : tuple of (str, str)
+        A drawing and what it means.
+    rows : tuple of str
+        Titles of the rows, if there are several.
+    folded : bool
+        Whether it is shown on demand only.
+    """
+
+    name: str
+    caption: str
+    panels: tuple[PagePanel, ...]
+    legend: tuple[tuple[str, str], ...] = ()
+    rows: tuple[str, ...] = ()
+    folded: bool = False
+
+
+def page_figure(
+    panels: PanelGrid, name: str, caption: str, *, about: str = "", folded: bool = False
+) -> PageFigure:
+    """Draw panels one by one for a page.
+
+    Parameters
+    ----------
+    panels : PanelGrid
+    name : str
+        Identifier, of letters, digits and hyphens.
+    caption : str
+    about : str
+        What the alternative text of each panel begins with; by default the caption's first sentence.
+    folded : bool
+        Whether it is shown on demand only.
+
+    Examples
+    --------
+    >>> from deeptram.plots.panels import Panel
+    >>> two = [Panel(t, lambda ax: ax.plot([1, 2], label="line"), column=k) for k, t in enumerate("ab")]
+    >>> figure = page_figure(PanelGrid(two, (2, 1)), "lines", "Two lines.")
+    >>> [label for _, label in figure.legend], 'aria-label="Two lines: b"' in figure.panels[1].svg
+    (['line'], True)
+    """
+    several = len(panels.rows) > 1
+    about = about or caption.split(". ")[0].rstrip(".")
+    drawn, axes = [], []
+    for k, (panel, figure) in enumerate(panels.each()):
+        row = panels.rows[panel.row] if several else ""
+        text = ": ".join(filter(None, [about, ", ".join(filter(None, [panel.title, row]))]))
+        axes += figure.axes
+        drawn.append(PagePanel(panel.title, panel.row, inline_svg(figure, f"{name}-{k}", text)))
+    legend = tuple(
+        (_swatch(handle, f"{name}-legend-{k}"), label)
+        for k, (label, handle) in enumerate(legend_entries(axes).items() if panels.legend else ())
+    )
+    return PageFigure(name, caption, tuple(drawn), legend, tuple(panels.rows) if several else (), folded)
+
+
+def render(template: str, context: dict[str, Any], packages: Sequence[str] = ()) -> str:
+    """Return a page.
+
+    Parameters
+    ----------
+    template : str
+        Its name in the folder ``templates`` of this package or one of ``packages``; it extends
+        ``page.html.j2``. Everything shown is escaped.
+    context : dict
+    packages : sequence of str
+        Further packages with templates.
+    """
+    return _with_classes(_environment(tuple(packages)).get_template(template).render(**context))
+
+
+def _with_classes(page: str) -> str:
+    """Return a page in which styles that drawings repeat stand once, in the style sheet."""
+    counts = Counter(_STYLE.findall(page))
+    names = {style: f"s{k}" for k, (style, count) in enumerate(counts.items()) if count > 1}
+    sheet = "".join(f".{name}{{{style}}}" for style, name in names.items())
+    page = _STYLE.sub(lambda found: f'class="{names[found[1]]}"' if found[1] in names else found[0], page)
+    return page.replace("</style>", f"{sheet}</style>", 1)
+
+
+@functools.cache
+def _environment(packages: tuple[str, ...]) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in (*packages, PACKAGE)]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["script_json"] = script_json
+    return environment
+
+
+def script_json(value: Any) -> Markup:
+    r"""Return a value as JSON for a ``<script>`` element: no text in it can end the element or begin another.
+
+    Examples
+    --------
+    >>> print(script_json({"a": "</script><script>alert(1)"}))
+    {"a":"\u003c/script\u003e\u003cscript\u003ealert(1)"}
+    """
+    text = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    for character, safe in _UNSAFE.items():
+        text = text.replace(character, safe)
+    return Markup(text)
+
+
+def png_address(image: NDArray[np.uint8]) -> str:
+    """Return an image (H, W) or (H, W, 3) as the address of an ``<img>``.
+
+    Examples
+    --------
+    >>> png_address(np.zeros((2, 2, 3), dtype=np.uint8))[:22]
+    'data:image/png;base64,'
+    """
+    return "data:image/png;base64," + base64.b64encode(png_bytes(image)).decode("ascii")
+
+
+def png_bytes(image: NDArray[np.uint8]) -> bytes:
+    """Return an image (H, W) or (H, W, 3) as a PNG file.
+
+    Examples
+    --------
+    >>> png_bytes(np.zeros((2, 3), dtype=np.uint8))[1:4]
+    b'PNG'
+    """
+    pixels: NDArray[Any] = np.ascontiguousarray(image, dtype=np.uint8)
+    height, width = pixels.shape[:2]
+    colour = 2 if pixels.ndim == 3 else 0
+    rows = b"".join(b"\x00" + row.tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    body = _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows, 9)) + _chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def _swatch(handle: Any, name: str) -> str:
+    """Return the sign of one entry of a legend."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_SWATCH)
+    figure.legend([handle], [""], loc="center", frameon=False, borderpad=0, handletextpad=0, handlelength=2)
+    return inline_svg(figure, name)
