@@ -29,6 +29,8 @@ LAYERS = [
     "_numerics",
     "_registry",
     "_threads",
+    "_progress",
+    "_tables",
     "latent",
     "bases",
     "responses",

@@ -20,7 +20,7 @@ from .estimators import (
 from .evaluation import conformal, evaluate
 from .fitting.deep.training import Training
 from .model.terms import CI, CS, LS, SI, Scale, Varying
-from .pooling import QuasiArithmetic, guarantees, pool, structure_check
+from .pooling import QuasiArithmetic, compare_pools, guarantees, pool, structure_check
 from .pooling.weights import TunedWeights, top_k, tune_weights, tune_weights_cv
 from .predictive import Predictive
 from .responses import Surv
@@ -52,6 +52,7 @@ __all__ = [
     "__version__",
     "calibration",
     "compare",
+    "compare_pools",
     "conformal",
     "datasets",
     "errors",

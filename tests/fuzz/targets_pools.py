@@ -176,3 +176,17 @@ def _(draw: Draw) -> Call:
         recalibrated,
         (dt.calibration.Temperature, {"latent": draw.latent()}, draw.maybe(pred), outcome(draw, pred)),
     )
+
+
+@target("compare_pools", AREA)
+def _(draw: Draw) -> Call:
+    group = members(draw, n=draw.one([1, 4, 20]))
+    settings = {
+        "methods": draw.option(None, ["linear", "transformation"], "linear", []),
+        "weights": draw.option(("equal", "tuned"), ["equal"], "tuned"),
+        "corrections": draw.option([None], [None], [None, "recalibration"]),
+        "cv": draw.option(2, 2, 3, 5),
+        "score": draw.option("nll", "nll", "rps"),
+        "random_state": draw.random_state(),
+    }
+    return Call(dt.compare_pools, (group, outcome(draw, group[0])), settings, nan=True, infinite=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from deeptram._tables import HeadedTable
 from deeptram.estimators.varying_effects import SIGN as SIGN
 from deeptram.estimators.varying_effects import varying_rows
 from deeptram.latent import Latent
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-_WHOLE = {"coef", "se", "lower", "upper"}
 _SHOWN_LEVELS = 12
-_WIDTH = 120  # characters of a printed line: room for every column
 
 
-class CoefficientTable(pd.DataFrame):
+class CoefficientTable(HeadedTable):
     """A table of coefficients whose print and HTML have a header, from ``attrs["header"]``.
 
     Pieces of it, without all of ``coef, se, lower, upper``, print like any table.
@@ -42,27 +40,7 @@ class CoefficientTable(pd.DataFrame):
     a   1.0  1.0   -1.0    3.0
     """
 
-    @property
-    def _constructor(self) -> type[CoefficientTable]:
-        return CoefficientTable
-
-    def _header(self) -> list[str]:
-        whole = set(self.columns) >= _WHOLE
-        return [str(line) for line in self.attrs.get("header", ())] if whole else []
-
-    def __repr__(self) -> str:
-        """Return the header, an empty line and the table with all its columns."""
-        header = self._header()
-        if not header:
-            return str(super().__repr__())
-        with pd.option_context("display.max_columns", None, "display.width", _WIDTH, "display.precision", 4):
-            return "\n".join([*header, "", super().__repr__()])
-
-    def _repr_html_(self) -> str | None:
-        """Return the header as a paragraph before the table."""
-        table = super()._repr_html_()
-        lines = "<br>".join(html.escape(line) for line in self._header())
-        return f"<p>{lines}</p>\n{table}" if lines and table is not None else table
+    whole: ClassVar[frozenset[str]] = frozenset({"coef", "se", "lower", "upper"})
 
 
 def wald_table(

@@ -8,6 +8,7 @@ Start reading at ``pool``, then ``rule``.
 
 from __future__ import annotations
 
+from deeptram.pooling.comparison import PoolComparison, compare_pools
 from deeptram.pooling.guarantees import Guarantees, Statement, guarantees, worst_case_regret
 from deeptram.pooling.pool import pool
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
@@ -20,11 +21,13 @@ __all__ = [
     "CdfRule",
     "DensityRule",
     "Guarantees",
+    "PoolComparison",
     "PoolInfo",
     "QuasiArithmetic",
     "Rule",
     "Statement",
     "StructureCheck",
+    "compare_pools",
     "get_rule",
     "guarantees",
     "pool",

@@ -1,0 +1,327 @@
+"""Which pool, which weights, which correction: candidates side by side, out of fold."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from sklearn.model_selection import check_cv
+
+from deeptram._progress import progress
+from deeptram._rows import take_rows
+from deeptram._tables import HeadedTable
+from deeptram._validation import as_list, check_choice, check_integer, check_same_length, random_generator
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.evaluation.scores import get as get_score
+from deeptram.pooling.members import as_members
+from deeptram.pooling.pool import pool
+from deeptram.pooling.recalibration import Recalibration
+from deeptram.pooling.rule import Rule
+from deeptram.pooling.rules import METHODS, get_rule
+from deeptram.pooling.weights import tune_weights
+from deeptram.predictive.base import Predictive
+
+Rows = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+WEIGHTS = ("equal", "tuned")
+LEVEL = 0.95
+
+
+class PoolComparison(HeadedTable):
+    """The table of :func:`compare_pools`, best candidate first.
+
+    ``attrs["nested"]`` is the score of the choice itself, ``attrs["left_out"]`` says which candidates have no
+    meaning for these members and why.
+    """
+
+    whole: ClassVar[frozenset[str]] = frozenset({"pool", "weights", "correction", "score", "difference"})
+    decimals: ClassVar[int | None] = 4
+
+
+@dataclass(frozen=True, eq=False)
+class FittedPool:
+    """A pool with its weights and its correction, ready for new rows of the same members.
+
+    Attributes
+    ----------
+    method : str or Rule
+    weights : array, shape (M,)
+    correction : object with ``apply(pred)``, or None
+    """
+
+    method: str | Rule
+    weights: Floats
+    correction: Any = None
+
+    @classmethod
+    def fit(
+        cls, method: str | Rule, weights: str, members: Sequence[Predictive], y: Any, score: str
+    ) -> FittedPool:
+        """Return the pool with equal weights, or with those that are best on these rows."""
+        if weights == "equal":
+            return cls(method, np.full(len(members), 1 / len(members)))
+        return cls(method, tune_weights(members, y, method=method, score=score).weights)
+
+    def corrected(self, correction: Any, members: Sequence[Predictive], y: Any) -> FittedPool:
+        """Return the same pool with a correction (None for none) that is fitted to these rows."""
+        if correction is None:
+            return self
+        return FittedPool(self.method, self.weights, new_correction(correction).fit(self.apply(members), y))
+
+    def apply(self, members: Sequence[Predictive]) -> Predictive:
+        """Return the pool of these members."""
+        pooled = pool(members, method=self.method, weights=self.weights)
+        return pooled if self.correction is None else self.correction.apply(pooled)
+
+
+_CORRECTIONS: dict[str, Any] = {"recalibration": Recalibration}
+
+
+def new_correction(correction: Any) -> Any:
+    """Return an unfitted correction, by its name or as a copy of an object with ``fit`` and ``apply``.
+
+    Examples
+    --------
+    >>> type(new_correction("recalibration")).__name__
+    'Recalibration'
+    """
+    if isinstance(correction, str):
+        return _CORRECTIONS[check_choice(correction, _CORRECTIONS, "corrections")]()
+    if not (callable(getattr(correction, "fit", None)) and callable(getattr(correction, "apply", None))):
+        raise InvalidTypeError(
+            f"corrections must be None, {', '.join(map(repr, _CORRECTIONS))} or objects with fit and apply, "
+            f"got {type(correction).__name__}; use for example deeptram.calibration.Recalibration()"
+        )
+    return copy.deepcopy(correction)
+
+
+def compare_pools(
+    members: Any,
+    y: Any,
+    *,
+    methods: Any = None,
+    weights: Sequence[str] = WEIGHTS,
+    corrections: Sequence[Any] = (None, "recalibration"),
+    cv: Any = 5,
+    score: str = "nll",
+    random_state: Any = 0,
+) -> PoolComparison:
+    r"""Compare pools, weights and corrections on data that the members were not fitted to.
+
+    Cross-fitted: weights and corrections are found on all folds but one and scored on that one, so no row
+    helps to choose what it is scored with.
+
+    The best of many looks better than it is. The price of choosing is told in the header: every fold is
+    scored with the candidate that is best on the *other* folds (``attrs["nested"]``), minus the score of the
+    best row. Weights and corrections are not found anew for that; they have few parameters.
+
+    Parameters
+    ----------
+    members : sequence of Predictive, or array of shape (M, n, K)
+        As for ``deeptram.pool``: predictions of rows on which the members were **not** trained.
+    y : array-like of n outcomes, or Surv
+    methods : sequence of str or Rule, optional
+        Pools; by default all that there are. Those that have no meaning for the outcome are left out, with
+        the reason in ``attrs["left_out"]``.
+    weights : sequence of {"equal", "tuned"}
+    corrections : sequence
+        None, ``"recalibration"`` (on the scale of h), or objects with ``fit(pred, y)`` and ``apply(pred)``.
+    cv : int or splitter
+        Number of folds (shuffled), or a scikit-learn splitter.
+    score : {"nll", "rps", "brier", "quadratic", "crps"}
+        By which weights are tuned and candidates compared; smaller is better.
+    random_state : int, numpy Generator or None
+        Decides on the folds.
+
+    Returns
+    -------
+    DataFrame
+        Best first: ``pool, weights, correction, score`` (mean out of fold), ``difference`` to the best row
+        with its interval ``lower, upper`` (95 %, normal, from the paired differences of the rows).
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.normal(size=400)
+    >>> y = np.digitize(x + rng.logistic(size=400), [-1.0, 1.0])
+    >>> cut = np.array([-1.0, 1.0])
+    >>> members = [dt.Predictive.from_trafo(cut - slope * x[:, None]) for slope in (0.5, 1.0, 3.0)]
+    >>> table = dt.compare_pools(members, y, methods=["linear", "transformation"], corrections=[None])
+    >>> table[["pool", "weights", "score"]].round(3)
+                 pool weights  score
+    0          linear   tuned  0.999
+    1  transformation   tuned  1.001
+    2          linear   equal  1.010
+    3  transformation   equal  1.017
+    """
+    checked = as_members(members)
+    n = check_same_length(members=checked[0], y=y)
+    generator = random_generator(random_state)
+    rules, ways, changes = _asked(methods, weights, corrections)
+    folds = folds_of(cv, n, y, generator)
+    rows = np.full((len(rules) * len(ways) * len(changes), n), np.nan)
+    names = [(get_rule(r).name, w, _name(c)) for r in rules for w in ways for c in changes]
+    left_out: dict[str, str] = {}
+    fold_of = np.empty(n, dtype=np.int64)
+    evaluate = get_score(score)
+    with progress("comparing pools", len(names) * len(folds)) as steps:
+        for number, (train, held) in enumerate(folds):
+            fold_of[held] = number
+            found = _predictions(rules, ways, changes, checked, y, (train, held), score)
+            for place, pooled in enumerate(found):
+                steps.done()
+                if isinstance(pooled, Predictive):
+                    rows[place, held] = evaluate(take_rows(y, held, "y"), pooled, reduction="none")
+                else:
+                    left_out[", ".join(names[place])] = str(pooled)
+    kept = [place for place, label in enumerate(names) if ", ".join(label) not in left_out]
+    if not kept:
+        raise UnsupportedError(
+            f"at least one candidate must have a meaning for these members, got {len(names)} without; "
+            f"the first: {next(iter(left_out.values()))}"
+        )
+    table = _table([names[place] for place in kept], rows[kept])
+    best = ", ".join([*table.loc[0, ["pool", "weights"]], f"correction {table.loc[0, 'correction']}"])
+    nested = float(_chosen_elsewhere(rows[kept], fold_of).mean())
+    price = max(nested - table.loc[0, "score"], 0.0)  # what is best elsewhere is never better than the best
+    table.attrs.update(
+        nested=nested,
+        left_out=left_out,
+        header=[
+            f"Pools of {len(checked)} members: {score} of {n} rows out of fold ({len(folds)} folds)",
+            f"best: {best}, score {table.loc[0, 'score']:.4f}",
+            f"price of choosing: {price:.4f} (each fold scored with what is best on the others)",
+            f"difference, lower, upper: to the best row, paired, {100 * LEVEL:g} % limits",
+            *_reasons(left_out),
+        ],
+    )
+    return table
+
+
+def folds_of(cv: Any, n: int, y: Any, generator: np.random.Generator) -> list[tuple[Rows, Rows]]:
+    """Return the rows to fit to and to hold out of every fold; each row is held out once.
+
+    Parameters
+    ----------
+    cv : int or splitter
+        Number of folds (shuffled by the generator), or a scikit-learn splitter.
+    n : int
+        Number of rows.
+    y : outcomes
+        For splitters that look at them.
+    generator : Generator
+
+    Examples
+    --------
+    >>> [held.tolist() for _, held in folds_of(2, 4, None, np.random.default_rng(0))]
+    [[0, 2], [1, 3]]
+    """
+    if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
+        count = check_integer(cv, "cv", 2)
+        if count > n:
+            raise InvalidInputError(
+                f"cv must not exceed the number of rows, got {cv} folds for {n} rows; use fewer folds"
+            )
+        held_out = np.array_split(generator.permutation(n), count)
+        return [(np.setdiff1d(np.arange(n), held), np.sort(held)) for held in held_out]
+    try:
+        folds = [(train, held) for train, held in check_cv(cv).split(np.zeros((n, 1)), y)]
+        held = np.sort(np.concatenate([held for _, held in folds]))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"cv must be a number of folds or a scikit-learn splitter, got {cv!r} ({error}); use cv=5"
+        ) from error
+    if not np.array_equal(held, np.arange(n)):
+        raise InvalidInputError(
+            f"cv must hold out every row once, got {len(held)} rows held out, {len(np.unique(held))} of them "
+            f"different, of {n}; use KFold or the like"
+        )
+    return folds
+
+
+def _asked(methods: Any, weights: Any, corrections: Any) -> tuple[list[Any], list[str], list[Any]]:
+    """Check what is to be compared."""
+    rules = list(METHODS) if methods is None else _several(methods, "methods", "pools")
+    ways = _several(weights, "weights", "'equal' and 'tuned'")
+    changes = _several(corrections, "corrections", "None and names")
+    for rule in rules:
+        get_rule(rule, "methods")
+    for way in ways:
+        check_choice(way, WEIGHTS, "weights")
+    for change in changes:
+        if change is not None:
+            new_correction(change)
+    return rules, ways, changes
+
+
+def _several(given: Any, name: str, entries: str) -> list[Any]:
+    found = [given] if given is None or isinstance(given, (str, Rule)) else as_list(given, name, entries)
+    if not found:
+        raise InvalidInputError(f"{name} must hold something to compare, got nothing; leave the argument out")
+    return found
+
+
+def _name(correction: Any) -> str:
+    if correction is None:
+        return "none"
+    return correction if isinstance(correction, str) else type(correction).__name__
+
+
+def _predictions(
+    rules: Sequence[Any],
+    ways: Sequence[str],
+    changes: Sequence[Any],
+    members: Sequence[Predictive],
+    y: Any,
+    fold: tuple[Rows, Rows],
+    score: str,
+) -> Iterator[Predictive | UnsupportedError]:
+    """Yield what each candidate, fitted to the other rows, predicts for those held out; or why it cannot."""
+    (known, new), known_y = ([[m[part] for m in members] for part in fold]), take_rows(y, fold[0], "y")
+    for rule, way in itertools.product(rules, ways):
+        try:
+            plain = FittedPool.fit(rule, way, known, known_y, score)
+        except UnsupportedError as error:
+            yield from [error] * len(changes)
+            continue
+        for change in changes:
+            try:
+                yield plain.corrected(change, known, known_y).apply(new)
+            except UnsupportedError as error:
+                yield error
+
+
+def _chosen_elsewhere(rows: Floats, fold_of: Rows) -> Floats:
+    """Return the score of each row by the candidate that is best on the other folds, shape (n,)."""
+    elsewhere = [rows[:, fold_of != fold].sum(axis=1) for fold in range(fold_of.max() + 1)]
+    return np.asarray(rows[np.argmin(elsewhere, axis=1)[fold_of], np.arange(len(fold_of))])
+
+
+def _table(names: Sequence[tuple[str, str, str]], rows: Floats) -> PoolComparison:
+    """Return the candidates in the order of their mean scores, with differences to the first."""
+    means = rows.mean(axis=1)
+    order = np.argsort(means, kind="stable")
+    with np.errstate(invalid="ignore"):  # an infinite score has no interval
+        differences = rows[order] - rows[order[0]]
+        half = stats.norm.ppf((1 + LEVEL) / 2) * differences.std(axis=1) / np.sqrt(rows.shape[1])
+        centre = means[order] - means[order[0]]
+    table = PoolComparison([names[place] for place in order], columns=["pool", "weights", "correction"])
+    table["score"], table["difference"] = means[order], centre
+    table["lower"], table["upper"] = centre - half, centre + half
+    return table
+
+
+def _reasons(left_out: dict[str, str]) -> list[str]:
+    """Return one line per reason, with the pools or corrections it is about."""
+    by_reason: dict[str, list[str]] = {}
+    for label, reason in left_out.items():
+        by_reason.setdefault(reason, []).append(label)
+    return [f"left out: {'; '.join(labels)}: {reason}" for reason, labels in by_reason.items()]

@@ -1,0 +1,169 @@
+"""compare_pools against a cross-fit by hand, and what it tells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+from sklearn.model_selection import KFold, ShuffleSplit
+
+import deeptram as dt
+from deeptram.calibration import Recalibration, Temperature
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError, UnsupportedError
+
+
+@pytest.fixture
+def ordinal():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    cut = np.array([-1.5, 0.0, 1.5])
+    y = (rng.logistic(size=300)[:, None] > cut - x[:, None]).sum(axis=1)
+    noise = rng.normal(size=(3, 300, 1))
+    return [
+        dt.Predictive.from_trafo(cut - s * x[:, None] + 0.5 * e)
+        for s, e in zip((0.5, 1, 3), noise, strict=True)
+    ], y
+
+
+@pytest.mark.parametrize("score", ["nll", "rps"])
+def test_scores_are_those_of_a_cross_fit_by_hand(ordinal, score):
+    members, y = ordinal
+    splitter = KFold(4, shuffle=True, random_state=3)
+    table = dt.compare_pools(
+        members,
+        y,
+        methods=["linear", "transformation"],
+        corrections=[None, "recalibration"],
+        cv=splitter,
+        score=score,
+    )
+    for method in ("linear", "transformation"):
+        for weights in ("equal", "tuned"):
+            for correction in ("none", "recalibration"):
+                rows = np.empty(300)
+                for train, test in splitter.split(y):
+                    known, new = [m[train] for m in members], [m[test] for m in members]
+                    tuned = dt.tune_weights(known, y[train], method=method, score=score).weights
+                    w = tuned if weights == "tuned" else None
+                    pooled = dt.pool(new, method=method, weights=w)
+                    if correction == "recalibration":
+                        fitted = Recalibration().fit(dt.pool(known, method=method, weights=w), y[train])
+                        pooled = fitted.apply(pooled)
+                    rows[test] = getattr(dt.scores, score)(y[test], pooled, reduction="none")
+                here = (table["pool"] == method) & (table["weights"] == weights)
+                found = table[here & (table["correction"] == correction)]
+                assert found["score"].item() == pytest.approx(rows.mean(), abs=1e-12)
+    assert list(table["score"]) == sorted(table["score"])
+    np.testing.assert_allclose(table["difference"], table["score"] - table["score"].min(), atol=1e-12)
+    assert (table["lower"] <= table["difference"]).all()
+    assert (table["difference"] <= table["upper"]).all()
+
+
+def test_intervals_are_those_of_paired_differences(ordinal):
+    members, y = ordinal
+    table = dt.compare_pools(
+        members, y, methods="linear", weights="equal", corrections=[None, Temperature()], cv=5
+    )
+    assert len(table) == 2
+    assert {"none", "Temperature"} == set(table["correction"])
+    again = dt.compare_pools(
+        members, y, methods="linear", weights="equal", corrections=[None, Temperature()], cv=5
+    )
+    assert table.equals(again)
+    width = (table["upper"] - table["lower"])[1]
+    plain = dt.scores.nll(y, dt.pool(members, method="linear"), reduction="none")
+    fitted = Temperature().fit_apply(dt.pool(members, method="linear"), y)
+    expected = 2 * 1.96 * np.std(plain - dt.scores.nll(y, fitted, reduction="none")) / np.sqrt(300)
+    assert width == pytest.approx(expected, rel=0.2)
+
+
+def test_choosing_has_a_price_where_all_are_alike():
+    """Eight pools of pure noise: the best looks better than it is by what the nested score says."""
+    rng = np.random.default_rng(4)
+    prices, gains = [], []
+    for _ in range(6):
+        proba = rng.dirichlet(np.ones(3) * 20, size=(2, 60))
+        y = rng.integers(0, 3, 60)
+        members = [dt.Predictive.from_proba(p) for p in proba]
+        table = dt.compare_pools(members, y, corrections=[None], methods=dt.pooling.METHODS[:4], score="rps")
+        prices.append(table.attrs["nested"] - table["score"][0])
+        gains.append(table["score"].max() - table["score"].min())
+    assert min(prices) > -1e-12  # a theorem: what is best elsewhere is no better here than the best of all
+    assert 0 < np.mean(prices) < np.mean(gains)
+
+
+def test_header_says_what_was_done(ordinal):
+    members, y = ordinal
+    table = dt.compare_pools(members, y, methods=["linear"])
+    first, second, third, *_ = repr(table).splitlines()
+    assert first == "Pools of 3 members: nll of 300 rows out of fold (5 folds)"
+    assert second.startswith(
+        f"best: linear, {table['weights'][0]}, correction {table['correction'][0]}, score "
+    )
+    assert third.startswith("price of choosing: ")
+    assert "<p>Pools of 3 members" in table._repr_html_()
+    assert "Pools" not in repr(table[["pool", "score"]])
+
+
+def test_arrays_and_other_outcomes():
+    rng = np.random.default_rng(1)
+    cdfs = np.sort(rng.random((2, 80, 3)), axis=2)
+    cdfs[:, :, -1] = 1
+    table = dt.compare_pools(
+        cdfs, rng.integers(0, 3, 80), methods=["linear", "log-linear"], corrections=[None]
+    )
+    assert len(table) == 4
+    time, event = rng.exponential(size=60), rng.random(60) < 0.7
+    members = [dt.Predictive.from_scipy(scipy.stats.expon(scale=s * np.ones(60))) for s in (0.5, 2.0)]
+    table = dt.compare_pools(members, dt.Surv.right(time, event), methods=["transformation", "linear"])
+    assert np.isfinite(table["score"]).all()
+    table = dt.compare_pools(members, time, methods=["transformation"], score="crps", corrections=[None])
+    expected = dt.scores.crps(time, dt.pool(members))
+    assert table.loc[table["weights"] == "equal", "score"].item() == pytest.approx(expected)
+
+
+class Refuses(Recalibration):
+    def fit(self, pred, y):
+        raise UnsupportedError("not for these")
+
+
+def test_what_has_no_meaning_is_left_out_with_its_reason(ordinal):
+    members, y = ordinal
+    table = dt.compare_pools(members, y, methods=["linear"], weights=["equal"], corrections=[None, Refuses()])
+    assert len(table) == 1
+    assert table.attrs["left_out"] == {"linear, equal, Refuses": "not for these"}
+    assert "left out: linear, equal, Refuses: not for these" in repr(table)
+    with pytest.raises(
+        UnsupportedError, match=r"at least one candidate must have a meaning .* the first: not for these"
+    ):
+        dt.compare_pools(members, y, methods=["linear"], corrections=[Refuses()])
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "match"),
+    [
+        ({"methods": ["linaer"]}, UnknownNameError, "methods must be one of .*did you mean 'linear'"),
+        ({"methods": []}, InvalidInputError, "methods must hold something to compare, got nothing"),
+        ({"weights": ["best"]}, UnknownNameError, "weights must be one of 'equal', 'tuned', got 'best'"),
+        ({"corrections": ["sharpen"]}, UnknownNameError, "corrections must be one of"),
+        ({"corrections": [3]}, InvalidTypeError, "objects with fit and apply, got int"),
+        ({"cv": 1}, InvalidInputError, "cv must be an integer of at least 2"),
+        ({"cv": 301}, InvalidInputError, "cv must not exceed the number of rows, got 301 folds for 300 rows"),
+        (
+            {"cv": ShuffleSplit(2, random_state=0)},
+            InvalidInputError,
+            "cv must hold out every row once, got 60 rows",
+        ),
+        ({"cv": 2.5}, InvalidInputError, "cv must be a number of folds or a scikit-learn splitter, got 2.5"),
+        ({"score": "auc"}, UnknownNameError, "score must be one of"),
+    ],
+)
+def test_bad_input(ordinal, given, error, match):
+    with pytest.raises(error, match=match):
+        dt.compare_pools(*ordinal, **given)
+
+
+def test_lengths_must_agree(ordinal):
+    members, y = ordinal
+    with pytest.raises(InvalidInputError, match="members, y must have the same number of rows"):
+        dt.compare_pools(members, y[:10])
