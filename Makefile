@@ -10,10 +10,11 @@ DEMO_OUT ?= demo-output
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 INSTALLED_CLUSTER := .venv/.installed-cluster
+INSTALLED_DOCS := .venv/.installed-docs
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo browser test test-slow test-cluster kill fuzz check bench clean
+.PHONY: help install demo docs browser test test-slow test-cluster kill fuzz check bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -23,6 +24,9 @@ install: $(INSTALLED)  ## create .venv and install deeptram with its development
 demo: $(INSTALLED)  ## fit, print and draw a model on embedded data; results in demo-output/
 	$(BIN)/python examples/demo_ordinal.py --out $(DEMO_OUT)
 	$(BIN)/deeptram demo --out $(DEMO_OUT)/digits
+
+docs: $(INSTALLED_DOCS)  ## build the site into build/site (open build/site/index.html); every page's code is run
+	OMP_NUM_THREADS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 browser:  ## install Chromium (Debian, as root), with which the tests open the report
 	apt-get update
@@ -64,4 +68,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 $(INSTALLED_CLUSTER): $(INSTALLED)
 	$(PIP_INSTALL) -e ".[dev,cluster]"
+	@touch $@
+
+$(INSTALLED_DOCS): $(INSTALLED)
+	$(PIP_INSTALL) -e ".[dev,docs]"
 	@touch $@

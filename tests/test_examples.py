@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import page_code
 import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Block:
-    """A Python block of a page: its code, first line, and the output shown below it (or None)."""
-
-    code: str
-    line: int
-    output: str | None
-
-
-def python_blocks(text: str) -> list[Block]:
-    """Python blocks in order; a ``text`` block directly below one is what it prints."""
-    fences = list(FENCE.finditer(text))
-    blocks = []
-    for i, here in enumerate(fences):
-        if here["language"] != "python":
-            continue
-        shown = None
-        if i + 1 < len(fences) and fences[i + 1]["language"] == "text":
-            between = text[here.end() : fences[i + 1].start()]
-            shown = None if between.strip() else fences[i + 1]["code"]
-        blocks.append(Block(here["code"], text.count("\n", 0, here.start("code")) + 1, shown))
-    return blocks
 
 
 def run_page(path: Path) -> None:
-    """Run the blocks of a page one after the other in one namespace, as a reader would."""
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    for block in python_blocks(path.read_text(encoding="utf-8")):
-        printed = io.StringIO()
-        padded = "\n" * (block.line - 1) + block.code
-        with contextlib.redirect_stdout(printed):
-            exec(compile(padded, str(path), "exec", dont_inherit=True), namespace)
-        if block.output is not None:
-            assert printed.getvalue().split() == block.output.split(), f"{path.name}, line {block.line}"
+    """Run the blocks of a page one after the other, as a reader would."""
+    for result in page_code.run_blocks(path):
+        assert not page_code.differs(result), f"{path.name}, line {result.block.line}: {result.printed}"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -60,7 +27,7 @@ def test_page_runs(path, tmp_path, monkeypatch, registries):
 
 
 def test_readme_starts_with_a_short_example_whose_output_is_shown():
-    first = python_blocks((ROOT / "README.md").read_text(encoding="utf-8"))[0]
+    first = page_code.blocks((ROOT / "README.md").read_text(encoding="utf-8"))[0]
     assert len(first.code.splitlines()) <= 15
     assert first.output
 
