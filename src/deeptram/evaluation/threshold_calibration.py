@@ -28,6 +28,7 @@ from numpy.polynomial import Polynomial
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from deeptram.evaluation.metrics.interpolated_logistic import InterpolatedFits
 from deeptram.evaluation.metrics.logistic import (
     fit_intercept,
     fit_slope,
@@ -39,8 +40,10 @@ from deeptram.evaluation.statistics import Statistic
 
 ORDER = 8  # the highest: beyond it refits are cheaper
 LEAST_ORDER = 3
+HOPELESS = 100.0  # times the tolerance: with such a bound next to the highest order, refits are as good
 USUAL = 0.55  # share of the radius, three standard errors: within it are nearly all replicates
 RADIUS = 5.5  # standard errors: the ball around the full-sample fit in which the bound holds
+MANY = 0.25
 NEWTON_STEPS = 12
 BLOCK = 512  # replicates solved at once
 CERTIFIED = 1e-8  # largest certified error of a coefficient that is not refitted
@@ -93,13 +96,23 @@ class ThresholdCalibration(Statistic):
         change, error = self._expansion.roots(sums[:-1])
         coef = self._base + change
         again = torch.nonzero(error[-1] / self._unit > self._tolerance).squeeze(1)
-        if len(again):
+        if len(again) > MANY * counts.shape[1]:  # all: cheaper than to pick their columns
+            coef = self._refit(counts, coef)
+        elif len(again):
             coef[:, again] = self._refit(counts[:, again], coef[:, again])
         return torch.where(sums[-1] > 0, torch.nan, coef[-1] / self._unit)
 
     def _refit(self, counts: Tensor, start: Tensor) -> Tensor:
-        """Fit exactly, beginning at the root of the expansion where there is one near."""
-        counts = counts[self._rows]
+        """Fit on few points; where that cannot be trusted, on all rows from the root of the expansion on."""
+        counts = counts if len(self._rows) == self._n else counts[self._rows]
+        covariate = self._z if self._slope else self._offset
+        coef, good = InterpolatedFits(covariate, self._event, self._base[:, 0]).fit(counts)
+        rest = torch.nonzero(~good).squeeze(1)
+        if len(rest):
+            coef[:, rest] = self._refit_rows(counts[:, rest], start[:, rest])
+        return coef
+
+    def _refit_rows(self, counts: Tensor, start: Tensor) -> Tensor:
         near = ((start - self._base).abs() < 1).all(0)
         start = torch.where(near, start, self._base)
         if self._slope:
@@ -174,7 +187,8 @@ class Expansion:
             error = self._error(information, torch.stack(moments).unsqueeze(1), sums.new_tensor(USUAL), order)
             if bool((error <= self.tolerance).all()):
                 return order
-        return ORDER
+        hopeless = self.tolerance > 0 and bool((error > HOPELESS * self.tolerance).any())
+        return LEAST_ORDER if hopeless and self.z is not None else ORDER
 
     def columns(self) -> Tensor:
         """Return the values whose weighted sums ``roots`` needs, shape (S, n)."""
