@@ -23,7 +23,7 @@ install: $(INSTALLED)  ## create .venv and install deeptram with its development
 
 demo: $(INSTALLED)  ## fit, print and draw a model on embedded data; results in demo-output/
 	$(BIN)/python examples/demo_ordinal.py --out $(DEMO_OUT)
-	$(BIN)/deeptram demo --out $(DEMO_OUT)/digits
+	$(BIN)/deeptram demo --force --out $(DEMO_OUT)/digits
 
 docs: $(INSTALLED_DOCS)  ## build the site into build/site (open build/site/index.html); every page's code is run
 	OMP_NUM_THREADS=1 NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

@@ -2,7 +2,7 @@
 
 from . import calibration, datasets, errors, latent, metrics, networks, plots, scores, weights
 from ._version import __version__
-from .ensemble import Bags, Ensemble, load
+from .ensemble import Bags, Ensemble, load, predict_frame
 from .estimators import (
     BoxCox,
     Colr,
@@ -64,6 +64,7 @@ __all__ = [
     "networks",
     "plots",
     "pool",
+    "predict_frame",
     "proportionality_test",
     "scores",
     "structure_check",

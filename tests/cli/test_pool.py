@@ -179,7 +179,7 @@ def test_quiet(tables, run, tmp_path):
     [
         (["--method", "tranformation"], "--method must be one of .*did you mean 'transformation'"),
         (["--weights", "optimal"], "--weights must be one of 'equal', 'tuned', got 'optimal'"),
-        (["--input", "pdf"], "--input must be one of 'proba', 'cdf'"),
+        (["--input", "pdf"], "--input must be one of 'proba', 'cdf', 'quantiles', 'samples', got 'pdf'"),
         (["--latent", "cauchy"], "'cauchy'"),
         (["--tolerance", "0.5"], "--tolerance must be between 0 and 0.01, got 0.5"),
         (["--weights", "tuned"], "--tune-members and --tune-truth, got neither"),

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from deeptram.cli.pool import PoolReport, show_report
+from deeptram.cli.pool_report import PoolReport, show_report
 from deeptram.pooling import Guarantees, PoolInfo, Statement
 from deeptram.pooling.weights import TunedWeights
 
@@ -29,16 +29,18 @@ def shown(width=80, **changes):
     report = {
         "names": ["net", "tree"],
         "n_rows": 1234,
-        "n_levels": 3,
+        "columns": "3 levels",
         "info": PoolInfo("linear", (0.5, 0.5)),
         "tuned": None,
         "n_tuning": 0,
         "score": "nll",
         "table": table,
         "level": 0.95,
+        "verdict": ["The linear pool is better.", "No other pool is."],
         "guarantees": Guarantees("linear", statements),
         "notes": [],
         "folder": __import__("pathlib").Path("out"),
+        "files": ["pooled.csv"],
         **changes,
     }
     stream = io.StringIO()

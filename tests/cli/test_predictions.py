@@ -137,7 +137,7 @@ def test_cdfs_given_as_probabilities_hint_at_input(tables, refused, tmp_path):
 
 @pytest.mark.parametrize("name", ["bad.txt", "bad"])
 def test_unknown_kind_of_file(pool_of, name):
-    assert "must be a table ending in .csv, .csv.gz, .parquet, .pq" in pool_of("x", name=name)
+    assert "must be a table ending in .csv, .csv.gz, .tsv, .tsv.gz, .parquet, .pq" in pool_of("x", name=name)
 
 
 def test_missing_file_and_folder(tables, refused, tmp_path):

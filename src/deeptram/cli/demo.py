@@ -13,8 +13,8 @@ import pandas as pd
 
 from deeptram import plots
 from deeptram._files import write_bytes, write_table
-from deeptram.cli.group import PATH, working
-from deeptram.cli.tables import output_folder
+from deeptram.cli.group import PATH, ManyValuesCommand
+from deeptram.cli.output import check_free, force_option, output_folder, quiet_option, working
 from deeptram.datasets import Dataset, load_digits
 from deeptram.ensemble import Ensemble
 from deeptram.estimators import Polr
@@ -62,7 +62,7 @@ class Parts:
     test: Dataset
 
 
-@click.command("demo")
+@click.command("demo", cls=ManyValuesCommand)
 @click.option("--out", type=PATH, required=True, help="Folder for tables, figures and the fitted ensemble.")
 @click.option("--members", type=click.IntRange(min=2), default=5, help="Members of each ensemble.")
 @click.option("--epochs", type=click.IntRange(min=1), default=60, help="Epochs of training.")
@@ -70,14 +70,18 @@ class Parts:
 @click.option(
     "--n-boot", type=click.IntRange(min=0), default=1000, help="Bootstrap samples for the intervals."
 )
-@click.option("--quiet", is_flag=True, help="Print nothing.")
-def demo_command(out: Path, members: int, epochs: int, seed: int, n_boot: int, quiet: bool) -> None:
+@force_option
+@quiet_option
+def demo_command(
+    out: Path, members: int, epochs: int, seed: int, n_boot: int, force: bool, quiet: bool
+) -> None:
     """Fit ensembles of five models to images of digits and covariates with known effects.
 
     Needs no data: the digits come with scikit-learn. Scores, coefficients against the truth,
     calibration, uncertainty and figures are written to --out.
     """
     folder = output_folder(out)
+    check_free([folder / "README.txt", folder / "ensemble"], force)
     started = time.perf_counter()
     parts = split_digits(seed)
     models = fit_models(parts, members, epochs, seed, quiet)

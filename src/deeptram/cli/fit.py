@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,18 @@ import pandas as pd
 from deeptram._files import write_table
 from deeptram._rows import take_rows
 from deeptram._validation import check_choice
-from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many, working
+from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many
+from deeptram.cli.help import one_of
 from deeptram.cli.model_data import (
     ImageSettings,
     check_not_outcome,
     check_order,
     order_of,
-    read_columns,
     read_outcome,
+    with_images,
 )
+from deeptram.cli.output import check_free, emit, json_option, note, quiet_option, working
+from deeptram.cli.tables import read_table_file
 from deeptram.ensemble import Ensemble
 from deeptram.errors import InvalidInputError
 from deeptram.estimators import Tram
@@ -32,6 +34,7 @@ from deeptram.fitting.deep.training import Training
 from deeptram.model import OUTCOMES
 from deeptram.model.terms import CI, CS, LS
 from deeptram.networks import CNN, MLP
+from deeptram.pooling import METHODS
 from deeptram.predictive import kind_of
 
 LATENTS = {"continuous": "normal", "survival": "minimum-extreme-value"}
@@ -46,11 +49,15 @@ IMAGE_OPTIONS = ("image_column", "image_size", "grey", "image_term")
 
 
 @click.command("fit", cls=ManyValuesCommand)
-@click.option(
-    "--data", type=PATH, required=True, help="Table of the training rows: .csv, .csv.gz or .parquet."
-)
+@click.option("--data", type=PATH, required=True, help="Training rows: CSV, TSV or Parquet; - is stdin.")
 @click.option("--outcome", required=True, help="Column of the outcome (of the time, for survival).")
-@click.option("--type", "kind", required=True, help=f"Type of outcome: {', '.join(OUTCOMES)}.")
+@click.option(
+    "--type",
+    "kind",
+    required=True,
+    help=f"Type of outcome: {', '.join(OUTCOMES)}.",
+    shell_complete=one_of(OUTCOMES),
+)
 @click.option(
     "--out", type=PATH, required=True, help="Folder for the fitted model; deeptram predict reads it."
 )
@@ -66,6 +73,7 @@ IMAGE_OPTIONS = ("image_column", "image_size", "grey", "image_term")
     "--image-term",
     default="intercept",
     help="What images change: the whole baseline (intercept), or a shift.",
+    shell_complete=one_of(PLACES),
 )
 @click.option("--event", help="Survival: column that is 1 where the event was seen.")
 @many("--levels", help="The classes in order: --levels low high.")
@@ -76,7 +84,9 @@ IMAGE_OPTIONS = ("image_column", "image_size", "grey", "image_term")
     default=5,
     help="Members of the ensemble (models with networks; others are one).",
 )
-@click.option("--pooling", default="transformation", help="How members are pooled.")
+@click.option(
+    "--pooling", default="transformation", help="How members are pooled.", shell_complete=one_of(METHODS)
+)
 @click.option("--weights", default="equal", help="equal, or tuned on the validation rows.")
 @click.option("--validation", default=0.2, help="Share of the rows on which best epochs are chosen.")
 @click.option("--epochs", type=POSITIVE, default=100, help="Epochs of training.")
@@ -88,8 +98,9 @@ IMAGE_OPTIONS = ("image_column", "image_size", "grey", "image_term")
 @click.option(
     "--checkpoint", type=PATH, help="Folder that keeps finished members: a killed fit goes on from there."
 )
-@click.option("--overwrite", is_flag=True, help="Replace a model saved there before.")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@click.option("--force", "--overwrite", is_flag=True, help="Replace a model saved there before.")
+@json_option
+@quiet_option
 @click.pass_context
 def fit_command(
     ctx: click.Context,
@@ -118,7 +129,8 @@ def fit_command(
     seed: int,
     n_jobs: int | None,
     checkpoint: Path | None,
-    overwrite: bool,
+    force: bool,
+    as_json: bool,
     quiet: bool,
 ) -> None:
     """Fit a transformation model to a table; with --deep or --images an ensemble of them.
@@ -131,13 +143,16 @@ def fit_command(
     check_choice(weights, ("equal", "tuned"), "--weights")
     has_networks = bool(deep) or images is not None
     _check_effect(ctx, has_networks, images is not None)
-    _check_free(out, overwrite)
+    if not has_networks and is_given(ctx, "members"):
+        note("a model without networks has one optimum, so there is one model; --members has no effect")
+    check_free([out], force)
     settings = []
     if images is not None:
         settings = [ImageSettings(images, image_column, (image_size, image_size), 1 if grey else 3)]
     terms = _terms(linear, deep, image_column if images is not None else None, image_term)
     with working("reading", quiet):
-        X, table = read_columns(data, settings)
+        table = read_table_file(data)
+        X = with_images(table, data, settings)
         y = read_outcome(table, data, outcome, kind, event)
         check_not_outcome(table, linear, deep, [outcome, event])
         check_order(y, outcome, kind, levels)
@@ -170,12 +185,17 @@ def fit_command(
         fitted.fit(X, y, validation=validation)
     else:
         fitted = model.fit(X, y)
-    fitted.save(out, overwrite=overwrite)
+    fitted.save(out, overwrite=force)
     table = _coefficients(fitted)
     if table is not None:
         write_table(out / COEFFICIENTS, table.rename_axis("term").reset_index())
-    if not quiet:
-        _show(fitted, X, y, out, table, validation)
+    if quiet and not as_json:
+        return
+    scores = _validation_scores(fitted, X, y, validation) if isinstance(fitted, Ensemble) else None
+    if as_json:
+        emit(_record(fitted, X, y, out, table, scores))
+    else:
+        _show(fitted, X, y, out, table, scores)
 
 
 def _terms(linear: str | None, deep: list[str] | None, image: str | None, image_term: str) -> list[Any]:
@@ -224,21 +244,6 @@ def _check_effect(ctx: click.Context, has_networks: bool, has_images: bool) -> N
                 )
 
 
-def _check_free(out: Path, overwrite: bool) -> None:
-    """Find out before a long fit that its result could not be saved."""
-    if out.exists() and not overwrite:
-        raise InvalidInputError(f"--out must not exist yet, got {out}; pass --overwrite, or another path")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out.parent):
-            pass
-    except OSError as error:
-        raise InvalidInputError(
-            f"--out must be in a folder that can be written, got {out} ({type(error).__name__}); "
-            "choose another"
-        ) from error
-
-
 def _coefficients(fitted: Any) -> pd.DataFrame | None:
     """Return the table of coefficients, if the model has some."""
     if not isinstance(fitted, Ensemble):
@@ -246,26 +251,44 @@ def _coefficients(fitted: Any) -> pd.DataFrame | None:
     return fitted.coef_table() if fitted.why_no_coefficients() is None and len(fitted.coef_) else None
 
 
-def _show(fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, share: float) -> None:
+def _validation_scores(ensemble: Ensemble, X: Any, y: Any, share: float) -> pd.DataFrame:
+    """Return the scores of ensemble and members on the rows that chose the best epochs."""
+    held = held_out_rows(np.arange(len(y)), share, MemberSeeds.of(ensemble.root_seed_).validation)
+    members = ensemble.predict_members(take_rows(X, held))
+    predictions = {"ensemble": ensemble.pool_members(members), "members, average": members}
+    return evaluate(predictions, take_rows(y, held, "y"), n_boot=0).assign(n=len(held))
+
+
+def _record(
+    fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, scores: pd.DataFrame | None
+) -> dict[str, Any]:
+    return {
+        "out": out,
+        "rows": len(y),
+        "levels": getattr(fitted, "classes_", None),
+        "coefficients": None if table is None else table.rename_axis("term").reset_index(),
+        "weights": getattr(fitted, "weights_", None),
+        "scores": scores,
+        "loglik": getattr(fitted, "loglik_", None),
+        "score": fitted.score(X, y),
+    }
+
+
+def _show(
+    fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, scores: pd.DataFrame | None
+) -> None:
     order = order_of(fitted)
     if order is not None:
         click.echo(order)
     if table is not None:
         click.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
         click.echo(table.round(4).to_string() + "\n")
-    if isinstance(fitted, Ensemble):
+    if scores is not None:
         if fitted.why_no_coefficients() is not None:
             click.echo(f"No coefficients: {fitted.why_no_coefficients()}.")
         weights = ", ".join(f"{weight:.3f}" for weight in fitted.weights_)
         click.echo(f"{len(fitted.members_)} members with weights {weights}; trained {fitted.strategy_}.")
-        held = held_out_rows(np.arange(len(y)), share, MemberSeeds.of(fitted.root_seed_).validation)
-        members = fitted.predict_members(take_rows(X, held))
-        scores = evaluate(
-            {"ensemble": fitted.pool_members(members), "members, average": members},
-            take_rows(y, held, "y"),
-            n_boot=0,
-        )
-        click.echo(f"\nScores on the {len(held)} validation rows\n")
+        click.echo(f"\nScores on the {scores['n'].iloc[0]} validation rows\n")
         wide = scores.pivot(index="metric", columns="name", values="estimate").round(4)
         click.echo(wide.to_string() + "\n")
     else:

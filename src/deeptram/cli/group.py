@@ -11,20 +11,23 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from deeptram._workers import interrupts_end_the_process
+from deeptram.cli.help import AlignedCommand, AlignedContext, matching
 from deeptram.errors import DeeptramError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 PATH = click.Path(path_type=Path)
+_ARGUMENTS = "deeptram.arguments"
 
 
 class DeeptramGroup(click.Group):
@@ -38,6 +41,8 @@ class DeeptramGroup(click.Group):
     **settings
         Of ``click.Group``.
     """
+
+    context_class = AlignedContext
 
     def __init__(self, lazy: Mapping[str, tuple[str, str]] | None = None, **settings: Any) -> None:
         super().__init__(**settings)
@@ -58,10 +63,17 @@ class DeeptramGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, loading none that is lazy."""
-        rows = [(name, line) for name, (_, line) in self.lazy.items()]
-        rows += [(name, command.get_short_help_str()) for name, command in self.commands.items()]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl(self._lines_of_help())
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin as what was typed, loading none that is lazy."""
+        own_options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*matching(self._lines_of_help(), incomplete), *own_options]
+
+    def _lines_of_help(self) -> list[tuple[str, str]]:
+        rows = [(name, line) for name, (_, line) in self.lazy.items()]
+        return rows + [(name, command.get_short_help_str()) for name, command in self.commands.items()]
 
     def main(
         self,
@@ -95,15 +107,25 @@ class DeeptramGroup(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
-class ManyValuesCommand(click.Command):
+class ManyValuesCommand(AlignedCommand):
     """A command whose list options take several values at once: ``--members a.csv b.csv``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments after repeating the name of a list option before each of its values."""
-        lists = [option for option in self.params if isinstance(option, click.Option) and option.multiple]
-        return super().parse_args(
-            ctx, repeat_option_names(args, {name for option in lists for name in option.opts})
-        )
+        ctx.meta[_ARGUMENTS] = list(args)
+        return super().parse_args(ctx, repeat_option_names(args, set(self._lists())))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return options, or further values of the list option that was named last."""
+        options = [arg for arg in ctx.meta.get(_ARGUMENTS, []) if arg.startswith("--")]
+        last = self._lists().get(options[-1]) if options else None
+        if last is None or incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return last.shell_complete(ctx, incomplete)
+
+    def _lists(self) -> dict[str, click.Option]:
+        found = [option for option in self.params if isinstance(option, click.Option) and option.multiple]
+        return {name: option for option in found for name in option.opts}
 
 
 def many(name: str, **settings: Any) -> Callable[[Any], Any]:
@@ -121,24 +143,6 @@ def many(name: str, **settings: Any) -> Callable[[Any], Any]:
 
 def _as_list(_ctx: click.Context, _option: click.Parameter, values: Sequence[Any]) -> list[Any] | None:
     return list(values) or None
-
-
-@contextmanager
-def working(message: str, quiet: bool) -> Iterator[None]:
-    """Show on stderr what is being done, where somebody is watching.
-
-    Examples
-    --------
-    >>> with working("reading", quiet=True):
-    ...     pass
-    """
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(message):
-        yield
 
 
 def repeat_option_names(args: Sequence[str], options: set[str]) -> list[str]:

@@ -15,6 +15,7 @@ COMMANDS = {
     "reproduce": ("deeptram.cli.studies:reproduce_command", "Rerun one of the paper's studies."),
     "report": ("deeptram.cli.studies:report_command", "Write report.html, figures and tables of a run."),
     "data": ("deeptram.cli.data:data_commands", "Data sets on this computer."),
+    "completion": ("deeptram.cli.help:completion_command", "Complete commands and options in a shell."),
 }
 
 

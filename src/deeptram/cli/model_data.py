@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from deeptram._validation import did_you_mean, first_rows
-from deeptram.cli.tables import read_table_file
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.inputs import LinearEncoder
 from deeptram.inputs.images import FolderImages
@@ -43,24 +42,19 @@ class ImageSettings:
     channels: int = 3
 
 
-def read_columns(path: Path, images: Sequence[ImageSettings] = ()) -> tuple[Any, pd.DataFrame]:
-    """Return X, and the table it was made from.
+def with_images(table: pd.DataFrame, path: Path, images: Sequence[ImageSettings] = ()) -> Any:
+    """Return the X of a table: itself, or a dict of its columns where some of them name images.
 
     Parameters
     ----------
+    table : DataFrame
     path : Path
-        CSV or Parquet.
+        Where it comes from, for messages.
     images : sequence of ImageSettings
         Their columns become images, read when they are used.
-
-    Returns
-    -------
-    X : DataFrame, or dict of columns where there are images
-    table : DataFrame
     """
-    table = read_table_file(path)
     if not images:
-        return table, table
+        return table
     X: dict[str, Any] = {name: table[name] for name in table.columns}
     for one in images:
         check_column(one.column, table, path, "--image-column")
@@ -75,7 +69,7 @@ def read_columns(path: Path, images: Sequence[ImageSettings] = ()) -> tuple[Any,
         X[one.column] = FolderImages.from_folder(
             one.folder, [str(name) for name in names], one.size, mode=IMAGE_MODES[one.channels]
         )
-    return X, table
+    return X
 
 
 def check_column(name: str, table: pd.DataFrame, path: Path, option: str) -> None:

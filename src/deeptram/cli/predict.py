@@ -1,42 +1,43 @@
-"""``deeptram predict``: distributions of new rows from a saved model."""
+"""``deeptram predict``: distributions of new rows from a saved model, in a stream."""
 
 from __future__ import annotations
 
+import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import pandas as pd
 
-from deeptram._files import write_table
 from deeptram._validation import check_choice
-from deeptram.cli.group import PATH, ManyValuesCommand, many, working
-from deeptram.cli.model_data import ImageSettings, order_of, read_columns
-from deeptram.cli.tables import ID
-from deeptram.ensemble import Ensemble, load
+from deeptram.cli.group import PATH, ManyValuesCommand, many
+from deeptram.cli.help import one_of
+from deeptram.cli.model_data import ImageSettings, order_of, with_images
+from deeptram.cli.output import check_free, emit, force_option, json_option, note, quiet_option, working
+from deeptram.cli.tables import BATCH_ROWS, ID, PIPE, check_ending, table_batches, table_writer
+from deeptram.ensemble import Ensemble, load, predict_frame
 from deeptram.errors import InvalidInputError
 from deeptram.inputs.network_inputs import ImageInput
 from deeptram.model.deep import DeepModel
 from deeptram.pooling import METHODS
-from deeptram.predictive import DiscretePredictive, Predictive
-
-QUANTILES = [0.025, 0.25, 0.5, 0.75, 0.975]
 
 
 @click.command("predict", cls=ManyValuesCommand)
 @click.argument("model", type=PATH)
-@click.option(
-    "--data", type=PATH, required=True, help="Table of the rows to predict: .csv, .csv.gz or .parquet."
-)
-@click.option("--out", type=PATH, required=True, help="Table to write, .csv.")
+@click.option("--data", type=PATH, required=True, help="Table of the rows: CSV, TSV or Parquet; - is stdin.")
+@click.option("--out", type=PATH, required=True, help="Table to write: .csv, .tsv, .parquet; - is stdout.")
 @click.option("--images", type=PATH, help="Folder of image files, for models with images.")
 @many("--quantiles", type=float, help="Numbers: which quantiles, --quantiles 0.1 0.5 0.9.")
 @many("--times", type=float, help="Also P(Y > t) at these values, --times 1 2 5.")
-@click.option("--pooling", help="Another pool than the ensemble's own.")
+@click.option("--pooling", help="Another pool than the ensemble's own.", shell_complete=one_of(METHODS))
+@click.option("--members-spread", is_flag=True, help="Also the standard deviation between members.")
 @click.option("--uncertainty", is_flag=True, help="Also total, aleatoric and epistemic uncertainty.")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
+@click.option("--batch-rows", type=click.IntRange(min=1), default=BATCH_ROWS, help="Rows predicted at once.")
+@force_option
+@json_option
+@quiet_option
 def predict_command(
     model: Path,
     data: Path,
@@ -45,54 +46,65 @@ def predict_command(
     quantiles: list[float] | None,
     times: list[float] | None,
     pooling: str | None,
+    members_spread: bool,
     uncertainty: bool,
+    batch_rows: int,
+    force: bool,
+    as_json: bool,
     quiet: bool,
 ) -> None:
     """Predict the distribution of each row of a table.
 
     MODEL is a folder written by deeptram fit, or by save().
 
-    Classes: one column of probabilities per level (deeptram pool reads them) and the most likely one as
-    prediction. Numbers: quantiles, with the median as prediction.
+    Classes: one column of probabilities per level and the most likely one as prediction. Numbers: quantiles,
+    with the median as prediction. deeptram pool reads both. Rows are read, predicted and written in batches,
+    so tables may be larger than memory.
     """
-    if out.suffix != ".csv":
-        raise InvalidInputError(f"--out must be a .csv file, got {out}; rename it")
+    check_ending(out)
+    if as_json and out == PIPE:
+        raise InvalidInputError("--json and --out - both write to stdout, got the two; leave one of them out")
+    if out != PIPE:
+        check_free([out], force)
     fitted = load(model)
     if pooling is not None:
         check_choice(pooling, METHODS, "--pooling")
-        _needs_ensemble(fitted, "--pooling")
-    with working("predicting", quiet):
-        X, table = read_columns(data, _image_settings(fitted, images))
-        predictive = (
-            fitted.predict_distribution(X)
-            if pooling is None
-            else fitted.predict_distribution(X, pooling=pooling)
-        )
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            result = _as_table(predictive, quantiles, times)
-        if uncertainty:
-            _needs_ensemble(fitted, "--uncertainty")
-            split = fitted.uncertainty(X)
-            result = pd.concat([result, split.reset_index(drop=True)], axis=1)
-    if ID in table:
-        result.insert(0, ID, np.asarray(table[ID]))
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_table(out, result)
-    except OSError as error:
-        raise InvalidInputError(
-            f"--out must be a file that can be written, got {out} ({type(error).__name__}); choose another"
-        ) from error
-    if not quiet:
-        click.echo(" ".join(filter(None, [f"{len(result)} rows written to {out}.", order_of(fitted)])))
-        for note in dict.fromkeys(str(warning.message) for warning in caught):
-            click.echo(f"Note: {note}.", err=True)
+    settings = {
+        "quantiles": quantiles,
+        "times": times or (),
+        "pooling": pooling,
+        "members_spread": members_spread,
+        "uncertainty": uncertainty,
+    }
+    image_settings = _image_settings(fitted, images)
+    n_rows, started = 0, time.monotonic()
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        table_writer(out) as write,
+        working("predicting", quiet or out == PIPE) as say,
+    ):
+        warnings.simplefilter("once")
+        for part in _predictions(fitted, data, batch_rows, image_settings, settings):
+            write(part)
+            n_rows += len(part)
+            say(f"predicting: {n_rows:,} rows, {n_rows / (time.monotonic() - started):,.0f} a second")
+    notes = list(dict.fromkeys(str(warning.message) for warning in caught))
+    order = order_of(fitted)
+    if as_json:
+        emit({"rows": n_rows, "out": out, "order": order, "notes": notes})
+    elif not quiet:
+        for one in notes:
+            note(one)
+        if out != PIPE:
+            click.echo(" ".join(filter(None, [f"{n_rows} rows written to {out}.", order])))
 
 
-def _needs_ensemble(fitted: Any, option: str) -> None:
-    if not isinstance(fitted, Ensemble):
-        raise InvalidInputError(f"{option} is for ensembles, got a single model; leave it out")
+def _predictions(
+    fitted: Any, data: Path, batch_rows: int, images: list[ImageSettings], settings: dict[str, Any]
+) -> Iterator[pd.DataFrame]:
+    for table in table_batches(data, batch_rows):
+        keep = [ID] if ID in table else []
+        yield predict_frame(fitted, with_images(table, data, images), keep=keep, **settings)
 
 
 def _image_settings(fitted: Any, images: Path | None) -> list[ImageSettings]:
@@ -115,24 +127,3 @@ def _image_settings(fitted: Any, images: Path | None) -> list[ImageSettings]:
         ImageSettings(images, name, (part.shape[1], part.shape[2]), part.shape[0])
         for name, part in found.items()
     ]
-
-
-def _as_table(
-    predictive: Predictive, quantiles: list[float] | None, times: list[float] | None
-) -> pd.DataFrame:
-    if isinstance(predictive, DiscretePredictive):
-        for option, given in (("--quantiles", quantiles), ("--times", times)):
-            if given:
-                raise InvalidInputError(f"{option} is for numbers, got a model of classes; leave it out")
-        table = pd.DataFrame(np.asarray(predictive.pmf()), columns=[str(v) for v in predictive.levels])
-        return table.assign(prediction=predictive.mode())
-    levels = quantiles or QUANTILES
-    if not all(0 < q < 1 for q in levels):
-        raise InvalidInputError(
-            f"--quantiles must be strictly between 0 and 1, got {', '.join(map(str, levels))}; correct them"
-        )
-    values = np.asarray(predictive.quantile(levels))
-    table = pd.DataFrame(values, columns=[f"q{q:g}" for q in levels])
-    for t in times or ():
-        table[f"P(Y>{t:g})"] = predictive.sf(t)
-    return table.assign(prediction=predictive.median())

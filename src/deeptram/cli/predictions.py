@@ -1,9 +1,8 @@
-"""Members' predictions and the truth, read from tables with one column per level."""
+"""Members' predictions and the truth, read from tables and brought into one order."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from deeptram._validation import check_choice, first_rows
+from deeptram.cli.forms import ROUNDING_LIMIT, Form, Values, column_of_numbers
 from deeptram.cli.tables import ID, read_table_file
-from deeptram.errors import DeeptramError, InvalidInputError, UnknownNameError
+from deeptram.errors import InvalidInputError
 from deeptram.predictive.base import Predictive
-
-FORMS = ("proba", "cdf")
-PREDICTION = "prediction"
-_QUANTILE = re.compile(r"q0?\.\d+|P\(Y>.*\)")
-ROUNDING_LIMIT = 0.01
-COUNTING = "(rows count from 0 below the header)"
 
 
 @dataclass(frozen=True)
@@ -30,18 +23,23 @@ class Predictions:
 
     Attributes
     ----------
+    form : Form
     names : list of M str
         From the file names.
     members : list of M Predictive
-    levels : tuple of str
-        The column names.
+    values : list of M arrays
+        What the tables hold.
+    columns : tuple of str
+        Of the first table.
     ids : Index or None
         The column ``id`` of the first file; other files are brought into its order.
     """
 
+    form: Form
     names: list[str]
     members: list[Predictive]
-    levels: tuple[str, ...]
+    values: list[Values]
+    columns: tuple[str, ...]
     ids: pd.Index | None
 
     @property
@@ -49,38 +47,46 @@ class Predictions:
         """Number of rows."""
         return len(self.members[0])
 
+    def as_table(self, pred: Predictive) -> pd.DataFrame:
+        """Return a pooled distribution in the form of the tables that were read."""
+        table = self.form.table(pred, self.columns)
+        if self.ids is not None:
+            table.insert(0, ID, self.ids)
+        return table
 
-def read_predictions(paths: Sequence[Path], form: str, tolerance: float = 0.0) -> Predictions:
+
+def read_predictions(paths: Sequence[Path], form: Form, tolerance: float = 0.0) -> Predictions:
     """Read members' predictions and check that they belong together.
 
     Parameters
     ----------
     paths : sequence of M Path
-    form : {"proba", "cdf"}
+    form : Form
     tolerance : float
         Rows whose sum (or last CDF value) differs from one by no more than
         this are divided by it: for probabilities that were rounded in writing.
     """
-    check_choice(form, FORMS, "--input")
     if not 0 <= tolerance <= ROUNDING_LIMIT:
         raise InvalidInputError(
             f"--tolerance must be between 0 and {ROUNDING_LIMIT:g}, got {tolerance:g}; it is for rounding"
         )
-    tables = [_without_extras(read_table_file(path), path) for path in paths]
-    first = tables[0]
-    levels = tuple(name for name in first.columns if name != ID)
-    _check_order(levels, paths[0])
-    ids = _ids(first, paths[0])
-    members: list[Predictive] = []
+    tables = [read_table_file(path) for path in paths]
+    first = form.columns(tables[0], paths[0])
+    ids = _ids(tables[0], paths[0])
+    values, members = [], []
     for table, path in zip(tables, paths, strict=True):
-        _check_columns(table, levels, path, paths[0])
-        order = _order(table, ids, path, paths[0], len(first))
-        members.append(_distribution(table, levels, path, form, tolerance)[order])
-    return Predictions(member_names(paths), members, levels, ids)
+        own = form.columns(table, path)
+        if form.same_columns:
+            _check_columns(own, first, path, paths[0])
+        order = _order(table, ids, path, paths[0], len(tables[0]))
+        found = np.column_stack([column_of_numbers(table[name], path) for name in own])
+        values.append(found[order])
+        members.append(form.distribution(found, own, path, tolerance)[order])
+    return Predictions(form, member_names(paths), members, values, first, ids)
 
 
 def read_truth(path: Path, predictions: Predictions, source: Path) -> npt.NDArray[Any]:
-    """Read the outcomes that belong to predictions, as levels in the order of their rows.
+    """Read the outcomes that belong to predictions, in the order of their rows.
 
     Parameters
     ----------
@@ -97,22 +103,9 @@ def read_truth(path: Path, predictions: Predictions, source: Path) -> npt.NDArra
         raise InvalidInputError(
             f"{path} must have one column with the outcome (and possibly id), got {got}; leave the others out"
         )
-    spelling = _spelling(predictions.levels)
-    known = {spelling(level): level for level in predictions.levels}
-    if spelling(columns[0]) in known:
-        raise InvalidInputError(
-            f"the first line of {path} must be a header, got the level {columns[0]!r}; add a first line y"
-        )
-    order = _order(table, predictions.ids, path, source, predictions.n_rows)
-    values = table[columns[0]].astype(str).str.strip()
-    labels = values.map({value: known.get(spelling(value)) for value in values.unique()})
-    unknown = labels.isna().to_numpy()
-    if unknown.any():
-        raise UnknownNameError(
-            f"every outcome in {path} must be one of the columns {', '.join(predictions.levels)}, got "
-            f"{values[unknown].iloc[0]!r} in {first_rows(unknown)}; correct it {COUNTING}"
-        )
-    return np.asarray(labels)[order]
+    truth = table[columns[0]].astype(str).str.strip()
+    outcomes = predictions.form.outcomes(truth, predictions.columns, path)
+    return outcomes[_order(table, predictions.ids, path, source, predictions.n_rows)]
 
 
 def member_names(paths: Sequence[Path]) -> list[str]:
@@ -134,84 +127,7 @@ def member_names(paths: Sequence[Path]) -> list[str]:
     ]
 
 
-def as_table(pred: Predictive, predictions: Predictions, form: str) -> pd.DataFrame:
-    """Return a pooled distribution in the form of the tables that were read."""
-    values = pred.pmf() if form == "proba" else pred.cdf()
-    table = pd.DataFrame(np.asarray(values), columns=list(predictions.levels))
-    if predictions.ids is not None:
-        table.insert(0, ID, predictions.ids)
-    return table
-
-
-def _distribution(
-    table: pd.DataFrame, levels: Sequence[str], path: Path, form: str, tolerance: float
-) -> Predictive:
-    values = np.column_stack([_numbers(table[level], path) for level in levels])
-    total = values.sum(axis=1) if form == "proba" else values[:, -1]
-    if tolerance > 0:
-        near = np.abs(total - 1) <= tolerance
-        values = np.where(near[:, None], values / np.where(near, total, 1.0)[:, None], values)
-    try:
-        if form == "proba":
-            return Predictive.from_proba(values, levels=levels)
-        return Predictive.from_cdf(values, levels=levels)
-    except DeeptramError as error:
-        off = float(np.abs(total - 1).max())
-        rounded = ", or allow rounding with --tolerance" if 0 < off <= ROUNDING_LIMIT else ""
-        reason = str(error).replace("use from_", "--input ")
-        raise InvalidInputError(f"{path}: {reason}{rounded} {COUNTING}") from error
-
-
-def _without_extras(table: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """Return a table without what ``deeptram predict`` adds behind the probabilities: the likeliest level."""
-    names = list(table.columns)
-    at = names.index(PREDICTION) if PREDICTION in names else 0
-    levels = [name for name in names[:at] if name != ID]
-    if levels and all(_QUANTILE.fullmatch(name) for name in levels):
-        raise InvalidInputError(
-            f"{path} must hold probabilities of levels, got quantiles of numbers ({', '.join(levels[:3])}, "
-            "...); pool models of numbers in Python with deeptram.pool"
-        )
-    if len(levels) < 2:
-        return table
-    spelling = _spelling(levels)
-    known = {spelling(level) for level in levels}
-    guesses = table[PREDICTION].astype(str).unique()
-    return table[names[:at]] if all(spelling(guess) in known for guess in guesses) else table
-
-
-def _numbers(column: pd.Series, path: Path) -> npt.NDArray[np.float64]:
-    if column.dtype.kind in "iufb":
-        return np.asarray(column, dtype=np.float64)
-    numbers = pd.to_numeric(column, errors="coerce")
-    wrong = (numbers.isna() & column.notna()).to_numpy()
-    if wrong.any():
-        raise InvalidInputError(
-            f"column {column.name!r} of {path} must hold numbers, got {column[wrong].iloc[0]!r} in "
-            f"{first_rows(wrong)}; correct it {COUNTING}"
-        )
-    return np.asarray(numbers, dtype=np.float64)
-
-
-def _check_order(levels: Sequence[str], path: Path) -> None:
-    numbers = [_number(level) for level in levels]
-    if len(levels) < 2:
-        raise InvalidInputError(
-            f"{path} must have one column per level, at least two, got {', '.join(levels) or 'none'}; "
-            "write the probabilities of all levels"
-        )
-    if any(number is None for number in numbers):
-        return
-    values = np.array(numbers, dtype=np.float64)
-    if (np.diff(values) <= 0).any():
-        raise InvalidInputError(
-            f"the columns of {path} must be in ascending order of the levels, got {', '.join(levels)}; "
-            "reorder the columns"
-        )
-
-
-def _check_columns(table: pd.DataFrame, levels: tuple[str, ...], path: Path, source: Path) -> None:
-    own = tuple(name for name in table.columns if name != ID)
+def _check_columns(own: tuple[str, ...], levels: tuple[str, ...], path: Path, source: Path) -> None:
     if own == levels:
         return
     shown = ", ".join(levels)
@@ -265,16 +181,3 @@ def _order(
             f"{path} must have the ids of {source}, got no row with id {missing!r}; predict the same rows"
         )
     return order
-
-
-def _spelling(levels: Sequence[str]) -> Callable[[str], Any]:
-    """Return what all spellings of a level share: the number ("1", "1.0") if all levels are numbers."""
-    return str if any(_number(level) is None for level in levels) else _number
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if np.isfinite(value) else None

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from deeptram._validation import check_integer
-from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many, working
+from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many
+from deeptram.cli.help import one_of
+from deeptram.cli.output import emit, json_option, working
 from deeptram.errors import InvalidInputError
 from deeptram.paper import Tables, aggregate
 from deeptram.paper.config import EXACT_MODELS
@@ -30,12 +32,14 @@ METHODS = ("single", "average", "linear", "log-linear", "transformation")
     help="Rerun one of the paper's studies; killed and started again, it goes on where it was.\n\n"
     f"DATASET is one of {', '.join(DATASETS)}.",
 )
-@click.argument("dataset")
+@click.argument("dataset", shell_complete=one_of(DATASETS))
 @click.option(
     "--out", type=PATH, required=True, help="Folder of the run; an unfinished run in it is continued."
 )
 @click.option("--data", type=PATH, help="Folder with the data sets (default: the variable DEEPTRAM_DATA).")
-@click.option("--preset", default="paper", help=f"One of {', '.join(PRESETS)}.")
+@click.option(
+    "--preset", default="paper", help=f"One of {', '.join(PRESETS)}.", shell_complete=one_of(PRESETS)
+)
 @many("--models", help="Models of Table 1, e.g. SI-LS CI-LS.")
 @many("--losses", help="nll and rps (brier, if binary).")
 @many("--splits", type=int, help="Numbers from 1 to 6.")
@@ -48,6 +52,7 @@ METHODS = ("single", "average", "linear", "log-linear", "transformation")
 @click.option("--learning-rate", type=float, help="Instead of the preset's.")
 @click.option("--n-boot", type=int, help="Bootstrap samples of the intervals (1000; quick: 200).")
 @click.option("--cache", type=PATH, help="Folder for decoded images.")
+@json_option
 @click.option("--quiet", is_flag=True, help="No progress.")
 def reproduce_command(
     dataset: str,
@@ -66,6 +71,7 @@ def reproduce_command(
     learning_rate: float | None,
     n_boot: int | None,
     cache: Path | None,
+    as_json: bool,
     quiet: bool,
 ) -> None:
     """Rerun one of the paper's studies."""
@@ -94,7 +100,10 @@ def reproduce_command(
     if result.finished or result.repeated:
         with working("evaluating", quiet):
             tables = aggregate(out, n_boot=n_boot, n_jobs=n_jobs)
-        if not quiet:
+        if as_json:
+            counts = {"finished": result.finished, "repeated": result.repeated, "failed": len(result.failed)}
+            emit({"out": out, **counts, "metrics": tables.metrics[tables.metrics["split"].isna()]})
+        elif not quiet:
             show_summary(tables, out)
     if result.failed:
         reasons = "; ".join(f"{unit.label}: {reason}" for unit, reason in result.failed.items())
@@ -102,7 +111,7 @@ def reproduce_command(
         click.get_current_context().exit(1)
 
 
-@click.command("report")
+@click.command("report", cls=ManyValuesCommand)
 @click.argument("run", type=PATH)
 @click.option("--n-boot", type=int, help="Bootstrap samples of the intervals (1000; quick: 200).")
 @click.option("--level", default=0.95, help="Coverage of the intervals.")

@@ -1,6 +1,7 @@
-"""Tables on disk, CSV or Parquet, read with plain sentences for what is wrong with them.
+"""Tables on disk or in a pipe, CSV or Parquet, read with plain sentences for what is wrong with them.
 
-Files are untrusted: what a small file may unpack to is bounded before it is unpacked.
+Files are untrusted: what a small file may unpack to is bounded before it is unpacked. ``-`` is a pipe: its
+content is kept in a temporary file, for a table is looked at before it is read.
 """
 
 from __future__ import annotations
@@ -8,26 +9,36 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
+import shutil
+import sys
 import tempfile
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pandas as pd
 
+from deeptram._files import replacing
+from deeptram.cli.output import note
 from deeptram.errors import FileFormatError, InvalidInputError, MissingDependencyError
 
-CSV = (".csv", ".csv.gz")
+TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 PARQUET = (".parquet", ".pq")
+ENDINGS = (*TEXT, *PARQUET)
+PIPE = Path("-")
 ID = "id"
+BATCH_ROWS = 2**15
 MAX_COLUMNS = 100_000
 # Tables of this size are always unpacked; larger ones only from files that are not far smaller.
 _FREE_BYTES, _BYTES_PER_BYTE = 2**26, 200
 _FREE_CELLS, _CELLS_PER_BYTE = 2**24, 50
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_FIELD_WITH_MARK = re.compile(rb"(?:^|[;\t|])\s*-?\d+([.,])\d+\s*(?=$|[;\t|])", re.MULTILINE)
 _SIGNATURES = {
     b"PK\x03\x04": "a zip archive or an Excel workbook; save the sheet as CSV",
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV",
@@ -36,6 +47,8 @@ _SIGNATURES = {
     b"\xff\xfe": "text in UTF-16; save it as UTF-8",
     b"\xfe\xff": "text in UTF-16; save it as UTF-8",
 }
+_ANY_NUMBER = str.maketrans("iu", "ff")
+_PARSING = (ValueError, OSError, EOFError, OverflowError, zlib.error, csv.Error, pd.errors.ParserWarning)
 
 
 def read_table_file(path: Path, *, text: bool = False) -> pd.DataFrame:
@@ -44,7 +57,8 @@ def read_table_file(path: Path, *, text: bool = False) -> pd.DataFrame:
     Parameters
     ----------
     path : Path
-        Its suffix says what it is: ``.csv``, ``.csv.gz``, ``.parquet`` or ``.pq``.
+        Its suffix says what it is: ``.csv``, ``.tsv`` (both also ``.gz``), ``.parquet`` or ``.pq``; ``-`` is
+        stdin, with either.
     text : bool
         Leave every column of a CSV file as text.
 
@@ -53,68 +67,197 @@ def read_table_file(path: Path, *, text: bool = False) -> pd.DataFrame:
     DataFrame
         With at least one row; column names are strings.
     """
-    if not path.is_file():
-        what = "a folder" if path.is_dir() else "no such file"
-        raise InvalidInputError(f"{path} must be a file, got {what}; check the path")
-    if path.name.endswith(CSV):
-        table = _read_csv(path, text)
-    elif path.name.endswith(PARQUET):
-        table = _read_parquet(path)
-    else:
+    with _place(path) as (place, is_parquet):
+        table = _read_parquet(place, path) if is_parquet else _read_csv(place, path, text)
+    return _with_rows(table, path)
+
+
+def table_batches(path: Path, rows: int = BATCH_ROWS) -> Iterator[pd.DataFrame]:
+    """Yield a table in parts of so many rows, with the types that the whole table has.
+
+    Parameters
+    ----------
+    path : Path
+        As for :func:`read_table_file`.
+    rows : int
+        Of a part; the last one may have fewer.
+    """
+    with _place(path) as (place, is_parquet):
+        parts = _parquet_parts(place, path, rows) if is_parquet else _csv_parts(place, path, rows)
+        for part in parts:
+            yield _with_rows(part, path)
+
+
+@contextmanager
+def table_writer(path: Path) -> Iterator[Callable[[pd.DataFrame], None]]:
+    """Write a table part by part inside the block; it takes its name when the block has ended well.
+
+    Parameters
+    ----------
+    path : Path
+        Its suffix says what is written, as for :func:`read_table_file`; ``-`` is CSV on stdout.
+    """
+    if path == PIPE:
+        yield _CsvParts(sys.stdout.buffer, ",").write
+        return
+    with replacing(path) as file:
+        if path.name.endswith(PARQUET):
+            with closing(_ParquetParts(file)) as parts:
+                yield parts.write
+            return
+        separator = "\t" if ".tsv" in path.suffixes[-2:] else ","
+        if path.suffix != ".gz":
+            yield _CsvParts(file, separator).write
+            return
+        with gzip.GzipFile(fileobj=file, mode="wb", mtime=0) as packed:
+            yield _CsvParts(packed, separator).write
+
+
+def check_ending(path: Path, option: str = "--out") -> None:
+    """Raise unless a file to write has a name that says what it will be."""
+    if path != PIPE and not path.name.endswith(ENDINGS):
         raise InvalidInputError(
-            f"{path} must be a table ending in {', '.join((*CSV, *PARQUET))}, got {path.suffix or 'none'!r}; "
-            "rename or convert it"
+            f"{option} must be a table ending in {', '.join(ENDINGS)}, or - for stdout, got {path}; rename it"
         )
+
+
+class _CsvParts:
+    """Writes the parts of a table as CSV, with one header."""
+
+    def __init__(self, file: IO[bytes] | gzip.GzipFile, separator: str) -> None:
+        self.file, self.separator, self.header = file, separator, True
+
+    def write(self, table: pd.DataFrame) -> None:
+        text = table.to_csv(sep=self.separator, index=False, header=self.header, lineterminator="\n")
+        self.file.write(text.encode())
+        self.header = False
+
+
+class _ParquetParts:
+    """Writes the parts of a table as row groups of a Parquet file."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.writer: Any = None
+
+    def write(self, table: pd.DataFrame) -> None:
+        pyarrow = _pyarrow("writing Parquet")
+        if self.writer is None:
+            self.schema = pyarrow.Schema.from_pandas(table, preserve_index=False)
+            self.writer = pyarrow.parquet.ParquetWriter(self.file, self.schema)
+        self.writer.write_table(pyarrow.Table.from_pandas(table, self.schema, preserve_index=False))
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+
+@contextmanager
+def _place(path: Path) -> Iterator[tuple[Path, bool]]:
+    """Yield where a table can be read, and whether it is Parquet (else CSV)."""
+    if path != PIPE:
+        if not path.is_file():
+            what = "a folder" if path.is_dir() else "no such file"
+            raise InvalidInputError(f"{path} must be a file, got {what}; check the path")
+        if not path.name.endswith(ENDINGS):
+            raise InvalidInputError(
+                f"{path} must be a table ending in {', '.join(ENDINGS)}, got {path.suffix or 'none'!r}; "
+                "rename or convert it"
+            )
+        yield path, path.name.endswith(PARQUET)
+        return
+    with tempfile.NamedTemporaryFile(suffix=".csv") as kept:
+        shutil.copyfileobj(sys.stdin.buffer, kept)
+        kept.seek(0)
+        start = kept.read(4)
+        yield Path(kept.name), start == b"PAR1"
+
+
+def _with_rows(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     if not len(table):
         raise FileFormatError(f"{path} must hold at least one row below its header, got none; check the file")
     return table
 
 
-def output_folder(path: Path) -> Path:
-    """Create the folder for results, unless it is there, and find out whether it can be written."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return path
-    except OSError as error:
-        raise InvalidInputError(
-            f"{path} must be a folder that can be written, got {type(error).__name__} ({error.strerror}); "
-            "choose another --out"
-        ) from error
+# -- CSV ----------------------------------------------------------------------------------------------
 
 
-def _read_csv(path: Path, text: bool) -> pd.DataFrame:
+def _read_csv(place: Path, path: Path, text: bool) -> pd.DataFrame:
+    with _parsing(path):
+        source = _unzipped(place, path) if place.suffix == ".gz" else place
+        layout = _layout(source, path)
+        types = str if text else {ID: str} if ID in layout["names"] else None
+        table: pd.DataFrame = pd.read_csv(source, dtype=types, keep_default_na=not text, **layout)
+        return table
+
+
+def _csv_parts(place: Path, path: Path, rows: int) -> Iterator[pd.DataFrame]:
+    """Yield parts after a first pass that finds the columns which are text somewhere in the table."""
+    source: Any = gzip.open(place) if place.suffix == ".gz" else place.open("rb")  # noqa: SIM115
+    with source:
+        with _parsing(path):
+            layout = _layout(source, path)
+        texts: dict[str, Any] = {ID: str} if ID in layout["names"] else {}
+        kinds: dict[str, set[str]] = {name: set() for name in layout["names"]}
+        for number, part in enumerate(_chunks(source, path, rows, texts, layout)):
+            if number == 0 and len(part) < rows:  # all of it: its types are those of the table
+                yield part
+                return
+            for name in kinds:
+                kinds[name].add(part[name].dtype.kind.translate(_ANY_NUMBER))
+        mixed = [name for name, found in kinds.items() if "O" in found or len(found) > 1]
+        yield from _chunks(source, path, rows, texts | dict.fromkeys(mixed, str), layout)
+
+
+def _chunks(
+    source: Any, path: Path, rows: int, types: dict[str, Any], layout: dict[str, Any]
+) -> Iterator[pd.DataFrame]:
+    """Yield parts, each parsed as a table of its own: pandas' chunks let rows pass that are too long."""
+    source.seek(0)
+    text = io.TextIOWrapper(source, encoding="utf-8-sig", newline="")
+    options = {**layout, "header": None, "dtype": types}
     try:
-        source: Any = _unzipped(path) if path.suffix == ".gz" else path
-        _check_is_csv(source, path)
-        names = _header(source)
-        if not names:
-            raise FileFormatError(f"{path} must be a CSV table, got an empty file; export it again")
-        _check_names(names, path)
+        with _parsing(path):
+            next(
+                filter(None, csv.reader(text, delimiter=layout["sep"]))
+            )  # the header, of several lines or one
+            block = _lines(text, rows)
+        if not block:
+            yield pd.DataFrame(columns=layout["names"])
+        while block:
+            with _parsing(path):
+                part = pd.read_csv(io.StringIO(block), **options)
+            yield part
+            with _parsing(path):
+                block = _lines(text, rows)
+    finally:
+        text.detach()
+
+
+def _lines(text: Iterator[str], rows: int) -> str:
+    """Return the next lines that are not blank; none ends inside quotes."""
+    lines: list[str] = []
+    quotes = 0
+    for line in text:
+        if quotes % 2 or line.strip():
+            lines.append(line)
+            quotes += line.count('"')
+        if len(lines) >= rows and quotes % 2 == 0:
+            break
+    return "".join(lines)
+
+
+@contextmanager
+def _parsing(path: Path) -> Iterator[None]:
+    """Say what is wrong with a CSV file where the parser stumbles."""
+    try:
         with warnings.catch_warnings():
             # A row longer than the header would lose its end with no more than a warning.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(
-                _from_start(source),
-                header=0,
-                names=names,
-                index_col=False,
-                dtype=str if text else {ID: str} if ID in names else None,
-                keep_default_na=not text,
-                float_precision="round_trip",
-                low_memory=False,
-            )
+            yield
     except FileFormatError:
         raise
-    except (
-        ValueError,
-        OSError,
-        EOFError,
-        OverflowError,
-        zlib.error,
-        csv.Error,
-        pd.errors.ParserWarning,
-    ) as error:  # parser and decoding errors are ValueErrors
+    except _PARSING as error:  # parser and decoding errors are ValueErrors
         reason = " ".join(str(error).split())
         raise FileFormatError(
             f"{path} must be a CSV table with as many fields in every row as in the header, got {reason}; "
@@ -122,37 +265,63 @@ def _read_csv(path: Path, text: bool) -> pd.DataFrame:
         ) from error
 
 
-def _unzipped(path: Path) -> io.BytesIO:
+def _unzipped(place: Path, path: Path) -> io.BytesIO:
     """Return what a gzip file holds, unless it grows out of all proportion."""
     content = io.BytesIO()
-    with path.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
+    with place.open("rb") as raw, gzip.GzipFile(fileobj=raw) as file:
         while block := file.read(2**20):
             content.write(block)
             if content.tell() > max(_FREE_BYTES, _BYTES_PER_BYTE * raw.tell()):
                 raise FileFormatError(
                     f"{path} must unpack to a table of a believable size, got more than {_BYTES_PER_BYTE} "
-                    "bytes for each of its own; unpack it yourself if it is meant to be so"
+                    "bytes for each of its own; unpack it first if it is meant to be so"
                 )
+    content.seek(0)
     return content
 
 
-def _from_start(source: Any) -> Any:
-    if isinstance(source, io.BytesIO):
-        source.seek(0)
-    return source
+def _layout(source: Any, path: Path) -> dict[str, Any]:
+    """Return how a table is laid out, as options of pandas: separator, decimal mark, names."""
+    file = source.open("rb") if isinstance(source, Path) else source
+    try:
+        start = file.read(2**16)
+        line = start if b"\n" in start else start + file.readline(2**24)
+        _check_is_csv(line.partition(b"\n")[0], path)
+        separator = _separator(line.partition(b"\n")[0], path)
+        file.seek(0)
+        names = _header(file, separator)
+        file.seek(0)
+    finally:
+        if file is not source:
+            file.close()
+    if not names:
+        raise FileFormatError(f"{path} must be a CSV table, got an empty file; export it again")
+    _check_names(names, path)
+    comma = separator != "," and set(_FIELD_WITH_MARK.findall(start)) == {b","}
+    if comma:
+        note(f"{path} has commas in its decimal numbers; they are read as points")
+    return {
+        "sep": separator,
+        "decimal": "," if comma else ".",
+        "header": 0,
+        "names": names,
+        "index_col": False,
+        "float_precision": "round_trip",
+        "low_memory": False,
+    }
 
 
-def _header(source: Any) -> list[str]:
+def _header(file: Any, separator: str) -> list[str]:
     """Return the fields of the first line that is not empty (pandas takes seconds for thousands of them)."""
-    opened = io.BytesIO(source.getbuffer()) if isinstance(source, io.BytesIO) else source.open("rb")
-    with io.TextIOWrapper(opened, encoding="utf-8-sig", newline="") as file:
-        return [name.strip() for name in next(filter(None, csv.reader(file)), [])]
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+    try:
+        return [name.strip() for name in next(filter(None, csv.reader(text, delimiter=separator)), [])]
+    finally:
+        text.detach()
 
 
-def _check_is_csv(source: Any, path: Path) -> None:
-    """Raise if the first line is not one of a table with commas, before a parser makes sense of it."""
-    with path.open("rb") if source is path else io.BytesIO(source.getbuffer()) as file:
-        line = file.readline(2**24)
+def _check_is_csv(line: bytes, path: Path) -> None:
+    """Raise if the first line is not one of a table, before a parser makes sense of it."""
     for signature, what in _SIGNATURES.items():
         if line.startswith(signature):
             raise FileFormatError(f"{path} must be a CSV table, got {what}")
@@ -162,38 +331,67 @@ def _check_is_csv(source: Any, path: Path) -> None:
         raise FileFormatError(
             f"{path} must have at most {MAX_COLUMNS} columns, got {line.count(b',') + 1}; leave some out"
         )
+
+
+def _separator(line: bytes, path: Path) -> str:
+    """Return what stands between the fields of the header: what a suffix says, else the most frequent."""
     for separator, name in _SEPARATORS.items():
         if line.count(separator.encode()) > line.count(b","):
-            raise FileFormatError(
-                f"{path} must have commas between its fields, got {name}; export it with commas, and points "
-                "in decimal numbers (pandas: to_csv(sep=','), R: write.csv)"
-            )
+            if not (separator == "\t" and ".tsv" in path.suffixes):
+                note(f"{path} has {name} between its fields; it is read as it is")
+            return separator
+    return ","
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
+# -- Parquet ------------------------------------------------------------------------------------------
+
+
+def _pyarrow(what: str) -> Any:
     try:
-        from pyarrow import parquet
+        import pyarrow
+        import pyarrow.parquet
     except ImportError as error:
         raise MissingDependencyError(
-            f"reading {path.name} needs pyarrow, which is not installed; use "
-            "pip install 'deeptram[parquet]', or convert it to CSV"
+            f"{what} needs pyarrow, which is not installed; use pip install 'deeptram[parquet]', or CSV"
         ) from error
+    return pyarrow
+
+
+@contextmanager
+def _parquet_file(place: Path, path: Path) -> Iterator[Any]:
+    parquet = _pyarrow(f"reading {path.name}").parquet
     try:
-        with parquet.ParquetFile(path, thrift_container_size_limit=2**20) as file:
-            cells = file.metadata.num_rows * file.metadata.num_columns
-            if cells > max(_FREE_CELLS, _CELLS_PER_BYTE * path.stat().st_size):
-                raise FileFormatError(
-                    f"{path} must unpack to a table of a believable size, got {cells} cells in a file of "
-                    f"{path.stat().st_size} bytes; convert it to CSV if it is meant to be so"
-                )
-            table = file.read(use_threads=False).to_pandas()
-    except FileFormatError:
+        with parquet.ParquetFile(place, thrift_container_size_limit=2**20) as file:
+            yield file
+    except (FileFormatError, GeneratorExit):
         raise
     except Exception as error:  # damaged files raise one of many kinds
         reason = " ".join(str(error).split())
         raise FileFormatError(
             f"{path} must be a Parquet table, got {reason or type(error).__name__}; export it again"
         ) from error
+
+
+def _read_parquet(place: Path, path: Path) -> pd.DataFrame:
+    with _parquet_file(place, path) as file:
+        cells = file.metadata.num_rows * file.metadata.num_columns
+        if cells > max(_FREE_CELLS, _CELLS_PER_BYTE * place.stat().st_size):
+            raise FileFormatError(
+                f"{path} must unpack to a table of a believable size, got {cells} cells in a file of "
+                f"{place.stat().st_size} bytes; convert it to CSV if it is meant to be so"
+            )
+        return _as_pandas(file.read(use_threads=False), path)
+
+
+def _parquet_parts(place: Path, path: Path, rows: int) -> Iterator[pd.DataFrame]:
+    pyarrow = _pyarrow(f"reading {path.name}")
+    with _parquet_file(place, path) as file:
+        for batch in file.iter_batches(batch_size=rows, use_threads=False):
+            yield _as_pandas(pyarrow.Table.from_batches([batch]), path)
+
+
+def _as_pandas(found: Any, path: Path) -> pd.DataFrame:
+    table: pd.DataFrame = found.to_pandas()
     table = table.reset_index(drop=table.index.name != ID)  # pandas' own index is no column, unless it is id
     table.columns = [str(name) for name in table.columns]
     _check_names(list(table.columns), path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from deeptram.ensemble.ensemble import Ensemble
 from deeptram.ensemble.folds import Bags
+from deeptram.ensemble.frames import predict_frame
 from deeptram.ensemble.persistence import load
 
-__all__ = ["Bags", "Ensemble", "load"]
+__all__ = ["Bags", "Ensemble", "load", "predict_frame"]
