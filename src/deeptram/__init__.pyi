@@ -20,7 +20,16 @@ from .estimators import (
 from .evaluation import conformal, evaluate
 from .fitting.deep.training import Training
 from .model.terms import CI, CS, LS, SI, Scale, Varying
-from .pooling import QuasiArithmetic, compare_pools, guarantees, pool, structure_check
+from .pooling import (
+    BetaLinear,
+    QuasiArithmetic,
+    TrimmedMean,
+    compare_pools,
+    guarantees,
+    pool,
+    structure_check,
+)
+from .pooling.recalibration import Correction, correct
 from .pooling.weights import TunedWeights, top_k, tune_weights, tune_weights_cv
 from .predictive import Predictive
 from .responses import Surv
@@ -31,8 +40,10 @@ __all__ = [
     "LS",
     "SI",
     "Bags",
+    "BetaLinear",
     "BoxCox",
     "Colr",
+    "Correction",
     "Cotram",
     "Coxph",
     "Ensemble",
@@ -47,6 +58,7 @@ __all__ = [
     "Survreg",
     "Training",
     "Tram",
+    "TrimmedMean",
     "TunedWeights",
     "Varying",
     "__version__",
@@ -54,6 +66,7 @@ __all__ = [
     "compare",
     "compare_pools",
     "conformal",
+    "correct",
     "datasets",
     "errors",
     "evaluate",

@@ -205,8 +205,8 @@ GOOD = [0.2, 0.5, 1.0]
             r"one column per probability, shape \(n, 2\), got \(1, 3\)",
         ),
         (
-            lambda: Predictive.from_quantiles([0.1, 0.5], [[1, 2], [2, 2]]),
-            r"must increase strictly, .* tie in row 1; sort",
+            lambda: Predictive.from_quantiles([0.1, 0.5], [[1, 2], [2, 1]]),
+            r"must not decrease, got a decrease in row 1; sort",
         ),
         (
             lambda: Predictive.from_quantiles([0.1, 0.5], [[1, np.inf]]),

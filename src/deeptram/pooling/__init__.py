@@ -8,6 +8,7 @@ Start reading at ``pool``, then ``rule``.
 
 from __future__ import annotations
 
+from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.comparison import PoolComparison, compare_pools
 from deeptram.pooling.guarantees import Guarantees, Statement, guarantees, worst_case_regret
 from deeptram.pooling.pool import pool
@@ -15,9 +16,11 @@ from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
 from deeptram.pooling.rule import CdfRule, DensityRule, PoolInfo, Rule
 from deeptram.pooling.rules import METHODS, get_rule, register_rule, rule_from_file, saved_rule
 from deeptram.pooling.structure import StructureCheck, structure_check
+from deeptram.pooling.trimmed import TrimmedMean
 
 __all__ = [
     "METHODS",
+    "BetaLinear",
     "CdfRule",
     "DensityRule",
     "Guarantees",
@@ -28,6 +31,7 @@ __all__ = [
     "Statement",
     "StructureCheck",
     "compare_pools",
+    "TrimmedMean",
     "get_rule",
     "guarantees",
     "pool",

@@ -48,9 +48,10 @@ class ArrayPool(PooledDiscrete):
         """Return P(Y <= y): (n, K), last column exactly 1, without ``y``; (n,) with it."""
         if y is not None or self._log_cdf is not None or self._stack.values.requires_grad:
             return super().cdf(y)
-        if self.recipe.rule.mixture:
-            return self._out(_weighted_sum(self._stack.values, self.recipe.weights))
-        kernel = self.recipe.rule.kernel(self.recipe.weights)
+        weights = self.recipe.weights
+        if self.recipe.rule.mixture and weights.ndim == 1:
+            return self._out(_weighted_sum(self._stack.values, weights))
+        kernel = self.recipe.rule.kernel(weights) if weights.ndim == 1 else None
         if kernel is None:
             return self._out(self._blockwise(_plain_cdf, self._stack.n_levels))
         return self._out(self._by_kernel(kernel))
@@ -78,13 +79,13 @@ class ArrayPool(PooledDiscrete):
     def __getitem__(self, rows: Any) -> ArrayPool:
         """Return the pool of some rows of every member."""
         stack = self._stack.take_rows(row_index(rows, len(self)))
-        return ArrayPool(stack, self.recipe.of(stack.members()), self._form)
+        return ArrayPool(stack, self.recipe.rows(rows, stack.members()), self._form)
 
     def _classes(self) -> Tensor:
         return self._blockwise(lambda block: block.log_pmf_t(), self._stack.n_levels)
 
     def _general(self, rows: slice = slice(None)) -> PooledDiscrete:
-        return self._form(self.recipe.of(self._stack.members(rows)))
+        return self._form(self.recipe.rows(rows, self._stack.members(rows)))
 
     def _by_kernel(self, kernel: Kernel) -> Tensor:
         """Return the pooled CDF; blocks in which some member is certain take the general route."""

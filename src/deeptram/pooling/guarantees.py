@@ -19,7 +19,6 @@ from deeptram.evaluation import scores
 from deeptram.pooling.members import as_members, normalised_weights
 from deeptram.pooling.pool import pool
 from deeptram.pooling.rule import PoolInfo
-from deeptram.pooling.rules import METHODS
 from deeptram.pooling.structure import structure_check
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -205,7 +204,7 @@ class _Task:
             return "the pool does not say how it was made"
         if self.method == "quasi-arithmetic":
             return "no proposition covers the general quasi-arithmetic pool"
-        if self.method not in METHODS:
+        if self.method not in ("linear", *_PROPOSITION):
             return f"no proposition covers the {self.method} pool"
         if self.method != "linear" and name != "nll":
             return f"only the linear pool has a guarantee in {name}"

@@ -40,13 +40,13 @@ from deeptram.pooling.rule import (
     Intervals,
     Kernel,
     Points,
+    Recipe,
     can_multiply,
     finish_block,
     inner_support,
     outer_support,
     weighted_sum,
 )
-from deeptram.predictive.line import LinePredictive
 
 _MAXIMUM = MaximumExtremeValue()
 _MINIMUM = MinimumExtremeValue()
@@ -96,9 +96,9 @@ class LogLinearRule(CdfRule):
         _, upper = intervals.ends(self.log_cdf)
         return upper + log1mexp_of_log(intervals.log_mean(ratios))
 
-    def support(self, members: Sequence[LinePredictive]) -> tuple[Tensor, Tensor]:
+    def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
         """Return the sample space: F is 0 where one member says so and 1 where all do."""
-        lower, upper = inner_support(members)[0], outer_support(members)[1]
+        lower, upper = inner_support(recipe.members)[0], outer_support(recipe.members)[1]
         return torch.minimum(lower, upper), upper
 
     def kernel(self, weights: Tensor) -> Kernel:
@@ -140,9 +140,9 @@ class LogLinearDensityRule(DensityRule):
         least = excluded.min(dim=1, keepdim=True).values
         return torch.where(excluded <= least + TIE, allowed, torch.full_like(allowed, -torch.inf))
 
-    def support(self, members: Sequence[LinePredictive]) -> tuple[Tensor, Tensor]:
+    def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
         """Return the intersection of the members' sample spaces."""
-        return inner_support(members)
+        return inner_support(recipe.members)
 
     def kernel(self, weights: Tensor) -> Kernel:
         """Return the normalised geometric mean of the steps of F."""

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram._arrays import as_tensor
-from deeptram._validation import check_weights
+from deeptram._validation import as_float, check_weights, first_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent, Logistic
 from deeptram.predictive.base import Predictive
@@ -120,16 +120,38 @@ def kind(member: Predictive) -> str:
     return "continuous" if isinstance(member, LinePredictive) else "count"
 
 
-def normalised_weights(weights: npt.ArrayLike | None, n_members: int) -> Weights:
+def normalised_weights(weights: npt.ArrayLike | None, n_members: int, n_rows: int | None = None) -> Weights:
     """Return checked weights, divided by their sum so that rounding within 1e-8 does not matter.
+
+    Parameters
+    ----------
+    weights : array-like, shape (M,) or (n, M), optional
+    n_members : int
+    n_rows : int, optional
+        Where rows may have weights of their own.
 
     Examples
     --------
     >>> normalised_weights([0.25, 0.75], 2)
     array([0.25, 0.75])
     """
-    checked = check_weights(weights, n_members)
-    return np.asarray(checked / checked.sum())
+    if n_rows is None or np.ndim(weights) != 2:  # type: ignore[arg-type]
+        checked = check_weights(weights, n_members)
+        return np.asarray(checked / checked.sum())
+    given = as_float(weights, "weights")
+    if given.shape != (n_rows, n_members):
+        raise InvalidInputError(
+            f"weights of every row must have shape ({n_rows}, {n_members}), got {given.shape}; "
+            "pass one row of weights for each prediction"
+        )
+    total = given.sum(axis=1, keepdims=True)
+    wrong = ~((given >= 0).all(axis=1) & (np.abs(total[:, 0] - 1) <= 1e-8))
+    if wrong.any():
+        raise InvalidInputError(
+            f"weights must not be negative and sum to 1, got others in {first_rows(wrong)}; "
+            "divide each row by its sum"
+        )
+    return np.asarray(given / total)
 
 
 def common_latent(members: Sequence[Predictive]) -> Latent | None:

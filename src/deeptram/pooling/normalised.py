@@ -184,7 +184,7 @@ class NormalisedLine(PooledLine):
 
     def _chunk(self, rows: slice) -> tuple[Frame, Panels]:
         recipe = self.recipe.rows(rows) if len(self) > _CHUNK else self.recipe
-        frame, edges = lay_panels(recipe.members, recipe.rule.support(recipe.members))
+        frame, edges = lay_panels(recipe.members, recipe.rule.support(recipe))
         return frame, refine(frame, edges, partial(_log_g, recipe))
 
     def _log_norm(self) -> Tensor:

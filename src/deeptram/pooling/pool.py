@@ -60,8 +60,9 @@ def pool(
         levels ``0..K-1``, each row ending in 1. The array is not copied.
     method : str or Rule
         A name, a ``QuasiArithmetic`` or a rule of one's own.
-    weights : array-like, shape (M,), optional
-        Non-negative, sum one (within 1e-8); equal by default. A member of weight zero is left out.
+    weights : array-like, shape (M,) or (n, M), optional
+        Non-negative, sum one (within 1e-8); equal by default. A member of weight zero is left out. With
+        shape (n, M) every row has weights of its own (``dt.weights``: by group, by rolling origin).
     latent : str or Latent, optional
         Scale of the transformation pool: one of ``deeptram.latent.names()``. Default: the members' own,
         else logistic.
@@ -84,15 +85,20 @@ def pool(
     asked = get_rule(method)
     stack = CdfStack.check(members) if is_array(members) else None
     checked: list[Predictive] = list(stack.members()) if stack is not None else check_members(members)
-    w = normalised_weights(weights, len(checked))
-    kept = [member for member, weight in zip(checked, w, strict=True) if weight > 0]
+    w = normalised_weights(weights, len(checked), len(checked[0]))
+    mean = w if w.ndim == 1 else w.mean(axis=0)
+    kept = [member for member, weight in zip(checked, mean, strict=True) if weight > 0]
     rule = asked.prepared(kept, latent)
     scale = rule.latent if isinstance(rule, TrafoRule) else None
-    info = PoolInfo(rule.name, tuple(w.tolist()), None if scale is None else scale.name)
-    positive = torch.as_tensor(w[w > 0], dtype=_dtype(kept[0]) if stack is None else stack.values.dtype)
+    name = None if scale is None else scale.name
+    info = PoolInfo(rule.name, tuple(mean.tolist()), name, tuple(rule.values()), w.ndim > 1)
+    positive = torch.as_tensor(
+        w[..., mean > 0], dtype=_dtype(kept[0]) if stack is None else stack.values.dtype
+    )
+    positive = positive if w.ndim == 1 else positive.T.unsqueeze(2)
     recipe = Recipe(rule, kept, positive, info, common_latent(kept) if scale is None else scale)
     if stack is not None:
-        return ArrayPool(stack.take_members(w > 0), recipe, _on_levels(rule))
+        return ArrayPool(stack.take_members(mean > 0), recipe, _on_levels(rule))
     closed = rule.closed_form(recipe)
     return _pooled(recipe) if closed is None else closed
 

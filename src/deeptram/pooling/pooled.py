@@ -173,7 +173,7 @@ class PooledLine(_FunctionsOfY, LinePredictive):
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         """Return the sample space that the rule leaves, each end (1, 1) or (n, 1)."""
-        return self._rule.support(self.recipe.members)
+        return self._rule.support(self.recipe)
 
     def knots_t(self) -> Tensor | None:
         """Return the members' knots and the finite ends of their sample spaces."""
@@ -332,8 +332,9 @@ def _draw_mixture(recipe: Recipe, size: int, random_state: Any) -> Tensor:
     first = recipe.members[0]
     shape, dtype = (len(first), check_integer(size, "size", 0)), first.dtype
     generator = numbers_from(random_state)
-    which = torch.bucketize(uniforms(shape, generator, dtype), recipe.weights.cumsum(0))
-    which = which.clamp(max=len(recipe.members) - 1)
+    passed = recipe.weights.cumsum(0).reshape(len(recipe.members), -1, 1)
+    u = uniforms(shape, generator, dtype)
+    which = sum((u > one).to(torch.int64) for one in passed[:-1]) + torch.zeros_like(u, dtype=torch.int64)
     level = uniforms(shape, generator, dtype)
     draws = torch.zeros(shape, dtype=dtype)
     for m, member in enumerate(recipe.members):

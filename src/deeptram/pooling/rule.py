@@ -40,6 +40,7 @@ from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.rows import row_index
 
 # Two sides of a contradiction whose weights differ by less are held to be of equal weight.
 TIE = 1e-12
@@ -62,9 +63,14 @@ class PoolInfo:
         The name of the rule: ``"linear"``, ``"log-linear"``, ``"log-linear-density"``,
         ``"transformation"``, ``"quasi-arithmetic"``, or that of a rule of one's own.
     weights : tuple of float
-        One weight per member, in the order in which the members were given; zeros included.
+        One weight per member, in the order in which the members were given; zeros included. Of weights that
+        differ between rows, the means.
     latent : str or None
         Name of F_Z in the transformation pool, None for every other pool.
+    parameters : tuple of float
+        Those of the rule (``Rule.parameters``), if it has any.
+    by_row : bool
+        Whether every row has weights of its own.
 
     Examples
     --------
@@ -75,6 +81,8 @@ class PoolInfo:
     method: str
     weights: tuple[float, ...]
     latent: str | None = None
+    parameters: tuple[float, ...] = ()
+    by_row: bool = False
 
     @property
     def n_members(self) -> int:
@@ -88,8 +96,8 @@ class Points:
     Parameters
     ----------
     members : sequence of Predictive
-    weights : Tensor, shape (M,)
-        Positive, sum one.
+    weights : Tensor, shape (M,) or (M, n, 1)
+        Sum one.
     y : Tensor, shape (n, G) or (1, G), optional
         The points; without it, all levels but the last of discrete members.
     below : Tensor of bool, optional
@@ -200,9 +208,9 @@ class Rule(ABC):
         """Return the rule for these members; ``latent`` is that of ``dt.pool``."""
         return self
 
-    def support(self, members: Sequence[LinePredictive]) -> tuple[Tensor, Tensor]:
+    def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
         """Return the sample space on the line, each end (1, 1) or (n, 1): the union of the members' own."""
-        return outer_support(members)
+        return outer_support(recipe.members)
 
     def closed_form(self, recipe: Recipe) -> Predictive | None:
         """Return the pool as a distribution of the members' own class, where it is one."""
@@ -302,8 +310,8 @@ class Recipe:
     rule : Rule
     members : sequence of Predictive
         Same kind, rows and levels.
-    weights : Tensor, shape (M,)
-        Positive, sum one.
+    weights : Tensor, shape (M,), or (M, n, 1) where rows have weights of their own
+        Sum one; (M,): positive.
     info : PoolInfo
     latent : Latent or None
         The scale on which ``trafo`` of the pool is given.
@@ -319,9 +327,13 @@ class Recipe:
         """Return the recipe for other members (some rows of them, or their distributions on the line)."""
         return Recipe(self.rule, members, self.weights, self.info, self.latent)
 
-    def rows(self, rows: Any) -> Recipe:
-        """Return the recipe for some rows of every member."""
-        return self.of([member[rows] for member in self.members])
+    def rows(self, rows: Any, members: Sequence[Any] | None = None) -> Recipe:
+        """Return the recipe for some rows of every member (given, where they are at hand)."""
+        some = [member[rows] for member in self.members] if members is None else members
+        weights = self.weights
+        if weights.ndim > 1:
+            weights = weights[:, row_index(rows, weights.shape[1])]
+        return Recipe(self.rule, some, weights, self.info, self.latent)
 
     def points(self, y: Tensor | None = None, below: Tensor | None = None) -> Points:
         """Return what the members say at y."""
@@ -329,7 +341,8 @@ class Recipe:
 
     def mean(self, read: Callable[[Any], Tensor]) -> Tensor:
         """Return the weighted mean of a number of each row that every member has, shape (n,)."""
-        return self.weights @ torch.stack([read(member) for member in self.members])
+        weights = self.weights if self.weights.ndim == 1 else self.weights[:, :, 0]
+        return weighted_sum([read(member) for member in self.members], weights)
 
     @property
     def gives_numpy(self) -> bool:
@@ -347,8 +360,8 @@ def weighted_mean(values: Sequence[Tensor], weights: Tensor) -> Tensor:
     ----------
     values : sequence of M Tensor
         Equal shapes; entries may be infinite.
-    weights : Tensor, shape (M,)
-        Positive weights that sum to one.
+    weights : Tensor, shape (M,) or (M, n, 1)
+        Weights that sum to one.
 
     Examples
     --------
@@ -371,10 +384,17 @@ def weighted_sum(values: Sequence[Tensor], weights: Tensor) -> Tensor:
     >>> weighted_sum([torch.tensor(1.0), torch.tensor(3.0)], torch.tensor([0.5, 0.5]))
     tensor(2.)
     """
-    total = values[0] * weights[0]
+    total = _share(values[0], weights[0])
     for value, weight in zip(values[1:], weights[1:], strict=True):
-        total = total + value * weight
+        total = total + _share(value, weight)
     return total
+
+
+def _share(value: Tensor, weight: Tensor) -> Tensor:
+    """Return value * weight; in rows where the weight is zero nothing, also of infinities."""
+    if weight.ndim == 0:
+        return value * weight
+    return torch.where(weight == 0, torch.zeros_like(value), value * weight)
 
 
 def _resolve(values: Sequence[Tensor], weights: Tensor) -> Tensor:
@@ -398,9 +418,11 @@ def log_weighted_mean(log_values: Sequence[Tensor], weights: Tensor) -> Tensor:
     """
     if len(log_values) == 1:
         return log_values[0]
-    log_weights = torch.log(weights)
-    shifted = torch.stack([v + w for v, w in zip(log_values, log_weights, strict=True)])
-    return torch.logsumexp(shifted, dim=0)
+    pairs = list(zip(log_values, torch.log(weights), strict=True))
+    if weights.ndim == 1:
+        return torch.logsumexp(torch.stack([v + w for v, w in pairs]), dim=0)
+    shifted = [torch.where(torch.isneginf(w), w, v + w) for v, w in pairs]  # of weight zero, infinities too
+    return torch.logsumexp(torch.stack(shifted), dim=0)
 
 
 def log_increment(low: Tensor, high: Tensor, log_mass: Callable[[], Tensor], latent: Latent) -> Tensor:

@@ -8,13 +8,26 @@ from typing import Any
 from deeptram._registry import Registry
 from deeptram._validation import check_choice
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
+from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.linear import LinearRule
 from deeptram.pooling.log_linear import LogLinearDensityRule, LogLinearRule
+from deeptram.pooling.quantile import QuantileRule
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.transformation import TransformationRule
+from deeptram.pooling.trimmed import MedianRule, TrimmedMean
 
 _BUILT_IN: dict[str, Rule] = {
-    rule.name: rule for rule in (LinearRule(), LogLinearRule(), LogLinearDensityRule(), TransformationRule())
+    rule.name: rule
+    for rule in (
+        LinearRule(),
+        LogLinearRule(),
+        LogLinearDensityRule(),
+        TransformationRule(),
+        QuantileRule(),
+        MedianRule(),
+        TrimmedMean(),
+        BetaLinear(),
+    )
 }
 METHODS = tuple(_BUILT_IN)
 
@@ -107,7 +120,7 @@ def rule_from_file(saved: Mapping[str, Any]) -> str | Rule:
     >>> rule_from_file({"name": "majority", "parameters": []})
     Traceback (most recent call last):
     ...
-    deeptram.errors.FileFormatError: a saved pool must be one of linear, ...
+    deeptram.errors.FileFormatError: a saved pool must be one of beta-linear, ...
     """
     rule = _REGISTRY.load(saved["name"])
     given = saved["parameters"]

@@ -36,7 +36,6 @@ from deeptram.pooling.rule import (
     inner_support,
 )
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.transformation import TransformationCount, TransformationPredictive
 
 
@@ -90,9 +89,9 @@ class TransformationRule(TrafoRule):
         lost = torch.isfinite(low) & torch.isfinite(high) & torch.isposinf(gaps)
         return torch.where(lost, torch.log(high - low), gaps)
 
-    def support(self, members: Sequence[LinePredictive]) -> tuple[Tensor, Tensor]:
+    def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
         """Return the intersection of the members' sample spaces."""
-        return inner_support(members)
+        return inner_support(recipe.members)
 
     def closed_form(self, recipe: Recipe) -> Predictive | None:
         """Return the model with averaged parameters where the members are models on one basis (Prop. 2)."""
@@ -127,7 +126,7 @@ def _averaged(recipe: Recipe) -> TransformationPredictive:
     for member, weight in zip(recipe.members, recipe.weights, strict=True):
         scale = 1.0 if member.log_scale is None else torch.exp(member.log_scale).unsqueeze(1)
         theta = theta + weight * scale * member.theta
-        shift = shift + weight * member.shift
+        shift = shift + weight.reshape(-1) * member.shift
     pooled = TransformationPredictive(
         first.basis,
         first.latent,

@@ -219,6 +219,12 @@ class Predictive(ABC):
         """Return the density at y (outcomes on the real line)."""
         raise UnsupportedError(f"pdf is for continuous outcomes, got a {type(self).__name__}; use pmf")
 
+    def _with(self, **changes: Any) -> Any:
+        """Return a copy with other values of some attributes, for instance those of some rows."""
+        some = object.__new__(type(self))
+        some.__dict__.update(self.__dict__, **changes)
+        return some
+
     # -- the edge between NumPy and torch -----------------------------------------------------
 
     def _out(self, value: Tensor) -> Any:

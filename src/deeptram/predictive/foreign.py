@@ -196,7 +196,7 @@ def from_quantiles(q: Any, values: Any) -> QuantilesPredictive:
     q : array-like, shape (Q,)
         At least two increasing probabilities, strictly between 0 and 1.
     values : array-like or Tensor, shape (n, Q)
-        The quantiles, strictly increasing along each row.
+        The quantiles, not decreasing along each row; equal ones are a point mass (no admissions at all, say).
 
     Examples
     --------
@@ -218,11 +218,10 @@ def from_quantiles(q: Any, values: Any) -> QuantilesPredictive:
             f"got {tuple(quantiles.shape)}; pass one quantile for each q"
         )
     _refuse_not_finite(quantiles, "values")
-    falls = (quantiles.diff(dim=1) <= 0).any(dim=1)
+    falls = (quantiles.diff(dim=1) < 0).any(dim=1)
     if bool(falls.any()):
         raise InvalidInputError(
-            f"each row of values must increase strictly, got a decrease or a tie in {_rows(falls)}; "
-            "sort the quantiles, and use from_samples for outcomes with ties"
+            f"each row of values must not decrease, got a decrease in {_rows(falls)}; sort the quantiles"
         )
     return QuantilesPredictive(probability, quantiles, numpy)
 

@@ -127,8 +127,24 @@ class LinePredictive(Predictive):
         covers all floats; q = 0 and 1 give the ends of the sample space. The
         result carries gradients by the implicit function theorem.
         """
-        q = torch.atleast_2d(q)
-        target = self._own_latent.icdf_t(q).expand(len(self), -1)
+        return self.own_inverse_t(self._own_latent.icdf_t(torch.atleast_2d(q)))
+
+    def inverse_t(self, z: Tensor, latent: Latent) -> Tensor:
+        """Return y with h(y) = z on the scale of ``latent``, shape (n, G): quantiles, also far out.
+
+        Parameters
+        ----------
+        z : Tensor, shape (n, G) or (1, G)
+        latent : Latent
+        """
+        own = self._own_latent
+        return self.own_inverse_t(
+            z if latent == own else own.from_log_t(latent.log_cdf_t(z), latent.log_sf_t(z))
+        )
+
+    def own_inverse_t(self, z: Tensor) -> Tensor:
+        """Return y with h(y) = z on the distribution's own scale, shape (n, G)."""
+        target = z.expand(len(self), -1)
         inner = torch.isfinite(target)
         goal = torch.where(inner, target, torch.zeros_like(target))
         with torch.no_grad():

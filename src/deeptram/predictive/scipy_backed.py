@@ -29,6 +29,7 @@ class _Methods:
     log_sf: Callable[..., Any]
     log_density: Callable[..., Any]
     ppf: Callable[..., Any]
+    isf: Callable[..., Any]
     support: Callable[[], Any]
     mean: Callable[[], Any]
     discrete: bool
@@ -139,6 +140,12 @@ class ScipyLine(_Rows, LinePredictive):
     def rough_quantile_t(self, q: Tensor) -> Tensor:
         return self.quantile_t(q)
 
+    def own_inverse_t(self, z: Tensor) -> Tensor:
+        tails = [torch.exp(log) for log in (self._own_latent.log_cdf_t(z), self._own_latent.log_sf_t(z))]
+        asked = zip((self._methods.ppf, self._methods.isf), tails, strict=True)
+        low, high = (self._ask(function, tail) for function, tail in asked)
+        return torch.where(z < 0, low, high)
+
     def support_t(self) -> tuple[Tensor, Tensor]:
         low, high = self._methods.support()
         return self._vector(low).unsqueeze(1), self._vector(high).unsqueeze(1)
@@ -168,13 +175,27 @@ def _methods(frozen: Any) -> _Methods:
         discrete = isinstance(kind, stats.rv_discrete)
         density = frozen.logpmf if discrete else frozen.logpdf
         return _Methods(
-            frozen.logcdf, frozen.logsf, density, frozen.ppf, frozen.support, frozen.mean, discrete
+            frozen.logcdf,
+            frozen.logsf,
+            density,
+            frozen.ppf,
+            frozen.isf,
+            frozen.support,
+            frozen.mean,
+            discrete,
         )
     if callable(getattr(frozen, "logccdf", None)):  # the distribution objects of SciPy 1.15 and later
         discrete = bool(np.isposinf(_quiet(frozen.logpdf, frozen.median())).all())
         density = frozen.logpmf if discrete else frozen.logpdf
         return _Methods(
-            frozen.logcdf, frozen.logccdf, density, frozen.icdf, frozen.support, frozen.mean, discrete
+            frozen.logcdf,
+            frozen.logccdf,
+            density,
+            frozen.icdf,
+            frozen.iccdf,
+            frozen.support,
+            frozen.mean,
+            discrete,
         )
     raise InvalidTypeError(
         f"from_scipy needs a frozen SciPy distribution, got {type(frozen).__name__}; "

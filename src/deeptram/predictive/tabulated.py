@@ -62,7 +62,8 @@ class SamplesPredictive(LinePredictive):
 
     def __getitem__(self, rows: Any) -> SamplesPredictive:
         """Return the distributions of some rows."""
-        return SamplesPredictive(self.draws[row_index(rows, len(self))], self.gives_numpy)
+        some: SamplesPredictive = self._with(draws=self.draws[row_index(rows, len(self))])
+        return some
 
     @property
     def bandwidth(self) -> Tensor:
@@ -102,6 +103,9 @@ class SamplesPredictive(LinePredictive):
         rank = torch.ceil(q * size)
         rank = torch.where((rank - 1) / size >= q, rank - 1, rank).clamp(1, size)
         return self.draws.gather(1, (rank - 1).to(torch.int64))
+
+    def own_inverse_t(self, z: Tensor) -> Tensor:
+        return self.quantile_t(torch.exp(self._own_latent.log_cdf_t(z)))
 
     def rough_quantile_t(self, q: Tensor) -> Tensor:
         return self.quantile_t(q)
@@ -194,15 +198,15 @@ class QuantilesPredictive(LinePredictive):
               1 - F(y) = (1 - q_Q) e^{-(y - v_Q) d_{Q-1} / (1 - q_Q)},
 
     so every y has positive density. At a quantile itself the density is that
-    of the stretch to its right.
+    of the stretch to its right. Equal neighbours are a point mass of probability :math:`q_{j+1} - q_j`, whose
+    density is infinite; equal outer ones hold all that lies beyond them, too.
 
     Parameters
     ----------
     q : Tensor, shape (Q,)
         Increasing probabilities inside (0, 1), at least two.
     values : Tensor, shape (n, Q)
-        Strictly increasing quantiles; use ``Predictive.from_quantiles`` for
-        foreign numbers.
+        Increasing quantiles; use ``Predictive.from_quantiles`` for foreign numbers.
     numpy : bool
         Whether to answer in NumPy.
 
@@ -226,7 +230,8 @@ class QuantilesPredictive(LinePredictive):
 
     def __getitem__(self, rows: Any) -> QuantilesPredictive:
         """Return the distributions of some rows."""
-        return QuantilesPredictive(self.q, self.values[row_index(rows, len(self))], self.gives_numpy)
+        some: QuantilesPredictive = self._with(values=self.values[row_index(rows, len(self))])
+        return some
 
     def knots_t(self) -> Tensor | None:
         return self.values
@@ -239,13 +244,11 @@ class QuantilesPredictive(LinePredictive):
 
     def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
         y, cell, below, above = self._locate(y)
-        left, right = self.values.gather(1, cell), self.values.gather(1, cell + 1)
-        inner = torch.minimum(torch.maximum(y, left), right)
-        cdf = self.q[cell] + self._density(cell) * (inner - left)
-        sf = (1 - self.q[cell + 1]) + self._density(cell) * (right - inner)
-        log_cdf, log_sf = torch.log(cdf), torch.log(sf)
-        low = torch.log(self.q[0]) + self._excess(y, -1)
-        high = torch.log(1 - self.q[-1]) + self._excess(y, 1)
+        part = self._part(y, cell)
+        mass = self.q.diff()[cell]
+        log_cdf = torch.log(self.q[cell] + part * mass)
+        log_sf = torch.log(1 - self.q[cell + 1] + (1 - part) * mass)
+        low, high = torch.log(self.q[0]) + self._excess(y, -1), torch.log(1 - self.q[-1]) + self._excess(y, 1)
         log_cdf = torch.where(below, low, torch.where(above, torch.log1p(-torch.exp(high)), log_cdf))
         log_sf = torch.where(above, high, torch.where(below, torch.log1p(-torch.exp(low)), log_sf))
         return log_cdf, log_sf
@@ -254,14 +257,31 @@ class QuantilesPredictive(LinePredictive):
         y, cell, below, above = self._locate(y)
         value = torch.log(self._density(cell))
         value = value + torch.where(below, self._excess(y, -1), torch.zeros_like(value))
-        return value + torch.where(above, self._excess(y, 1), torch.zeros_like(value))
+        value = value + torch.where(above, self._excess(y, 1), torch.zeros_like(value))
+        # Beyond a point mass at the end (density infinite there) is nothing.
+        value = torch.where(torch.isnan(value), torch.full_like(value, -torch.inf), value)
+        tied = self.values.diff(dim=1) == 0
+        if not bool(tied.any()):
+            return value
+        masses = torch.where(tied, self.values[:, 1:], torch.full_like(self.values[:, 1:], torch.nan))
+        at_mass = (y.unsqueeze(2) == masses.unsqueeze(1)).any(dim=2)
+        return torch.where(at_mass, torch.full_like(value, torch.inf), value)
 
     def quantile_t(self, q: Tensor) -> Tensor:
         q = torch.atleast_2d(q).expand(len(self), -1)
+        return self._quantiles(q, torch.log(q), torch.log1p(-q))
+
+    def own_inverse_t(self, z: Tensor) -> Tensor:
+        z = z.expand(len(self), -1)
+        log_cdf = self._own_latent.log_cdf_t(z)
+        return self._quantiles(torch.exp(log_cdf), log_cdf, self._own_latent.log_sf_t(z))
+
+    def _quantiles(self, q: Tensor, log_q: Tensor, log_rest: Tensor) -> Tensor:
         cell = (torch.searchsorted(self.q, q.contiguous(), right=True) - 1).clamp(0, len(self.q) - 2)
-        inner = self.values.gather(1, cell) + (q - self.q[cell]) / self._density(cell)
-        low = self.values[:, :1] + torch.log(q / self.q[0]) * self._unit(-1)
-        high = self.values[:, -1:] - torch.log((1 - q) / (1 - self.q[-1])) * self._unit(1)
+        share = (q - self.q[cell]) / self.q.diff()[cell]
+        inner = self.values.gather(1, cell) + share * self.values.diff(dim=1).gather(1, cell)
+        low = self.values[:, :1] + _times(log_q - torch.log(self.q[0]), self._unit(-1))
+        high = self.values[:, -1:] - _times(log_rest - torch.log(1 - self.q[-1]), self._unit(1))
         return torch.where(q < self.q[0], low, torch.where(q > self.q[-1], high, inner))
 
     def rough_quantile_t(self, q: Tensor) -> Tensor:
@@ -278,27 +298,30 @@ class QuantilesPredictive(LinePredictive):
     def crps_t(self, y: Tensor) -> Tensor:
         """Return the CRPS, in closed form: squares of lines and of exponentials are integrated exactly."""
         y = y.expand(len(self), 1)
-        first, last = self.values[:, :1], self.values[:, -1:]
-        inside = torch.minimum(torch.maximum(y, first), last)
-        edges = torch.cat([self.values, inside], dim=1).sort(dim=1).values
-        log_cdf, log_sf = self.log_tails_t(edges)
-        is_left = edges[:, 1:] <= inside
-        a = torch.exp(torch.where(is_left, log_cdf[:, :-1], log_sf[:, :-1]))
-        b = torch.exp(torch.where(is_left, log_cdf[:, 1:], log_sf[:, 1:]))
-        inner = (edges.diff(dim=1) * (a * a + a * b + b * b) / 3).sum(dim=1)
+        left, width = self.values[:, :-1], self.values.diff(dim=1)
+        below = torch.minimum((y - left).clamp(min=0), width)  # the part of each stretch below y
+        p = self.q[:-1] + below * self.q.diff() / torch.where(width > 0, width, torch.ones_like(width))
+        inner = below * _mean_square(self.q[:-1], p) + (width - below) * _mean_square(1 - p, 1 - self.q[1:])
         log_cdf, log_sf = self.log_tails_t(y)
+        first, last = self.values[:, :1], self.values[:, -1:]
         low = _tail(torch.exp(log_cdf), self.q[0], (first - y).clamp(min=0), self._unit(-1))
         high = _tail(torch.exp(log_sf), 1 - self.q[-1], (y - last).clamp(min=0), self._unit(1))
-        return inner + (low + high)[:, 0]
+        return inner.sum(dim=1) + (low + high)[:, 0]
 
     # -- helpers ---------------------------------------------------------------------------------
 
     def _locate(self, y: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return y as (n, G), the stretch it lies in, and whether it is below or above all quantiles."""
+        """Return y as (n, G), the stretch it lies in, and whether it lies in the lower or the upper tail."""
         y = y.expand(len(self), -1).contiguous()
         cell = torch.searchsorted(self.values.detach().contiguous(), y, right=True) - 1
-        below, above = y < self.values[:, :1], y > self.values[:, -1:]
+        below, above = y < self.values[:, :1], y >= self.values[:, -1:]
         return y, cell.clamp(0, len(self.q) - 2), below, above
+
+    def _part(self, y: Tensor, cell: Tensor) -> Tensor:
+        """Return the share of a stretch that lies below y, between 0 and 1; 1 of a point mass."""
+        left, width = self.values.gather(1, cell), self.values.diff(dim=1).gather(1, cell)
+        share = (y - left) / torch.where(width > 0, width, torch.ones_like(width))
+        return torch.where(width > 0, share.clamp(0, 1), torch.ones_like(share))
 
     def _density(self, cell: Tensor) -> Tensor:
         return (self.q.diff() / self.values.diff(dim=1)).gather(1, cell)
@@ -310,9 +333,25 @@ class QuantilesPredictive(LinePredictive):
         return first if side < 0 else last
 
     def _excess(self, y: Tensor, side: int) -> Tensor:
-        """Return minus the distance beyond the outer quantile in units of its tail; 0 inside."""
-        end = self.values[:, :1] if side < 0 else self.values[:, -1:]
-        return -(side * (y - end)).clamp(min=0) / self._unit(side)
+        """Return minus the distance beyond the outer quantile in units of its tail; 0 inside.
+
+        A tail of no length holds its mass at the quantile itself: nothing is left beyond it.
+        """
+        end, unit = (self.values[:, :1] if side < 0 else self.values[:, -1:]), self._unit(side)
+        distance = (side * (y - end)).clamp(min=0)
+        value = -distance / torch.where(unit > 0, unit, torch.ones_like(unit))
+        gone = (unit == 0) & ((y < end) if side < 0 else (y >= end))
+        return torch.where(gone, torch.full_like(value, -torch.inf), value)
+
+
+def _times(log_share: Tensor, unit: Tensor) -> Tensor:
+    """Return a distance in a tail, zero where the tail has no length, also for probabilities 0 and 1."""
+    return torch.where(unit > 0, log_share * unit, torch.zeros_like(log_share))
+
+
+def _mean_square(a: Tensor, b: Tensor) -> Tensor:
+    """Return the mean of the square of a line from a to b."""
+    return (a * a + a * b + b * b) / 3
 
 
 def _tail(mass_at_y: Tensor, mass: Tensor, distance: Tensor, unit: Tensor) -> Tensor:
@@ -365,7 +404,8 @@ class SurvivalPredictive(LinePredictive):
 
     def __getitem__(self, rows: Any) -> SurvivalPredictive:
         """Return the distributions of some rows."""
-        return SurvivalPredictive(self.times, self.survival[row_index(rows, len(self))], self.gives_numpy)
+        some: SurvivalPredictive = self._with(survival=self.survival[row_index(rows, len(self))])
+        return some
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         zero = torch.zeros((1, 1), dtype=self.dtype)
@@ -404,6 +444,9 @@ class SurvivalPredictive(LinePredictive):
         )
         ends = torch.cat([self.times, torch.full_like(self.times[:1], torch.inf)])
         return torch.where(q <= 0, torch.zeros_like(q), ends[first])
+
+    def own_inverse_t(self, z: Tensor) -> Tensor:
+        return self.quantile_t(torch.exp(self._own_latent.log_cdf_t(z)))
 
     def rough_quantile_t(self, q: Tensor) -> Tensor:
         return self.quantile_t(q)

@@ -278,9 +278,7 @@ class TorchLine(LinePredictive):
 
     def __getitem__(self, rows: Any) -> TorchLine:
         """Return the distributions of some rows."""
-        some = object.__new__(TorchLine)
-        some.__dict__.update(self.__dict__)
-        some._map = self._map.take(row_index(rows, len(self)))
+        some: TorchLine = self._with(_map=self._map.take(row_index(rows, len(self))))
         return some
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
@@ -341,9 +339,7 @@ class TorchCount(CountPredictive):
 
     def __getitem__(self, rows: Any) -> TorchCount:
         """Return the distributions of some rows."""
-        some = object.__new__(TorchCount)
-        some.__dict__.update(self.__dict__)
-        some._map = self._map.take(row_index(rows, len(self)))
+        some: TorchCount = self._with(_map=self._map.take(row_index(rows, len(self))))
         return some
 
     def log_pmf_t(self, k: Tensor) -> Tensor:

@@ -191,12 +191,12 @@ class TransformationPredictive(TrafoPredictive):
     def __getitem__(self, rows: Any) -> TransformationPredictive:
         """Return the distributions of some rows."""
         index = row_index(rows, len(self))
-        some = object.__new__(TransformationPredictive)
-        some.__dict__.update(self.__dict__)
-        # With one row in all, theta (1, d) is that row; it stays shared as well.
-        some.theta = self.theta if self.theta.shape[0] == 1 else self.theta[index]
-        some.shift = self.shift[index]
-        some.log_scale = None if self.log_scale is None else self.log_scale[index]
+        some: TransformationPredictive = self._with(
+            # With one row in all, theta (1, d) is that row; it stays shared as well.
+            theta=self.theta if self.theta.shape[0] == 1 else self.theta[index],
+            shift=self.shift[index],
+            log_scale=None if self.log_scale is None else self.log_scale[index],
+        )
         return some
 
     # -- h, its slope and its gaps --------------------------------------------------------------
@@ -258,8 +258,7 @@ class TransformationPredictive(TrafoPredictive):
 
     # -- quantiles ------------------------------------------------------------------------------
 
-    def quantile_t(self, q: Tensor) -> Tensor:
-        z = self.latent.icdf_t(torch.atleast_2d(q))
+    def own_inverse_t(self, z: Tensor) -> Tensor:
         with torch.no_grad():
             y = self._invert(z, refine=True)
         return self._with_gradient(y, z)

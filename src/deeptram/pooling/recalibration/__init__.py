@@ -1,7 +1,8 @@
-"""Recalibration of predictive distributions on the scale of their transformation."""
+"""Recalibration of predictive distributions on the scale of h, and corrections on that of the outcome."""
 
 from __future__ import annotations
 
+from deeptram.pooling.recalibration.correction import Correction, correct
 from deeptram.pooling.recalibration.recalibration import Recalibration, Temperature
 
-__all__ = ["Recalibration", "Temperature"]
+__all__ = ["Correction", "Recalibration", "Temperature", "correct"]

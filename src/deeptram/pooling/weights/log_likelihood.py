@@ -223,6 +223,7 @@ _POOLS: dict[str, Callable[[MemberValues, Latent], Adding | None]] = {
     "log-linear": _log_linear,
     "log-linear-density": _log_linear_density,
 }
+CLOSED_FORM = tuple(_POOLS)
 
 
 def likelihood_terms(values: MemberValues, method: str, latent: Latent) -> Adding | None:

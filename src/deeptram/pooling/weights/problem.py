@@ -18,7 +18,7 @@ from deeptram.latent import Latent
 from deeptram.pooling.members import CdfStack, check_members, is_array
 from deeptram.pooling.rule import Rule, TrafoRule
 from deeptram.pooling.rules import get_rule, is_built_in
-from deeptram.pooling.weights.log_likelihood import Adding, Build, likelihood_terms
+from deeptram.pooling.weights.log_likelihood import CLOSED_FORM, Adding, Build, likelihood_terms
 from deeptram.pooling.weights.member_values import StackedLevelValues, member_values
 from deeptram.pooling.weights.objectives import LogLikelihood, Objective, PooledScore, ScoreOfPool
 from deeptram.pooling.weights.squared_errors import quadratic_objective
@@ -128,7 +128,8 @@ def problem(members: Any, y: Any, method: Method, score: MetricLike, latent: str
         )
     rule = rule.prepared(checked, latent)
     scale = rule.latent if isinstance(rule, TrafoRule) else None
-    return Problem(checked, stack, y, rule.name if is_built_in(rule) else rule, judge, scale)
+    exact = rule.name in CLOSED_FORM and is_built_in(rule)
+    return Problem(checked, stack, y, rule.name if exact else rule, judge, scale)
 
 
 def _likelihood(add_terms: Adding, allowed: Tensor, n_rows: int) -> EncodedMembers:

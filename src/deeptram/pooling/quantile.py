@@ -1,0 +1,273 @@
+r"""The quantile pool (Vincentization): the mean of the quantile functions.
+
+.. math:: \bar Q(p) = \sum_m w_m Q_m(p), \qquad \bar h' = \Big(\sum_m w_m / h_m'(Q_m)\Big)^{-1}.
+
+Within a location-scale family it stays in the family and averages location and scale; the transformation
+pool stays there, too, but with the harmonic mean of the scales. Quantiles, expectations and samples are means
+of the members' own; F at a point is the root of :math:`\bar Q(F_Z(z)) = y` in z, which lies between the
+members' :math:`h_m(y)`.
+
+Members given by quantiles at the same levels, or by draws, are pooled exactly by the mean of these numbers
+(the tails that go with the quantiles are linear in them). Straight lines h of one latent distribution stay
+straight lines.
+
+Counts are in ``quantile_counts``.
+
+Levels have no distances, so there is no mean of their quantiles, and of survival curves that end before the
+last event quantiles are not known: both are refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from deeptram import latent as latents
+from deeptram.bases import Linear
+from deeptram.errors import UnsupportedError
+from deeptram.latent import Latent, Logistic
+from deeptram.pooling.pooled import common_range
+from deeptram.pooling.quantile_counts import VincentCount
+from deeptram.pooling.rule import Recipe, Rule, log_weighted_mean, weighted_sum
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.calculus import kronrod, solve_increasing
+from deeptram.predictive.count import CountPredictive
+from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.panels import panel_nodes
+from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive, SurvivalPredictive
+from deeptram.predictive.transformation import TrafoPredictive, TransformationPredictive
+
+_LEAST = -700.0  # log of the smallest F and 1 - F that are told apart: plain floats end at -745
+_LOGISTIC = Logistic()
+_OUTER = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # edges of panels on the logistic scale
+_MOST_DRAWS = 20_000  # of a pool of samples of different sizes: the least common multiple of these
+
+
+class QuantileRule(Rule):
+    r"""The quantile pool, also called Vincentization.
+
+    Examples
+    --------
+    >>> import deeptram as dt, scipy.stats
+    >>> members = [dt.Predictive.from_scipy(scipy.stats.norm(mu, sd)) for mu, sd in ((0.0, 1.0), (4.0, 3.0))]
+    >>> pooled = dt.pool(members, method="quantile")  # again normal, N(2, 2^2)
+    >>> pooled.quantile(0.975).round(4), pooled.cdf(2.0).round(6), pooled.pdf(2.0).round(6)
+    (array([5.9199]), array([0.5]), array([0.199471]))
+    >>> members = [dt.Predictive.from_quantiles([0.25, 0.5, 0.75], [[a, 2 * a, 4 * a]]) for a in (1.0, 3.0)]
+    >>> dt.pool(members, method="quantile").quantile([0.25, 0.5, 0.75])
+    array([[2., 4., 8.]])
+    """
+
+    name: ClassVar[str] = "quantile"
+
+    def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> QuantileRule:
+        """Return the rule; refuse members that have no quantiles to average."""
+        if isinstance(members[0], DiscretePredictive):
+            raise UnsupportedError(
+                f"the quantile pool averages quantiles, which are numbers, got the levels "
+                f"{list(members[0].levels)[:3]}..., which have no distances; use the transformation pool, "
+                "which averages on the scale of h"
+            )
+        if any(isinstance(member, SurvivalPredictive) for member in members):
+            raise UnsupportedError(
+                "the quantile pool needs every quantile of every member, got survival curves, which end "
+                "before the last event; use the linear or the transformation pool"
+            )
+        return self
+
+    def closed_form(self, recipe: Recipe) -> Predictive:
+        """Return the pool: of the members' own class where it is one, else with F by root finding."""
+        if isinstance(recipe.members[0], CountPredictive):
+            return VincentCount(recipe)
+        pooled = _on_line(recipe)
+        pooled.pool_info = recipe.info
+        return pooled
+
+
+def _on_line(recipe: Recipe) -> LinePredictive:
+    for closed in (_mean_of_quantiles, _mean_of_draws, _mean_of_lines):
+        pooled = closed(recipe)
+        if pooled is not None:
+            pooled.observed = common_range(recipe.members)
+            pooled.lifetimes = all(member.lifetimes for member in recipe.members)
+            return pooled
+    return VincentLine(recipe)
+
+
+def _mean_of_quantiles(recipe: Recipe) -> LinePredictive | None:
+    """Return the pool of quantiles at common levels: their means."""
+    first = recipe.members[0]
+    for member in recipe.members:
+        if not isinstance(member, QuantilesPredictive) or not torch.equal(member.q, first.q):
+            return None
+    values = weighted_sum([member.values for member in recipe.members], recipe.weights)
+    return QuantilesPredictive(first.q, values, recipe.gives_numpy)
+
+
+def _mean_of_draws(recipe: Recipe) -> LinePredictive | None:
+    """Return the pool of empirical distributions: the means of their draws in order."""
+    if not all(isinstance(member, SamplesPredictive) for member in recipe.members):
+        return None
+    sizes = [member.draws.shape[1] for member in recipe.members]
+    common = math.lcm(*sizes)
+    if common > max(_MOST_DRAWS, *sizes):
+        raise UnsupportedError(
+            f"the quantile pool of draws needs numbers of draws with a common multiple up to {_MOST_DRAWS}, "
+            f"got {sorted(set(sizes))}; take the same number of draws from every member"
+        )
+    draws = [m.draws.repeat_interleave(common // m.draws.shape[1], dim=1) for m in recipe.members]
+    return SamplesPredictive(weighted_sum(draws, recipe.weights), recipe.gives_numpy)
+
+
+def _mean_of_lines(recipe: Recipe) -> LinePredictive | None:
+    r"""Return the pool of one location-scale family, :math:`h_m = (y - \mu_m) / \sigma_m`."""
+    first = recipe.members[0]
+    location, scale = [], []
+    for member in recipe.members:
+        if not isinstance(member, TransformationPredictive) or not isinstance(member.basis, Linear):
+            return None
+        if member.latent != first.latent or member.lifetimes:
+            return None
+        rise = 1.0 if member.log_scale is None else torch.exp(member.log_scale)
+        slope = rise * member.theta[:, 1]
+        if not bool((slope > 0).all()):
+            return None
+        scale.append((1 / slope).expand(len(member)).unsqueeze(1))
+        location.append(((member.shift - rise * member.theta[:, 0]) / slope).unsqueeze(1))
+    sigma, mu = (weighted_sum(part, recipe.weights) for part in (scale, location))
+    pooled = TransformationPredictive(Linear(), first.latent, torch.cat([-mu / sigma, 1 / sigma], dim=1))
+    pooled.gives_numpy = recipe.gives_numpy
+    return pooled
+
+
+class VincentLine(TrafoPredictive):
+    """The quantile pool of any members on the line."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self.recipe, self.pool_info = recipe, recipe.info
+        self.latent = recipe.latent or latents.get("logistic")
+        self.dtype, self.gives_numpy = recipe.members[0].dtype, recipe.gives_numpy
+        self.observed = common_range(recipe.members)
+        self.lifetimes = all(member.lifetimes for member in recipe.members)
+        tail = torch.tensor(_LEAST, dtype=self.dtype)
+        self._first = float(self.latent.from_log_t(tail, torch.zeros_like(tail)))
+        self._last = float(self.latent.from_log_t(torch.zeros_like(tail), tail))
+        self._solved: tuple[Tensor, Tensor] | None = None
+
+    def __len__(self) -> int:
+        return len(self.recipe.members[0])
+
+    def __getitem__(self, rows: Any) -> VincentLine:
+        """Return the pool of some rows of every member."""
+        return VincentLine(self.recipe.rows(rows))
+
+    def support_t(self) -> tuple[Tensor, Tensor]:
+        """Return the means of the ends of the members' sample spaces, each (1, 1) or (n, 1)."""
+        lower, upper = zip(*(member.support_t() for member in self.recipe.members), strict=True)
+        return self._mean(lower), self._mean(upper)
+
+    def knots_t(self) -> Tensor | None:
+        """Return the quantiles of the pool at the probabilities of the members' knots."""
+        knots = [(m, m.knots_t()) for m in self.recipe.members]
+        z = [m.trafo_t(at, self.latent).clamp(self._first, self._last) for m, at in knots if at is not None]
+        return self.own_inverse_t(torch.cat(z, dim=1)) if z else None
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        """Return the mean of the members' quantiles, shape (n, G)."""
+        return self._mean([member.quantile_t(q) for member in self.recipe.members])
+
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        """Return the mean of the members' rough quantiles, shape (n, G)."""
+        return self._mean([member.rough_quantile_t(q) for member in self.recipe.members])
+
+    def own_inverse_t(self, z: Tensor) -> Tensor:
+        """Return the mean of the members' quantiles at F_Z(z), shape (n, G)."""
+        return self._mean(self._inverses(z))
+
+    def mean_t(self) -> Tensor:
+        """Return the mean of the members' expectations, shape (n,)."""
+        return self.recipe.mean(lambda member: member.mean_t())
+
+    def crps_t(self, y: Tensor) -> Tensor:
+        r"""Return :math:`2\int (1(y \le \bar Q(p)) - p)(\bar Q(p) - y) dp`, shape (n,), for y (n, 1).
+
+        Members without knots only: quantiles need no root, so the integral over p is the faster one.
+        """
+        if self.knots_t() is not None:
+            return super().crps_t(y)
+        at = _LOGISTIC.from_log_t(*self.log_tails_t(y)).clamp(-_OUTER[-1], _OUTER[-1])
+        grid = torch.tensor([-one for one in _OUTER[:0:-1]] + list(_OUTER), dtype=self.dtype)
+        edges = torch.cat([grid.expand(len(self), -1), at], dim=1).sort(dim=1).values
+        z, half = panel_nodes(edges[:, :-1], edges[:, 1:])
+        nodes = z.flatten(1)
+        distance = self._mean([m.inverse_t(nodes, _LOGISTIC) for m in self.recipe.members]) - y
+        below = nodes < at
+        log_side = torch.where(below, _LOGISTIC.log_cdf_t(nodes), _LOGISTIC.log_sf_t(nodes))
+        log_mass = log_side + _LOGISTIC.log_pdf_t(nodes)
+        height = torch.exp(log_mass) * torch.where(below, -distance, distance)
+        return 2 * kronrod(height.reshape(z.shape), half)[0].sum(dim=1)
+
+    def own_trafo_t(self, y: Tensor) -> Tensor:
+        """Return the root z of the mean quantile at F_Z(z) minus y, shape (n, G)."""
+        if self._solved is not None and self._solved[0] is y:
+            return self._solved[1]
+        lower, upper = self.support_t()
+        below, above = y <= lower, y >= upper
+        with torch.no_grad():
+            middle = self.own_inverse_t(torch.zeros((1, 1), dtype=self.dtype))
+            inside = torch.where(below | above, middle, y)
+            z = self._root(inside)
+        if not self.gives_numpy and torch.is_grad_enabled():
+            residual = self.own_inverse_t(z) - torch.where(below | above, middle, y)
+            z = z - (residual - residual.detach()) * torch.exp(self._log_slope_at(z)).detach()
+        z = torch.where(below, torch.full_like(z, -torch.inf), z)
+        z = torch.where(above, torch.full_like(z, torch.inf), z)
+        self._solved = (y, z)
+        return z
+
+    def own_log_slope_t(self, y: Tensor) -> Tensor:
+        """Return the log of the harmonic mean of the members' slopes at equal probabilities, shape (n, G)."""
+        z = self.own_trafo_t(y)
+        certain = torch.isinf(z)
+        slope = self._log_slope_at(torch.where(certain, torch.zeros_like(z), z))
+        return torch.where(certain, torch.full_like(slope, -torch.inf), slope)
+
+    def _mean(self, values: Sequence[Tensor]) -> Tensor:
+        return weighted_sum(values, self.recipe.weights)
+
+    def _inverses(self, z: Tensor) -> list[Tensor]:
+        return [member.inverse_t(z, self.latent) for member in self.recipe.members]
+
+    def _log_slope_at(self, z: Tensor) -> Tensor:
+        each = zip(self.recipe.members, self._inverses(z), strict=True)
+        slopes = [-member.log_slope_t(y, self.latent) for member, y in each]
+        return -log_weighted_mean(slopes, self.recipe.weights)
+
+    def _root(self, y: Tensor) -> Tensor:
+        members = self.recipe.members
+
+        def residual(z: Tensor) -> tuple[Tensor, Tensor]:
+            each = self._inverses(z)
+            slopes = [torch.exp(-m.log_slope_t(at, self.latent)) for m, at in zip(members, each, strict=True)]
+            return self._mean(each) - y, self._mean(slopes)
+
+        h = [member.trafo_t(y, self.latent).expand(len(self), -1) for member in members]
+        low, high = (end.clamp(self._first, self._last) for end in torch.stack(h).aminmax(dim=0))
+        # Of draws, whose h is that of a smooth estimate, the root may lie outside.
+        low = torch.where(residual(low)[0] > 0, torch.full_like(low, self._first), low)
+        high = torch.where(residual(high)[0] < 0, torch.full_like(high, self._last), high)
+        start = self._first_guess(y, h, low, high)
+        noise = 4 * torch.finfo(self.dtype).eps * y.abs()
+        return solve_increasing(residual, low, high, start, noise)
+
+    def _first_guess(self, y: Tensor, h: Sequence[Tensor], low: Tensor, high: Tensor) -> Tensor:
+        """Return the root of the tangents of all h at y, exact where they are straight lines."""
+        width = [torch.exp(-member.log_slope_t(y, self.latent)) for member in self.recipe.members]
+        guess = self._mean([a * b for a, b in zip(width, h, strict=True)]) / self._mean(width)
+        usable = torch.isfinite(guess) & (guess >= low) & (guess <= high)
+        return torch.where(usable, guess, (low + high) / 2)
