@@ -222,15 +222,27 @@ class Latent(ABC):
 
     def squared_cdf_integral(self, z: Tensor) -> Tensor:
         r"""Return :math:`\int_{-\infty}^z F_Z(v)^2 dv`; by quadrature where no formula is known."""
-        lowest, highest = self.from_log_t(*_BOTH_TAILS)
-        return _integral_of_square(self.log_cdf_t, float(lowest), float(highest), z)
+        return self._lower_integral(z, 2)
 
     def squared_sf_integral(self, z: Tensor) -> Tensor:
         r"""Return :math:`\int_z^\infty (1 - F_Z(v))^2 dv`; by quadrature where no formula is known."""
-        if self.is_symmetric:
-            return self.squared_cdf_integral(-z)
+        return self.squared_cdf_integral(-z) if self.is_symmetric else self._upper_integral(z, 2)
+
+    def cdf_integral(self, z: Tensor) -> Tensor:
+        r"""Return :math:`\int_{-\infty}^z F_Z(v) dv`, by quadrature."""
+        return self._lower_integral(z, 1)
+
+    def sf_integral(self, z: Tensor) -> Tensor:
+        r"""Return :math:`\int_z^\infty (1 - F_Z(v)) dv`, by quadrature."""
+        return self._upper_integral(z, 1)
+
+    def _lower_integral(self, z: Tensor, power: int) -> Tensor:
         lowest, highest = self.from_log_t(*_BOTH_TAILS)
-        return _integral_of_square(lambda v: self.log_sf_t(-v), -float(highest), -float(lowest), -z)
+        return _integral_of_power(self.log_cdf_t, power, float(lowest), float(highest), z)
+
+    def _upper_integral(self, z: Tensor, power: int) -> Tensor:
+        lowest, highest = self.from_log_t(*_BOTH_TAILS)
+        return _integral_of_power(lambda v: self.log_sf_t(-v), power, -float(highest), -float(lowest), -z)
 
     def standard_crps_t(self, z: Tensor) -> Tensor | None:
         r"""Return :math:`\int_{-\infty}^z F_Z^2 + \int_z^\infty (1 - F_Z)^2`, or None without a formula."""
@@ -351,10 +363,10 @@ def from_file(name: Any) -> Latent:
     return _REGISTRY.load(name)
 
 
-def _integral_of_square(
-    log_cdf: Callable[[Tensor], Tensor], lowest: float, highest: float, z: Tensor
+def _integral_of_power(
+    log_cdf: Callable[[Tensor], Tensor], power: int, lowest: float, highest: float, z: Tensor
 ) -> Tensor:
-    """Integrate the square of a distribution function from minus infinity to z, by Gauss-Legendre panels.
+    """Integrate a power of a distribution function from minus infinity to z, by Gauss-Legendre panels.
 
     ``lowest`` and ``highest`` are where it is 0 and 1, up to rounding.
     """
@@ -364,7 +376,7 @@ def _integral_of_square(
     def panel(left: Tensor, right: Tensor) -> Tensor:
         half = (right - left) / 2
         inner = (left + half).unsqueeze(-1) + half.unsqueeze(-1) * nodes
-        return half * (torch.exp(2 * log_cdf(inner)) @ weights)
+        return half * (torch.exp(power * log_cdf(inner)) @ weights)
 
     whole = torch.cat([torch.zeros(1, dtype=torch.float64), panel(edges[:-1], edges[1:]).cumsum(0)])
     inside = z.clamp(lowest, highest)

@@ -10,6 +10,7 @@ from deeptram.evaluation.measures import Score, register
 from deeptram.evaluation.measures import get_score as get
 from deeptram.evaluation.measures import score_names as names
 from deeptram.evaluation.scores import core
+from deeptram.evaluation.scores.minimax import MinimaxScore
 from deeptram.evaluation.scores.rules import (
     brier,
     crps,
@@ -22,6 +23,7 @@ from deeptram.evaluation.scores.rules import (
 )
 
 __all__ = [
+    "MinimaxScore",
     "Score",
     "brier",
     "core",
