@@ -2,7 +2,7 @@
 
 from . import calibration, datasets, errors, latent, metrics, networks, plots, scores, weights
 from ._version import __version__
-from .ensemble import Bags, Ensemble, load, predict_frame
+from .ensemble import Bags, Ensemble, export, load, predict_frame
 from .estimators import (
     BoxCox,
     Colr,
@@ -19,6 +19,7 @@ from .estimators import (
 )
 from .evaluation import conformal, evaluate
 from .fitting.deep.training import Training
+from .inputs import AsIs
 from .model.terms import CI, CS, LS, SI, Scale, Varying
 from .pooling import (
     BetaLinear,
@@ -35,6 +36,7 @@ from .predictive import Predictive
 from .responses import Surv
 
 __all__ = [
+    "AsIs",
     "CI",
     "CS",
     "LS",
@@ -70,6 +72,7 @@ __all__ = [
     "datasets",
     "errors",
     "evaluate",
+    "export",
     "guarantees",
     "latent",
     "load",

@@ -183,6 +183,9 @@ def test_where_another_pool_is_the_transformation_pool():
 
 def test_multinomial_logits_need_the_density_pool():
     ensemble, _, _ = fitted("nominal")
+    mean = np.mean([member.coef_ for member in ensemble.members_], axis=0)  # the default averages the logits
+    np.testing.assert_allclose(ensemble.coef_, mean, atol=1e-12)
+    ensemble.set_params(pooling="linear")
     with pytest.raises(StructureError, match="no multinomial logit; use pooling='log-linear-density'"):
         ensemble.coef_table()
     X, _ = table()

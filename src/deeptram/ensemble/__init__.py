@@ -10,6 +10,7 @@ from __future__ import annotations
 from deeptram.ensemble.ensemble import Ensemble
 from deeptram.ensemble.folds import Bags
 from deeptram.ensemble.frames import predict_frame
+from deeptram.ensemble.onnx_graph import export
 from deeptram.ensemble.persistence import load
 
-__all__ = ["Bags", "Ensemble", "load", "predict_frame"]
+__all__ = ["Bags", "Ensemble", "export", "load", "predict_frame"]

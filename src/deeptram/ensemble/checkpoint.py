@@ -8,12 +8,18 @@ marker is there and carries the hash of its configuration.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType, FunctionType, MethodType
 from typing import Any
+
+import numpy as np
+from torch import Tensor
 
 from deeptram._files import DONE, json_sha256, parse_json, read_done, write_done, write_json
 from deeptram._schema import agree, fields, integer, mapping, text
@@ -25,6 +31,7 @@ from deeptram.estimators.persistence import parameters_to_record, rebuild, rebui
 from deeptram.estimators.saved_format import SEED
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.fitting.deep.training import Training
+from deeptram.model.design import Spec
 from deeptram.model.persistence import JSON_NAME, plain, read_folder, write_folder
 from deeptram.networks import Budget
 
@@ -63,9 +70,10 @@ class Configuration:
         record = parameters_to_record(model)
         record["parameters"].pop("random_state")
         record["parameters"].pop("training")
+        record["networks"] = [identity(term.net) for term in Spec.of(model.terms).networks]
         training = Training() if model.training is None else model.training
         settings = {key: value for key, value in training.to_dict().items() if key not in _IRRELEVANT}
-        settings["augment"] = None if training.augment is None else repr(training.augment)
+        settings["augment"] = identity(training.augment)
         held = validation if isinstance(validation, (float, int)) else None
         data = validation if isinstance(validation, (tuple, list)) else ()
         return cls(
@@ -78,6 +86,74 @@ class Configuration:
     def member_hash(self, seed: int) -> str:
         """Return the hash of one member's configuration."""
         return json_sha256([self.model, self.training, self.data, self.validation, seed])
+
+
+def identity(value: Any) -> str:
+    """Return a hash of what a function, class or object does, the same in every process that runs its code.
+
+    Functions count by their code, defaults, what they close over and the functions and constants of
+    their own module that they use; ``functools.partial`` and other objects by what they hold; classes by
+    their methods; what other packages define by its name.
+
+    Examples
+    --------
+    >>> def shift(by):
+    ...     return lambda x: x + by
+    >>> identity(shift(1)) == identity(shift(1)), identity(shift(1)) == identity(shift(2))
+    (True, False)
+    """
+    return json_sha256(_described(value, []))
+
+
+def _described(value: Any, path: list[Any]) -> Any:
+    """Return JSON-able values that tell one object from another; ``path`` are those around it."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return repr(value)
+    if any(value is one for one in path):
+        return "itself"
+    inside = [*path, value]
+    if isinstance(value, Tensor):
+        value = value.detach().cpu().numpy()
+    if isinstance(value, (np.ndarray, np.generic)):
+        return ["array", fingerprint(np.asarray(value))]
+    if isinstance(value, Mapping):
+        return [[str(key), _described(one, inside)] for key, one in value.items()]
+    if isinstance(value, (tuple, list)):
+        return [_described(one, inside) for one in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(json_sha256(_described(one, inside)) for one in value)
+    if isinstance(value, functools.partial):
+        return ["partial", _described([value.func, value.args, value.keywords], inside)]
+    if isinstance(value, MethodType):
+        return ["method", _described([value.__self__, value.__func__], inside)]
+    if isinstance(value, CodeType):
+        return [value.co_code.hex(), value.co_names, _described(list(value.co_consts), inside)]
+    if isinstance(value, FunctionType) and not _is_installed(value):
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        known = [value.__globals__.get(name) for name in value.__code__.co_names]
+        own = [getattr(one, "__module__", None) == value.__module__ or _is_constant(one) for one in known]
+        used = [one for one, counts in zip(known, own, strict=True) if counts]
+        parts = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, used]
+        return ["function", _described(parts, inside)]
+    if isinstance(value, type) and not _is_installed(value):
+        methods = {name: one for name, one in vars(value).items() if callable(one) or _is_constant(one)}
+        return ["class", value.__qualname__, _described([methods, list(value.__bases__)], inside)]
+    if hasattr(value, "__qualname__") or not hasattr(value, "__dict__"):
+        name = getattr(value, "__qualname__", type(value).__qualname__)
+        return ["named", getattr(value, "__module__", None) or "", name]
+    return ["object", _described([type(value), vars(value)], inside)]
+
+
+def _is_constant(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str, tuple))
+
+
+def _is_installed(value: Any) -> bool:
+    """Whether a function or class comes from a package rather than from the user's own files."""
+    package = str(value.__module__).split(".")[0]
+    if package in ("deeptram", "torch") or (package in sys.stdlib_module_names and package != "__main__"):
+        return True
+    return "site-packages" in str(getattr(sys.modules.get(value.__module__), "__file__", ""))
 
 
 class Checkpoint:

@@ -45,6 +45,7 @@ class Ensemble(PooledMembers, BaseEstimator):
     n_members : int
         Number of members M.
     pooling : {"transformation", "linear", "log-linear", "log-linear-density"} or Rule
+        The transformation pool of a nominal outcome averages its logits: the order of classes is no matter.
     weights : {"equal", "tuned"} or array of shape (M,)
         ``"tuned"``: by the loss the members are trained with, on the validation
         data given to ``fit`` (``tune_weights(X, y, score="nll")`` for another score).
@@ -298,7 +299,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         TunedWeights
             With the certificate of the optimum.
         """
-        tuned = tune_weights(self.predict_members(X), y, method=self.pooling, score=score)
+        tuned = tune_weights(self.predict_members(X), y, method=self.method(), score=score)
         self.weights_, self.tuning_ = tuned.weights, tuned
         return tuned
 

@@ -14,9 +14,10 @@ from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from deeptram._rows import RowNumbers, count_rows, take_rows
 from deeptram._validation import check_integer, check_sample_weight
 from deeptram.bases import Bernstein
-from deeptram.ensemble.members import check_model, predict_all
+from deeptram.ensemble.members import check_model, meant_pool, predict_all
 from deeptram.estimators.base import BaseTram
 from deeptram.fitting.deep.seeds import member_seed
+from deeptram.inputs.entries import readable_entries
 from deeptram.model.design import Spec
 from deeptram.pooling import Rule
 from deeptram.pooling.weights import tune_weights
@@ -99,6 +100,7 @@ def fit_folds(
     check_integer(n_members, "n_members", 1)
     if n_members > 1:
         check_model(template)
+    X = readable_entries(X)
     weights = check_sample_weight(sample_weight, count_rows(X))
     if weights is not None and not weights.all():  # a weight of zero is no observation at all
         used = np.flatnonzero(weights)
@@ -169,5 +171,6 @@ def _fit_fold(
     scores = np.array([model.score(*held) for model in models])
     if pooling is None or len(models) == 1:
         return Fold(models, scores, np.full(len(models), 1 / len(models)))
-    tuned = tune_weights(predict_all(models, held[0]), held[1], method=pooling, score=models[0].loss)
+    method = meant_pool(pooling, models[0].outcome_kind)
+    tuned = tune_weights(predict_all(models, held[0]), held[1], method=method, score=models[0].loss)
     return Fold(models, scores, tuned.weights)

@@ -24,7 +24,7 @@ from deeptram.fitting.deep.task import DeepFit, DeepTask
 from deeptram.model.deep import DeepModel, row_parameters_of
 from deeptram.model.design import Spec
 from deeptram.model.persistence import JSON_NAME, Tensors, plain, unplain
-from deeptram.pooling import get_rule
+from deeptram.pooling import Rule, get_rule
 from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]
@@ -62,6 +62,19 @@ def check_pooling(pooling: Any) -> None:
     >>> check_pooling("linear")
     """
     get_rule(pooling, "pooling")
+
+
+def meant_pool(pooling: str | Rule, kind: str | None) -> str | Rule:
+    """Return the pool that is meant for a kind of outcome: h of a nominal outcome are its logits.
+
+    Their mean does not depend on the order in which the classes are written.
+
+    Examples
+    --------
+    >>> meant_pool("transformation", "nominal"), meant_pool("transformation", "ordinal")
+    ('log-linear-density', 'transformation')
+    """
+    return "log-linear-density" if pooling == "transformation" and kind == "nominal" else pooling
 
 
 # -- fitted models of any kind -----------------------------------------------------------------------
@@ -170,6 +183,8 @@ class MemberFit:
     seconds : float
     interrupted : bool
         Whether training was ended early by Ctrl-C.
+    null_loss : float
+        See ``DeepFit``.
     loglik : float
     shift_vcov : ndarray or None
     """
@@ -182,6 +197,7 @@ class MemberFit:
     n_epochs: int
     seconds: float
     interrupted: bool
+    null_loss: float
     loglik: float
     shift_vcov: Array | None
 
@@ -198,6 +214,7 @@ class MemberFit:
             fit.n_epochs,
             fit.seconds,
             fit.interrupted,
+            fit.null_loss,
             summary.loglik,
             summary.shift_vcov,
         )
@@ -222,6 +239,7 @@ class MemberFit:
             self.n_epochs,
             self.seed,
             interrupted=self.interrupted,
+            null_loss=self.null_loss,
         )
         keep_fit(member, fit, FitSummary(self.loglik, self.shift_vcov))
         return member
@@ -235,6 +253,7 @@ class MemberFit:
             "n_epochs": self.n_epochs,
             "seconds": self.seconds,
             "interrupted": self.interrupted,
+            "null_loss": plain(self.null_loss),
             "loglik": plain(self.loglik),
         }
         tensors = {f"model.{name}": value for name, value in self.weights.items()}
@@ -248,7 +267,7 @@ class MemberFit:
         """Read a member back from :meth:`to_record`; what does not fit is a ``FileFormatError``."""
         _MEMBER(record, f"{JSON_NAME}: member")
         weights, history, shift_vcov = split_arrays(tensors)
-        given = {**record, "loglik": float(unplain(record["loglik"]))}
+        given = {**record, **{name: float(unplain(record[name])) for name in ("loglik", "null_loss")}}
         return cls(weights=weights, history=history, shift_vcov=shift_vcov, **given)
 
 
@@ -259,6 +278,6 @@ _MEMBER = fields(
         **dict.fromkeys(("best_epoch", "n_epochs"), integer()),
         "seconds": number(0),
         "interrupted": flag,
-        "loglik": measured,
+        **dict.fromkeys(("loglik", "null_loss"), measured),
     }
 )

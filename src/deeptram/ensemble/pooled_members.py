@@ -19,7 +19,8 @@ from deeptram.ensemble.coefficients import (
     why_no_coefficients,
 )
 from deeptram.ensemble.epistemic import epistemic_band, split_uncertainty
-from deeptram.ensemble.members import predict_all
+from deeptram.ensemble.members import meant_pool, predict_all
+from deeptram.ensemble.onnx_graph import PooledModule, module_of
 from deeptram.errors import MissingCoefficientsError, StructureError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import CoefficientTable
@@ -84,8 +85,17 @@ class PooledMembers(PredictiveMethods):
             From :meth:`predict_members`.
         pooling : str or Rule, optional
         """
-        method = self.pooling if pooling is None else pooling
-        return pool(members, method=method, weights=self.weights_)
+        return pool(members, method=self.method(pooling), weights=self.weights_)
+
+    def method(self, pooling: Any = None) -> str | Rule:
+        """Return the ensemble's pool, or the one given, as it is meant for the outcome."""
+        return meant_pool(self.pooling if pooling is None else pooling, self.outcome_kind)
+
+    @property
+    def module_(self) -> PooledModule:
+        """The fitted ensemble as one ``torch.nn.Module``, members and pool; see ``Tram.module_``."""
+        check_is_fitted(self, "members_")
+        return module_of(self.members_, self.weights_, self.method(), self.recalibrations_)
 
     @property
     def outcome_kind(self) -> str | None:
@@ -168,7 +178,7 @@ class PooledMembers(PredictiveMethods):
         """Return why this ensemble has no coefficients, or None if it has."""
         check_is_fitted(self, "members_")
         recalibrated = self.recalibrations_ is not None
-        return why_no_coefficients(self.members_, self.pooling, self.weights_, recalibrated)
+        return why_no_coefficients(self.members_, self.method(), self.weights_, recalibrated)
 
     def _coefficients(self, lost: str, *, attribute: bool = False) -> pd.DataFrame:
         """Return the members' coefficients, or raise with the reason why the ensemble has none."""

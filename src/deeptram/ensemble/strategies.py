@@ -23,7 +23,7 @@ from deeptram.ensemble.checkpoint import Checkpoint, Configuration
 from deeptram.ensemble.members import MemberFit, check_model, check_pooling
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError
 from deeptram.estimators.data_checks import fingerprint
-from deeptram.estimators.deep import deep_task
+from deeptram.estimators.deep import deep_task, diverged_message
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.loop import EpochBar
 from deeptram.fitting.deep.seeds import MemberSeeds, member_seed, root_seed
@@ -69,6 +69,9 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
         raise trained.error or InvalidInputError("no member was trained; set n_members to at least 1")
     ensemble.root_seed_, ensemble.member_numbers_ = root, sorted(together)
     _tell_of_interruption(ensemble, trained)
+    diverged = [member.fit_ for member in ensemble.members_ if member.fit_.diverged]
+    if diverged:
+        warnings.warn(diverged_message(diverged, len(ensemble.members_)), ConvergenceWarning, stacklevel=3)
     held = task.validation_rows
     if held is not None:
         validation = (take_rows(checked, held), take_rows(y, held, "y"))
@@ -114,7 +117,7 @@ def _tell_of_interruption(ensemble: Ensemble, trained: Trained) -> None:
         given = check_weights(ensemble.weights, ensemble.n_members)[ensemble.member_numbers_]
         total = given.sum()
         ensemble.weights_ = given / total if total > 0 else np.full(len(given), 1 / len(given))
-    partly = sum(not member.converged_ for member in ensemble.members_)
+    partly = sum(member.fit_.interrupted for member in ensemble.members_)
     what = f"{len(ensemble.members_)} of {ensemble.n_members} members were finished and are kept"
     if partly:
         what = f"all {partly} members are kept as they were at their best epoch so far"

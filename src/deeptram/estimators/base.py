@@ -45,9 +45,12 @@ from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.estimators.varying_effects import effect_table
 from deeptram.fitting.exact.profile import profile_interval
 from deeptram.inputs import read_table
+from deeptram.inputs.entries import readable_entries
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Encoded, FittedModel, Matrices, Outcome, OutcomeSettings
+from deeptram.model.deep import DeepModel
 from deeptram.model.design import Spec
+from deeptram.model.module import OutcomeModule
 from deeptram.predictive import Predictive
 from deeptram.predictive.kinds import RowParameters
 from deeptram.responses import Surv
@@ -223,6 +226,21 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         parts |= found
         return pd.DataFrame(parts, index=X.index if isinstance(X, pd.DataFrame) else range(len(matrices.x)))
 
+    @property
+    def module_(self) -> OutcomeModule:
+        """The fitted model as one ``torch.nn.Module`` (models with networks), for saliency maps and export.
+
+        Called with a dict of tensors it returns probabilities ``(n, K)`` of classes, or h at the outcomes
+        ``inputs["y"]``; differentiable. See ``deeptram.model.module.OutcomeModule``.
+        """
+        require_fit(self)
+        model = self.model_
+        if not isinstance(model, DeepModel):
+            raise MissingMethodError(
+                "module_ is for models with networks, got none; use predict_distribution(X), coef_ and theta_"
+            )
+        return OutcomeModule(model)
+
     # -- inference -------------------------------------------------------------------------------
 
     @property
@@ -363,7 +381,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
     @alone()
     def check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
         """Check X as scikit-learn does; data frames and dicts are checked where they are encoded."""
-        X = as_pandas(X)
+        X = as_pandas(readable_entries(X))
         if sparse.issparse(X):
             raise InvalidTypeError(
                 "X must be dense, but sparse data was passed; use X.toarray() to convert it to a dense array."

@@ -16,10 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from deeptram._validation import as_pandas, first_rows, n_rows
 from deeptram.errors import EmptyClassWarning, InvalidInputError, NotFittedError
 from deeptram.inputs import Table
+from deeptram.inputs.entries import AsIs
 from deeptram.inputs.images import ImageSource
 from deeptram.model import Design, Encoded, Matrices, Outcome
 from deeptram.model.design import Spec
-from deeptram.model.terms import CI, CS
 from deeptram.responses import Surv
 
 _SHOWN = 5
@@ -161,12 +161,9 @@ def check_outcome_is_no_column(y: Any, table: Table, spec: Spec, design: Design)
         return
     censored = y.observations if isinstance(y, Surv) else None
     outcomes = [np.ravel(np.asarray(as_pandas(y)))] if censored is None else [censored.lower, censored.upper]
-    networks: list[CI | CS] = [*spec.shifts]
-    if isinstance(spec.intercept, CI):
-        networks.append(spec.intercept)
     encoders = [one for one in (design.linear, design.scale, design.varying) if one is not None]
     used = {name for one in encoders for name in one.required_columns} | {design.strata_column}
-    used |= {name for term in networks for name in (term.columns or table.names)}
+    used |= {name for term in spec.networks for name in (term.columns or table.names)}
     for name in table.names:
         if name not in used:
             continue
@@ -231,6 +228,8 @@ def _add(digest: Any, part: Any) -> None:
         _add(digest, _array(part))
     elif isinstance(part, np.ndarray):
         _add_array(digest, part)
+    elif isinstance(part, AsIs):
+        _add(digest, part.entry)
     elif hasattr(part, "detach"):
         _add_array(digest, part.detach().cpu().numpy())
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -84,6 +84,8 @@ def fit_with_networks(
             keep_fit(estimator, error.best, summarise_fit(task, error.best.model))
         raise
     keep_fit(estimator, fit, summarise_fit(task, fit.model))
+    if fit.diverged:
+        warnings.warn(diverged_message([fit]), ConvergenceWarning, stacklevel=3)
     if fit.interrupted:
         warnings.warn(
             f"training was interrupted after {fit.n_epochs} of {task.training.epochs} epochs; the state of "
@@ -91,6 +93,17 @@ def fit_with_networks(
             ConvergenceWarning,
             stacklevel=3,
         )
+
+
+def diverged_message(fits: Sequence[DeepFit], n_members: int = 1) -> str:
+    """Return what is said of members that predict worse than a model without any columns."""
+    worst = max(fits, key=lambda fit: fit.validation_loss - fit.null_loss)
+    who = "training" if n_members == 1 else f"training of {len(fits)} of {n_members} members"
+    return (
+        f"{who} ended worse than a model without any columns: validation loss {worst.validation_loss:.4g}, "
+        f"which has {worst.null_loss:.4g}; lower learning_rate, set clip_norm, or train longer "
+        "(converged_ is False)."
+    )
 
 
 def deep_task(
@@ -271,7 +284,7 @@ def keep_fit(estimator: BaseTram, fit: DeepFit, summary: FitSummary) -> None:
     estimator.history_ = fit.history
     estimator.loglik_ = summary.loglik
     estimator.n_iter_, estimator.best_epoch_ = fit.n_epochs, fit.best_epoch
-    estimator.converged_ = not fit.interrupted
+    estimator.converged_ = not (fit.interrupted or fit.diverged)
     estimator.seed_ = fit.seed
     estimator.n_parameters_ = sum(parameter.numel() for parameter in model.parameters())
 

@@ -164,7 +164,7 @@ _DESIGN = fields(
 
 
 def _part_agrees(state: dict[str, Any], at: str) -> None:
-    if state["kind"] == "image":
+    if state["kind"] != "table":
         number(1, MOST_PIXELS)(prod(state["shape"]), f"{at}.shape: the number of pixels")
         return
     encoder = state["encoder"]
@@ -183,7 +183,12 @@ _PART_FIELDS = tagged(
             "mean": listed(number(), 1),
             "sd": listed(number(TINY), 1),
         },
-        "image": {"name": text, "shape": listed(integer(1, 10**6), 3, 3)},
+        "image": {
+            "name": text,
+            "shape": listed(integer(1, 10**6), 3, 3),
+            "scale": fixed(number(), number()),
+        },
+        "tensor": {"name": text, "shape": listed(integer(1, 10**7), 1, 8), "integers": flag},
     },
 )
 

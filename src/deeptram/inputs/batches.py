@@ -19,6 +19,7 @@ from torch import Tensor
 
 from deeptram._rows import is_memory_map
 from deeptram.errors import InvalidInputError
+from deeptram.inputs.entries import AsIs
 from deeptram.inputs.images import ImageSource
 
 MEMORY_LIMIT = 2 * 1024**3
@@ -80,6 +81,34 @@ class TableSource(Source):
 
     def span(self, start: int, stop: int) -> Tensor:
         return self._values[start:stop]
+
+
+class TensorSource(Source):
+    """Rows of an entry that a network gets as it is.
+
+    Parameters
+    ----------
+    rows : AsIs
+    dtype, device
+        What the network computes with (int64 for integers), and where.
+
+    Examples
+    --------
+    >>> TensorSource(AsIs([[3, 1], [1, 5]]), torch.int64).gather(torch.tensor([1]))
+    tensor([[1, 5]])
+    """
+
+    def __init__(
+        self, rows: AsIs, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> None:
+        self._rows, self._dtype, self._device = rows, dtype, torch.device(device)
+        self.shape = rows.row_shape
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def gather(self, rows: Tensor) -> Tensor:
+        return torch.from_numpy(self._rows[rows.cpu().numpy()]).to(self._device, self._dtype)
 
 
 class MemoryImages(Source):

@@ -33,6 +33,7 @@ from deeptram._arrays import row_numbers
 from deeptram._threads import alone
 from deeptram._validation import check_choice, n_rows
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingDependencyError
+from deeptram.inputs.entries import PixelScale
 
 CHANNELS = (1, 3, 4)
 LAYOUTS = ("grey", "channels_first", "channels_last")
@@ -55,7 +56,7 @@ def detect_layout(shape: Sequence[int], *, name: str = "image") -> str:
         return "channels_last"
     raise InvalidInputError(
         f"images {name!r} must have shape (n, C, H, W), (n, H, W) or (n, H, W, C) with C in {{1, 3, 4}} "
-        f"channels, got {shape}; reshape them"
+        f"channels, got {shape}; reshape them, or write dt.AsIs(array), which a network gets as it is"
     )
 
 
@@ -73,6 +74,8 @@ class ImageSource:
         ``"grey"``, ``"channels_first"``, ``"channels_last"``, or None to detect it.
     shape
         The shape ``(C, H, W)`` the images must have, as seen in ``fit``.
+    seen
+        The scale of the pixels seen in ``fit``; images on another one are refused.
 
     Examples
     --------
@@ -90,6 +93,7 @@ class ImageSource:
         name: str = "image",
         layout: str | None = None,
         shape: Sequence[int] | None = None,
+        seen: PixelScale | None = None,
     ) -> None:
         inner: Any = entry
         if isinstance(entry, ImageSource):
@@ -110,6 +114,9 @@ class ImageSource:
                 f"images {name!r} must have shape (C, H, W) = {tuple(shape)} as in fit, got {self.shape}; "
                 "resize or convert them in the same way"
             )
+        self._seen = seen
+        if seen is not None and getattr(self.entry, "dtype", None) == np.uint8:
+            seen.check_bytes(name)
 
     def __len__(self) -> int:
         return self._n
@@ -149,6 +156,8 @@ class ImageSource:
         with np.errstate(over="ignore"):  # values beyond float32 become infinite and are named below
             batch = torch.from_numpy(np.array(pixels, dtype=np.float32, order="C"))
         if pixels.dtype == np.uint8:
+            if self._seen is not None:
+                self._seen.check_bytes(self.name)
             return batch.div_(255)
         if pixels.dtype.kind == "f" and not torch.isfinite(batch).all():
             bad = index[~torch.isfinite(batch).flatten(1).all(dim=1).numpy()]
@@ -156,6 +165,8 @@ class ImageSource:
                 f"images {self.name!r} must have finite pixels, got NaN or infinite ones in {len(bad)} "
                 f"image(s), rows {listing(np.unique(bad))}; repair or leave out these rows"
             )
+        if self._seen is not None and len(batch):
+            self._seen.check_range(float(batch.min()), float(batch.max()), self.name)
         return batch
 
 

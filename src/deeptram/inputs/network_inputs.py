@@ -6,7 +6,8 @@ The columns of a term become one tensor or several:
   factors as indicators (first level left out), two-dimensional entries of a
   dict column by column; every column is centred and scaled by the mean and the
   standard deviation of the training rows;
-* each image column is one tensor ``(b, C, H, W)``.
+* each image column is one tensor ``(b, C, H, W)``;
+* each ``AsIs`` entry, and each torch data set whose items are no images, is one tensor of its own shape.
 
 With one tensor the factory is called with its shape, ``net((p,), out_features)``
 or ``net((C, H, W), out_features)``. With several it is called with a tuple of
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,8 +28,9 @@ import numpy.typing as npt
 import torch
 
 from deeptram.errors import InvalidInputError
-from deeptram.inputs.batches import Source, TableSource, image_batches
+from deeptram.inputs.batches import Source, TableSource, TensorSource, image_batches
 from deeptram.inputs.encode import LinearEncoder
+from deeptram.inputs.entries import AsIs, DatasetRows, PixelScale, check_not_files
 from deeptram.inputs.images import ImageSource
 from deeptram.inputs.table import Table, check_finite_columns, did_not_find, read_table
 
@@ -67,6 +70,25 @@ class TableInput:
         """Return the rows of new data as a source of batches."""
         return TableSource(self.values(X, estimator), dtype, device)
 
+    @property
+    def tensor_shapes(self) -> dict[str, Shape]:
+        """Name and shape of one row of each tensor that holds a part of the table, not standardised."""
+        names = () if self.encoder is None else self.encoder.names
+        return {**dict.fromkeys(names, ()), **{name: (width,) for name, width in self.blocks}}
+
+    def tensors(self, X: Any) -> dict[str, torch.Tensor]:
+        """Return these tensors for some rows."""
+        values = torch.as_tensor(_raw_table(X, self.encoder, self.blocks, "the model"))
+        sizes = [prod(shape) for shape in self.tensor_shapes.values()]
+        pieces = zip(self.tensor_shapes.items(), values.split(sizes, dim=1), strict=True)
+        return {name: piece if shape else piece[:, 0] for (name, shape), piece in pieces}
+
+    def from_tensors(self, inputs: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+        """Return the standardised table of these tensors."""
+        values = stacked_columns(inputs, tuple(self.tensor_shapes))
+        mean, sd = (torch.as_tensor(one, device=values.device) for one in (self.mean, self.sd))
+        return ((values - mean) / sd).to(dtype)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the input as JSON-able values."""
         return {
@@ -88,18 +110,107 @@ class ImageInput:
         The column.
     shape : tuple of int
         (C, H, W), as seen in fitting.
+    scale : PixelScale
+        Of the pixels, as seen in fitting.
     """
 
     name: str
     shape: Shape
+    scale: PixelScale
 
     def source(self, X: Any, dtype: torch.dtype, device: torch.device | str, estimator: str) -> Source:
-        """Return the images of new data as a source of batches; another shape than in fitting is refused."""
-        return image_batches(ImageSource(X[self.name], name=self.name, shape=self.shape), dtype, device)
+        """Return the images of new data as a source of batches; another shape or scale is refused."""
+        images = ImageSource(X[self.name], name=self.name, shape=self.shape, seen=self.scale)
+        return image_batches(images, dtype, device)
+
+    @property
+    def tensor_shapes(self) -> dict[str, Shape]:
+        """Name and shape of one row of the tensor that holds the images."""
+        return {self.name: self.shape}
+
+    def tensors(self, X: Any) -> dict[str, torch.Tensor]:
+        """Return the images of some rows, ``(n, C, H, W)``."""
+        return {
+            self.name: ImageSource(X[self.name], name=self.name, shape=self.shape, seen=self.scale).batch()
+        }
+
+    def from_tensors(self, inputs: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+        """Return images of any layout and of bytes or numbers as the network takes them."""
+        images = inputs[self.name]
+        channels, height, width = self.shape
+        if images.dtype == torch.uint8:
+            images = images.to(dtype) / 255
+        if images.ndim == 3 and channels == 1:
+            images = images.unsqueeze(1)
+        elif tuple(images.shape[1:]) == (height, width, channels) != self.shape:
+            images = images.permute(0, 3, 1, 2)
+        return images.to(dtype)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the input as JSON-able values."""
-        return {"kind": "image", "name": self.name, "shape": list(self.shape)}
+        scale = [self.scale.low, self.scale.high]
+        return {"kind": "image", "name": self.name, "shape": list(self.shape), "scale": scale}
+
+
+@dataclass(frozen=True)
+class TensorInput:
+    """One entry that the network gets as it is; see ``AsIs``.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int
+        Of one row.
+    integers : bool
+        Whether it holds integers, which stay integers.
+    """
+
+    name: str
+    shape: Shape
+    integers: bool
+
+    @classmethod
+    def fit(cls, entry: Any, name: str) -> TensorInput:
+        """Learn shape and type from training rows."""
+        rows = AsIs(entry)
+        return cls(name, rows.row_shape, rows[np.zeros(1, dtype=np.int64)].dtype.kind in "bui")
+
+    def source(self, X: Any, dtype: torch.dtype, device: torch.device | str, estimator: str) -> Source:
+        """Return the rows of new data as a source of batches; another shape or type is refused."""
+        rows = AsIs(X[self.name])
+        found = TensorInput.fit(rows, self.name)
+        if found != self:
+            kinds = {True: "integers", False: "numbers"}
+            raise InvalidInputError(
+                f"rows of {self.name!r} must be {kinds[self.integers]} of shape {self.shape} as in fit, got "
+                f"{kinds[found.integers]} of shape {found.shape}; convert or pad them in the same way"
+            )
+        return TensorSource(rows, torch.int64 if self.integers else dtype, device)
+
+    @property
+    def tensor_shapes(self) -> dict[str, Shape]:
+        """Name and shape of one row of the tensor itself."""
+        return {self.name: self.shape}
+
+    def tensors(self, X: Any) -> dict[str, torch.Tensor]:
+        """Return the tensor of some rows."""
+        return {self.name: torch.as_tensor(AsIs(X[self.name])[slice(None)])}
+
+    def from_tensors(self, inputs: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
+        """Return the tensor in the type the network takes."""
+        return inputs[self.name].to(torch.int64 if self.integers else dtype)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the input as JSON-able values."""
+        return {
+            "kind": "tensor",
+            "name": self.name,
+            "shape": list(self.shape),
+            "integers": self.integers,
+        }
+
+
+Part = TableInput | ImageInput | TensorInput
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +219,7 @@ class NetworkInputs:
 
     Parameters
     ----------
-    parts : tuple of TableInput and ImageInput
+    parts : tuple of TableInput, ImageInput and TensorInput
         In the order of the network's arguments.
 
     Examples
@@ -122,7 +233,7 @@ class NetworkInputs:
     ((1, 8, 8), (2,))
     """
 
-    parts: tuple[TableInput | ImageInput, ...]
+    parts: tuple[Part, ...]
 
     @classmethod
     def fit(cls, X: Any, columns: Sequence[str], *, estimator: str = "the model") -> NetworkInputs:
@@ -145,11 +256,12 @@ class NetworkInputs:
                 raise InvalidInputError(did_not_find(name, known))
         blocks = [name for name in names if name in table.names and _width(entries.get(name)) is not None]
         plain = tuple(name for name in names if name in table.names and name not in blocks)
-        parts: list[TableInput | ImageInput] = []
+        for name in plain:
+            check_not_files(table.column(name), name)
+        parts: list[Part] = []
         for name in names:
             if name not in table.names:
-                images = ImageSource(entries[name], name=name)
-                parts.append(ImageInput(name, images.shape))
+                parts.append(_fit_entry(entries[name], name))
             elif not any(isinstance(part, TableInput) for part in parts):
                 parts.append(_fit_table(table, plain, blocks, estimator))
         return cls(tuple(parts))
@@ -164,6 +276,14 @@ class NetworkInputs:
     def shapes(self) -> tuple[Shape, ...]:
         """The shape of one row of each tensor."""
         return tuple(part.shape for part in self.parts)
+
+    def zeros(self, n: int, dtype: torch.dtype) -> list[torch.Tensor]:
+        """Return n rows of zeros of the shapes and types that the network is called with."""
+        whole = {True: torch.int64, False: dtype}
+        return [
+            torch.zeros(n, *part.shape, dtype=whole[isinstance(part, TensorInput) and part.integers])
+            for part in self.parts
+        ]
 
     @property
     def has_images(self) -> bool:
@@ -188,12 +308,48 @@ class NetworkInputs:
         """
         table = read_table(X, estimator)
         for part in self.parts:
-            if isinstance(part, ImageInput) and part.name not in _entries(table):
+            if not isinstance(part, TableInput) and part.name not in _entries(table):
                 raise InvalidInputError(did_not_find(part.name, [*map(str, _entries(table)), *table.names]))
         return [
-            part.source(X if isinstance(part, ImageInput) else table, dtype, device, estimator)
+            part.source(table if isinstance(part, TableInput) else X, dtype, device, estimator)
             for part in self.parts
         ]
+
+    @property
+    def tensor_shapes(self) -> dict[str, Shape]:
+        """Name and shape of one row of each tensor in the user's units; see :meth:`tensors`."""
+        return {name: shape for part in self.parts for name, shape in part.tensor_shapes.items()}
+
+    @property
+    def tensor_dtypes(self) -> dict[str, torch.dtype]:
+        """The types of images and of entries that are passed as they are; columns are float64."""
+        return {
+            part.name: torch.int64 if isinstance(part, TensorInput) and part.integers else torch.float32
+            for part in self.parts
+            if not isinstance(part, TableInput)
+        }
+
+    @property
+    def modules(self) -> tuple[torch.nn.Module, ...]:
+        """Modules that work on the tensors before the network does: none here."""
+        return ()
+
+    def tensors(self, X: Any) -> dict[str, torch.Tensor]:
+        """Return some rows as tensors in the user's units, by column: what a module in production gets.
+
+        Examples
+        --------
+        >>> inputs = NetworkInputs.fit({"a": [1.0, 3.0], "b": ["u", "v"]}, ("a", "b"))
+        >>> inputs.tensors({"a": [2.0], "b": ["v"]})
+        {'a': tensor([2.], dtype=torch.float64), 'bv': tensor([1.], dtype=torch.float64)}
+        """
+        return {name: tensor for part in self.parts for name, tensor in part.tensors(X).items()}
+
+    def from_tensors(
+        self, inputs: Mapping[str, torch.Tensor], dtype: torch.dtype
+    ) -> tuple[torch.Tensor, ...]:
+        """Return what the network is called with, from tensors in the user's units."""
+        return tuple(part.from_tensors(inputs, dtype) for part in self.parts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the inputs as JSON-able values."""
@@ -212,9 +368,31 @@ class NetworkInputs:
         return cls(tuple(_part_from_dict(part) for part in state["parts"]))
 
 
-def _part_from_dict(state: Mapping[str, Any]) -> TableInput | ImageInput:
+def stacked_columns(inputs: Mapping[str, torch.Tensor], names: Sequence[str]) -> torch.Tensor:
+    """Return columns ``(n,)``, ``(n, 1)`` and blocks ``(n, w)`` side by side, in float64.
+
+    Examples
+    --------
+    >>> stacked_columns({"a": torch.ones(2), "b": torch.zeros(2, 2)}, ("a", "b")).shape
+    torch.Size([2, 3])
+    """
+    columns = [inputs[name].double() for name in names]
+    return torch.cat([one.unsqueeze(1) if one.ndim == 1 else one for one in columns], dim=1)
+
+
+def _fit_entry(entry: Any, name: str) -> ImageInput | TensorInput:
+    """Return how an entry that is no column is read: as it is, or as images."""
+    if isinstance(entry, AsIs) or (isinstance(entry, DatasetRows) and entry.ndim != 4):
+        return TensorInput.fit(entry, name)
+    images = ImageSource(entry, name=name)
+    return ImageInput(name, images.shape, PixelScale.of(images))
+
+
+def _part_from_dict(state: Mapping[str, Any]) -> Part:
     if state["kind"] == "image":
-        return ImageInput(str(state["name"]), tuple(int(size) for size in state["shape"]))
+        return ImageInput(state["name"], tuple(state["shape"]), PixelScale(*state["scale"]))
+    if state["kind"] == "tensor":
+        return TensorInput(state["name"], tuple(state["shape"]), state["integers"])
     encoder = state["encoder"]
     return TableInput(
         None if encoder is None else LinearEncoder.from_dict(encoder),

@@ -21,10 +21,12 @@ from sklearn.utils import check_array
 
 from deeptram._validation import as_pandas, check_same_length, did_you_mean, first_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from deeptram.inputs.entries import AsIs, DatasetRows
 
 Column = Any  # npt.NDArray of numbers, or pd.Categorical
 SHOWN_COLUMNS = 10
 SHOWN_LENGTH = 200
+NETWORKS_ONLY = 9  # axes: more than a table has
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
 
 
@@ -303,7 +305,9 @@ def _empty(shape: tuple[int, int], what: str, estimator: str) -> InvalidInputErr
 
 
 def _n_axes(value: Any) -> int:
-    """Return the number of axes of an entry of a dict without loading it."""
+    """Return the number of axes of an entry of a dict without loading it; many for what only networks see."""
+    if isinstance(value, (AsIs, DatasetRows)):
+        return NETWORKS_ONLY
     shape = getattr(value, "shape", None)
     if shape is not None:
         return len(shape)

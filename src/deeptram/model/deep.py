@@ -28,6 +28,7 @@ from deeptram.model.parts import (
     as_float64,
     build_network,
     check_supported,
+    frozen_parts,
     has_convolutions,
     term_label,
 )
@@ -158,6 +159,17 @@ class DeepModel(nn.Module):
     def is_line(self) -> bool:
         """Whether h is a straight line with a free slope."""
         return self.outcome.basis.is_line
+
+    def train(self, mode: bool = True) -> DeepModel:
+        """Set the mode as for any module; frozen parts stay in evaluation mode.
+
+        A frozen part has parameters none of which is trainable: a backbone that members may share. Its
+        running averages must not move, and it drops nothing.
+        """
+        super().train(mode)
+        for part in frozen_parts(self):
+            part.eval()
+        return self
 
     def network_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the weights of the networks (the other parameters are structured)."""
@@ -434,15 +446,16 @@ class evaluating:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._model, self._inference = model, torch.inference_mode()
+        # not inference_mode: tensors it leaves behind (caches, weights laid out anew) take no gradients
+        self._model, self._grad = model, torch.no_grad()
 
     def __enter__(self) -> None:
         self._training = self._model.training
         self._model.eval()
-        self._inference.__enter__()
+        self._grad.__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        self._inference.__exit__(*error)
+        self._grad.__exit__(*error)
         self._model.train(self._training)
 
 

@@ -39,9 +39,14 @@ class Spec:
     varying: Varying | None = None
 
     @property
+    def networks(self) -> tuple[CI | CS, ...]:
+        """The terms with a network: the complex intercept first, then the complex shifts."""
+        return (*((self.intercept,) if isinstance(self.intercept, CI) else ()), *self.shifts)
+
+    @property
     def is_deep(self) -> bool:
         """Whether a network takes part, so that the exact fit does not apply."""
-        return isinstance(self.intercept, CI) or bool(self.shifts)
+        return bool(self.networks)
 
     @classmethod
     def of(cls, terms: Iterable[Term] | Term | None) -> Spec:

@@ -162,8 +162,8 @@ class MemberDropout(nn.Module):
 _CHANNELWISE = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
-def with_member_dropout(module: nn.Module) -> nn.Module:
-    """Replace torch's dropout layers in a network by ours; returns the network.
+def with_member_dropout(module: nn.Module, untouched: Sequence[nn.Module] = ()) -> nn.Module:
+    """Replace torch's dropout layers in a network by ours, but in some parts; returns the network.
 
     Examples
     --------
@@ -173,7 +173,9 @@ def with_member_dropout(module: nn.Module) -> nn.Module:
     if type(module) is nn.Dropout or isinstance(module, _CHANNELWISE):
         return MemberDropout(module.p, isinstance(module, _CHANNELWISE))
     for name, child in module.named_children():
-        replaced = with_member_dropout(child)
+        if any(child is part for part in untouched):
+            continue
+        replaced = with_member_dropout(child, untouched)
         if replaced is not child:
             setattr(module, name, replaced)
     return module

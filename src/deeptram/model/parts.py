@@ -19,11 +19,14 @@ from torch import Tensor, nn
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.inputs.images import listing
 from deeptram.inputs.network_inputs import NetworkInputs
+from deeptram.latent import Latent
 from deeptram.model.design import Design, Spec
 from deeptram.model.dropout import with_member_dropout
 from deeptram.model.outcome import Outcome
 from deeptram.model.terms import CI, CS
+from deeptram.predictive.discrete import DiscretePredictive
 
 _CHECKED_ROWS = 2
 
@@ -66,6 +69,39 @@ class Working:
         """Logs of the increments of theta, shape (..., m); not re-derived from theta."""
         log_increments: Tensor = self.basis.log_increments(self.free)
         return log_increments
+
+    def to(self, dtype: torch.dtype) -> Working:
+        """Return the same in another precision."""
+        optional = (None if one is None else one.to(dtype) for one in (self.shift, self.log_scale))
+        return Working(self.free.to(dtype), self.basis, *optional)
+
+
+def class_transformation(working: Working, outcome: Outcome) -> tuple[Tensor, Tensor]:
+    """Return h of classes, shape (..., b, K - 1), and the logs of its gaps; for nominal outcomes the logits.
+
+    Examples
+    --------
+    >>> from deeptram.bases import Cutpoints
+    >>> from deeptram.model import OutcomeSettings
+    >>> outcome, _ = Outcome.fit(OutcomeSettings("ordinal"), [0, 1, 2])
+    >>> class_transformation(Working(torch.zeros(1, 2), Cutpoints(3), torch.ones(1)), outcome)[0]
+    tensor([[-1.0000, -0.3069]])
+    """
+    if outcome.kind.is_nominal:
+        return working.free, working.free[..., :0]
+    theta, gaps = working.theta, working.log_increments
+    if working.log_scale is not None:
+        log_scale = working.log_scale.unsqueeze(-1)
+        theta, gaps = theta * torch.exp(log_scale), gaps + log_scale
+    return (theta if working.shift is None else theta - working.shift.unsqueeze(-1)), gaps
+
+
+def class_distribution(h: Tensor, log_gaps: Tensor, outcome: Outcome, latent: Latent) -> DiscretePredictive:
+    """Return the distributions of classes with given h and gaps (or logits); see above."""
+    if outcome.kind.is_nominal:
+        logits = torch.cat([torch.zeros_like(h[..., :1]), h], dim=-1)
+        return DiscretePredictive.from_log_pmf(torch.log_softmax(logits, dim=-1), levels=outcome.levels)
+    return DiscretePredictive.from_h(h, log_gaps, levels=outcome.levels, latent=latent)
 
 
 class SimpleIntercept(nn.Module):
@@ -184,17 +220,20 @@ def build_network(term: CI | CS, inputs: NetworkInputs, out_features: int, dtype
             f"the factory of {label} must return a torch.nn.Module, got {type(network).__name__}; "
             "let net(in_shape, out_features) build and return the network"
         )
-    network = with_member_dropout(network).to(dtype)
-    zeros = [torch.zeros(_CHECKED_ROWS, *shape, dtype=dtype) for shape in inputs.shapes]
+    network = with_member_dropout(network, frozen_parts(network)).to(dtype)
+    zeros = inputs.zeros(_CHECKED_ROWS, dtype)
     was_training = network.training
     try:
-        with torch.no_grad():
+        with torch.enable_grad():
             output = network.eval()(*zeros)
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         shapes = ", ".join(str(tuple(zero.shape)) for zero in zeros)
+        tokens = "Long" in str(error)  # an embedding was given numbers
+        built = "build it from in_shape, the first argument of the factory"
+        remedy = "pass token numbers as X={'tokens': dt.AsIs(tokens)}" if tokens else built
         raise InvalidInputError(
             f"the network of {label} must accept {len(zeros)} tensor(s) of shape {shapes}, got the error "
-            f"{error}; build it from in_shape, the first argument of the factory"
+            f"{error}; {remedy}"
         ) from error
     network.train(was_training)
     expected = (_CHECKED_ROWS, out_features)
@@ -205,7 +244,67 @@ def build_network(term: CI | CS, inputs: NetworkInputs, out_features: int, dtype
             f"{_CHECKED_ROWS} rows, got {got}; use out_features, the second argument of the factory, as the "
             "size of its last layer"
         )
+    if not any(parameter.requires_grad for parameter in network.parameters()):
+        raise InvalidInputError(
+            f"the network of {label} must have parameters to train, got none that requires a gradient; add a "
+            "trainable layer to it, or use its output as columns of LS"
+        )
+    if not output.requires_grad:
+        raise InvalidInputError(
+            f"the output of the network of {label} must depend on its parameters by torch operations, got "
+            "one without gradient; remove detach(), no_grad() and conversions to NumPy from its forward"
+        )
     return network
+
+
+def check_fresh(term: CI | CS, inputs: NetworkInputs, out_features: int) -> None:
+    """Raise if two calls of a term's factory give networks that share trainable parameters.
+
+    Members would then overwrite each other's weights. Frozen parts may be shared: nobody writes to them.
+
+    Parameters
+    ----------
+    term : CI or CS
+    inputs : NetworkInputs
+    out_features : int
+    """
+    factory, label = _checked_factory(term), term_label(term)
+    first, second = (factory(inputs.in_shape, out_features) for _ in range(2))
+    if not (isinstance(first, nn.Module) and isinstance(second, nn.Module)):
+        return  # which is told where the network is built
+    own, new = (
+        {name: value for name, value in network.named_parameters() if value.requires_grad and _place(value)}
+        for network in (first, second)
+    )
+    places = set(map(_place, own.values()))
+    shared = [name for name, value in new.items() if _place(value) in places]
+    if shared:
+        raise InvalidInputError(
+            f"the factory of {label} must return a fresh network each time, got two that share the trainable "
+            f"parameters {listing(shared, 3)}; let it copy the shared part, copy.deepcopy(backbone), or "
+            "freeze it, backbone.requires_grad_(False)"
+        )
+
+
+def _place(parameter: Tensor) -> Any:
+    """Return where a parameter's numbers are; lazy ones without memory are known by identity."""
+    if isinstance(parameter, nn.parameter.UninitializedParameter):
+        return id(parameter)
+    return (parameter.untyped_storage().data_ptr(), parameter.storage_offset()) if parameter.numel() else None
+
+
+def frozen_parts(module: nn.Module) -> list[nn.Module]:
+    """Return the largest parts of a network that have parameters, but none that is trainable.
+
+    Examples
+    --------
+    >>> frozen_parts(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1).requires_grad_(False)))
+    [Linear(in_features=1, out_features=1, bias=True)]
+    """
+    own = list(module.parameters())
+    if own and not any(parameter.requires_grad for parameter in own):
+        return [module]
+    return [part for child in module.children() for part in frozen_parts(child)]
 
 
 def _checked_factory(term: CI | CS) -> Callable[..., Any]:

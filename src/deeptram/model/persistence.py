@@ -16,6 +16,7 @@ numbers loaded, but nothing executed.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import secrets
@@ -33,8 +34,9 @@ from deeptram._files import file_sha256, json_sha256, parse_json, write_json
 from deeptram._schema import LARGEST
 from deeptram.errors import FileFormatError, InvalidInputError
 
-SCHEMA = 2
+SCHEMA = 3
 JSON_NAME, TENSOR_NAME = "deeptram.json", "tensors.safetensors"
+_WORTH_SHARING = 4096  # bytes: weights that members share or tie, not small vectors that agree by chance
 LARGEST_JSON, MOST_VALUES = 16 * 1024**2, 10**6  # a JSON value takes up to 100 bytes of memory
 
 Tensors = dict[str, NDArray[Any]]
@@ -86,15 +88,16 @@ def write_folder(
     temporary.mkdir()
     try:
         arrays = {name: np.asarray(value, order="C") for name, value in tensors.items()}
-        file = temporary / TENSOR_NAME
-        save_file(arrays, file)
+        file, same = temporary / TENSOR_NAME, _repeated(arrays)
+        save_file({name: value for name, value in arrays.items() if name not in same}, file)
         record = {
             "schema": SCHEMA,
             **content,
             "tensors": {
                 "bytes": file.stat().st_size,
                 "sha256": file_sha256(file),
-                "shapes": {name: list(value.shape) for name, value in arrays.items()},
+                "shapes": {name: list(value.shape) for name, value in arrays.items() if name not in same},
+                **({"same": same} if same else {}),
             },
         }
         record["sha256"] = _digest(record)
@@ -166,6 +169,9 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
     recorded = content.get("tensors")
     if not isinstance(recorded, dict) or not isinstance(recorded.get("shapes"), dict):
         raise _damaged(path, f"{JSON_NAME} does not say which tensors belong to it")
+    same = recorded.get("same", {})
+    if not isinstance(same, dict) or not all(one in recorded["shapes"] for one in map(str, same.values())):
+        raise _damaged(path, f"{JSON_NAME} speaks of tensors that are not there")
     file = path / TENSOR_NAME
     if not file.is_file():
         raise _damaged(path, f"{TENSOR_NAME} is missing")
@@ -180,6 +186,7 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
         with safe_open(file, framework="numpy") as source:
             _check_shapes(path, source, recorded["shapes"])
             tensors = {name: source.get_tensor(name) for name in recorded["shapes"]}
+            tensors |= {name: tensors[first] for name, first in same.items()}
     except SafetensorError as error:
         raise _damaged(path, f"{TENSOR_NAME} cannot be read") from error
     return content, tensors
@@ -275,6 +282,18 @@ def unplain(value: Any) -> Any:
     if set(value) == {"dict"} and isinstance(value["dict"], dict):
         return {key: unplain(entry) for key, entry in value["dict"].items()}
     return {key: unplain(entry) for key, entry in value.items()}
+
+
+def _repeated(arrays: Tensors) -> dict[str, str]:
+    """Return large arrays that are equal to an earlier one, by name, with its name: they are stored once."""
+    first: dict[tuple[str, str, tuple[int, ...]], str] = {}
+    same = {}
+    for name, value in arrays.items():
+        if value.nbytes >= _WORTH_SHARING:
+            key = (hashlib.sha256(value.data).hexdigest(), value.dtype.str, value.shape)
+            if first.setdefault(key, name) != name:
+                same[name] = first[key]
+    return same
 
 
 def _check_target(path: Path, overwrite: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -128,7 +129,9 @@ class SingleEngine(Engine):
             group["lr"] = rates[0]
 
     def state(self, position: int) -> State:
-        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+        frozen = {name for name, value in self.model.named_parameters() if not value.requires_grad}
+        state = self.model.state_dict().items()
+        return {name: value.detach().clone() for name, value in state if name not in frozen}
 
     def keep(self, positions: Sequence[int]) -> None:
         """Nothing to leave out: there is one member."""
@@ -185,15 +188,19 @@ def finish(setup: Setup, member: Member, record: Record, seconds: float) -> Deep
     restore = watched and setup.training.restore_best
     state = record.best_state if restore or record.last_state is None else record.last_state
     if state is not None:
-        model.load_state_dict(state)
+        model.load_state_dict(state, strict=False)  # frozen parameters are where they were
     set_stream(model, None)
     model.autocast = None
     model.eval()
     identify_shifts(model, setup, member.train_rows)
     epoch = record.best_epoch if restore or record.last_state is None else record.n_epochs
-    return DeepFit(
+    fit = DeepFit(
         model, record.history(), epoch, seconds, record.n_epochs, member.seed, interrupted=record.interrupted
     )
+    if not watched:
+        return fit
+    improving = record.best_epoch == record.n_epochs
+    return dataclasses.replace(fit, null_loss=setup.null_loss_if_diverged(member, improving))
 
 
 def non_finite_error(

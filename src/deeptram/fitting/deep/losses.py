@@ -22,8 +22,7 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.scores import core
 from deeptram.latent import Latent, Logistic
 from deeptram.model.outcome import Encoded, Outcome
-from deeptram.model.parts import Working
-from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.model.parts import Working, class_distribution, class_transformation
 from deeptram.predictive.kinds import RowParameters
 from deeptram.responses import Observations
 
@@ -233,9 +232,8 @@ class ClassLoss(RowLoss):
     """
 
     def __init__(self, score: str, outcome: Outcome, latent: Latent) -> None:
-        self._score, self._latent = core.get(score), latent
+        self._score, self._outcome, self._latent = core.get(score), outcome, latent
         self._levels = outcome.levels or ()
-        self._nominal = outcome.kind.is_nominal
 
     def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
         if encoded.codes is None:
@@ -245,19 +243,9 @@ class ClassLoss(RowLoss):
         return Target({"codes": torch.as_tensor(encoded.codes, device=device)})
 
     def rows(self, working: Working, target: Target) -> Tensor:
-        return self._score(self._predictive(working, target.tensors["codes"]), target.tensors["codes"])
-
-    def _predictive(self, working: Working, codes: Tensor) -> DiscretePredictive:
-        if self._nominal:
-            logits = torch.cat([torch.zeros_like(working.free[..., :1]), working.free], dim=-1)
-            log_pmf = torch.log_softmax(logits, dim=-1)
-            return DiscretePredictive.from_log_pmf(_expand(log_pmf, codes), levels=self._levels)
-        theta, gaps = working.theta, working.log_increments
-        if working.log_scale is not None:
-            log_scale = working.log_scale.unsqueeze(-1)
-            theta, gaps = theta * torch.exp(log_scale), gaps + log_scale
-        h = theta if working.shift is None else theta - working.shift.unsqueeze(-1)
-        return DiscretePredictive.from_h(_expand(h, codes), gaps, levels=self._levels, latent=self._latent)
+        codes = target.tensors["codes"]
+        h, gaps = class_transformation(working, self._outcome)
+        return self._score(class_distribution(_expand(h, codes), gaps, self._outcome, self._latent), codes)
 
 
 class OrderedLogitLoss(ClassLoss):

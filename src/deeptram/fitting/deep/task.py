@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,21 +18,22 @@ from deeptram.errors import InvalidInputError
 from deeptram.fitting.deep.losses import RowLoss, Target, gather_rows, make_loss
 from deeptram.fitting.deep.seeds import MemberSeeds, generator, seeded
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
-from deeptram.fitting.deep.warm_start import apply_start, exact_start
+from deeptram.fitting.deep.warm_start import apply_start, exact_start, free_start
 from deeptram.fitting.exact.columns import aliased_columns, rounding_of, standardize
 from deeptram.fitting.exact.starts import typical_values
-from deeptram.inputs.batches import Source, check_augmented
+from deeptram.inputs.batches import Source, check_augmented, spans
 from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
 from deeptram.latent import Latent
-from deeptram.model.deep import Batch, DeepModel, check_count
+from deeptram.model.deep import Batch, DeepModel, check_count, evaluating
 from deeptram.model.design import Design, Matrices, Spec
 from deeptram.model.outcome import Encoded, Outcome
-from deeptram.model.parts import ComplexIntercept, check_supported
-from deeptram.model.terms import CI, CS, SI
+from deeptram.model.parts import ComplexIntercept, Working, check_fresh, check_supported
+from deeptram.model.terms import CI, SI
 
 Array = NDArray[np.float64]
 
 _SINGLE_PRECISION = 1e-7
+_NULL_ROWS = 2000  # enough to tell a model that learned nothing from one that went astray
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +190,9 @@ class DeepFit:
         The member's seed.
     interrupted : bool
         Whether Ctrl-C ended the training early.
+    null_loss : float
+        Where the kept epoch is worse on the validation data than the model without any columns: the
+        validation loss of the latter. Else NaN. See ``Setup.null_loss_if_diverged``.
     """
 
     model: DeepModel
@@ -197,6 +202,17 @@ class DeepFit:
     n_epochs: int
     seed: int = 0
     interrupted: bool = False
+    null_loss: float = math.nan
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the model without any columns predicts the validation data better."""
+        return not math.isnan(self.null_loss)
+
+    @property
+    def validation_loss(self) -> float:
+        """The validation loss of the kept epoch."""
+        return float(self.history["validation_loss"].iloc[self.best_epoch - 1])
 
 
 class TrainingRows:
@@ -274,12 +290,16 @@ class Setup:
         self.used_rows = torch.from_numpy(used)
         if len(used) == 0:
             raise InvalidInputError("training needs at least one row, got 0 sample(s); pass data to fit on")
-        deep: list[CI | CS] = [task.spec.intercept] if isinstance(task.spec.intercept, CI) else []
-        self.inputs = [NetworkInputs.fit(task.X, term.columns) for term in (*deep, *task.spec.shifts)]
+        self.inputs = [NetworkInputs.fit(task.X, term.columns) for term in task.spec.networks]
+        n_coef, nominal = task.outcome.basis.n_coef, task.outcome.kind.is_nominal
+        with seeded(0):
+            for term, one in zip(task.spec.networks, self.inputs, strict=True):
+                check_fresh(term, one, n_coef if nominal or isinstance(term, CI) else 1)
         self.scaling = task.scaling
         self.loss: RowLoss = make_loss(task.loss, task.outcome, task.latent, self.scaling.line)
         self.data = self._rows(task.matrices, task.encoded, task.X, weights)
         self.validation = None if task.validation is None else self._rows(*task.validation, None)
+        self._null: Tensor | None = None
 
     def _rows(self, matrices: Matrices, encoded: Encoded, X: Any, weights: Array | None) -> TrainingRows:
         columns = {
@@ -319,6 +339,47 @@ class Setup:
             model.intercept.constant.requires_grad_(False)  # nothing set it: the network stands alone
         model.autocast = self.autocast
         return Member(seed, seeds, model.to(self.device), train, validation)
+
+    def null_loss_if_diverged(self, member: Member, improving: bool) -> float:
+        """Return the validation loss of the model without any columns where a member is worse; else NaN.
+
+        Worse is a mean loss larger by more than the size and three standard deviations of the losses of that
+        model (which is fitted to at most 2000 of the training rows), or by more than twice the
+        standard error of the difference, unless the loss was still ``improving`` in the last epoch.
+        """
+        data = self.data if self.validation is None else self.validation
+        rows = torch.arange(len(data)) if member.validation_rows is None else member.validation_rows
+        if self._null is None:
+            self._null = self._null_free(member)
+        if self._null.numel() == 0:
+            return math.nan
+        null = Working(self._null.to(self.device, self.dtype), self.task.outcome.basis)
+        model = member.model
+        with evaluating(model):
+            pieces = [
+                self.loss.rows(model.working(model(data.batch(rows[a:b]))), data.target.take(rows[a:b]))
+                for a, b in spans(len(rows), data.sources)
+            ]
+            own = torch.cat(pieces).double().cpu()
+            other = self.loss.rows(null, data.target.take(rows)).double().cpu()
+        weights = data.weights_of(rows)
+        shares = torch.ones_like(own) if weights is None else weights.double().cpu()
+        shares = shares / shares.sum()
+        mean, excess = float(shares @ other), float(shares @ (own - other))
+        error = float((shares * (own - other - excess)).square().sum().sqrt())
+        spread = float((shares @ (other - mean) ** 2).sqrt())
+        far = abs(mean) + 3 * spread
+        return mean if excess > (far if improving else min(2 * error, far)) else math.nan
+
+    def _null_free(self, member: Member) -> Tensor:
+        """Return the free numbers of one baseline for all rows, (1, d); none where it has no fit."""
+        rows = member.train_rows.numpy()
+        rows = rows[np.unique(np.linspace(0, len(rows) - 1, _NULL_ROWS).astype(np.int64))]
+        weights = None if self.task.sample_weight is None else self.task.sample_weight[rows]
+        none = Matrices(np.zeros((len(rows), 0)), None, None, None)
+        encoded = self.task.encoded.take(rows)
+        start = exact_start(self.task.outcome, self.task.latent, none, encoded, weights, 1, np.zeros(0, bool))
+        return torch.zeros(0) if start is None else torch.as_tensor(free_start(member.model, start))
 
     def _split(self, seeds: MemberSeeds) -> tuple[Tensor, Tensor | None]:
         rows, share = self.used_rows, self.training.validation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -133,20 +134,9 @@ def apply_start(model: DeepModel, start: Start) -> None:
         With its working scale set.
     start : Start
     """
-    kept = model.x_kept.cpu().numpy()
-    mean, sd = as_float64(model.x_mean), as_float64(model.x_sd)
-    theta, beta = start.theta, start.beta * (kept if start.beta.ndim == 1 else kept[:, None])
-    if model.is_nominal:
-        free = theta + mean @ beta
-    else:
-        location, scale = as_float64(model.line)
-        if model.is_line:
-            # h = (theta_0 + m theta_1) + (s theta_1) (y - m) / s
-            theta = np.stack([theta[:, 0] + location * theta[:, 1], scale * theta[:, 1]], axis=1)
-            theta[:, 0] -= mean @ beta
-        else:
-            theta = theta - mean @ beta
-        free = free_numbers(model.outcome.basis, theta)
+    kept, sd = model.x_kept.cpu().numpy(), as_float64(model.x_sd)
+    beta = start.beta * (kept if start.beta.ndim == 1 else kept[:, None])
+    free = free_start(model, start, as_float64(model.x_mean) @ beta)
     with torch.no_grad():
         if isinstance(model.intercept, ComplexIntercept):
             _set(model.intercept.constant, free[0])
@@ -156,6 +146,28 @@ def apply_start(model: DeepModel, start: Start) -> None:
             _set(model.beta, beta * (sd if beta.ndim == 1 else sd[:, None]))
         if model.gamma is not None:
             _set(model.gamma, start.gamma * as_float64(model.z_sd))
+
+
+def free_start(model: DeepModel, start: Start, moved: Any = 0.0) -> Array:
+    """Return the free numbers of a starting baseline on a model's working scale, (strata, d).
+
+    Parameters
+    ----------
+    model : DeepModel
+    start : Start
+    moved : array or float
+        What centring the columns of LS takes from the baseline.
+    """
+    theta = start.theta
+    if model.is_nominal:
+        return np.asarray(theta + moved)
+    if model.is_line:
+        # h = (theta_0 + m theta_1) + (s theta_1) (y - m) / s
+        location, scale = as_float64(model.line)
+        theta = np.stack([theta[:, 0] + location * theta[:, 1] - moved, scale * theta[:, 1]], axis=1)
+    else:
+        theta = theta - moved
+    return free_numbers(model.outcome.basis, theta)
 
 
 def free_numbers(basis: Basis, theta: Array) -> Array:

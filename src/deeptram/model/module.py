@@ -1,0 +1,151 @@
+r"""A fitted model with networks as one ``torch.nn.Module``, from the user's columns to probabilities or h.
+
+For saliency maps, further training and export: everything between the raw columns
+and :math:`P(Y = y_k)` or :math:`h(y)` is a torch operation, scaling and encoded columns included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from deeptram.errors import InvalidInputError
+from deeptram.inputs.network_inputs import stacked_columns
+from deeptram.model.deep import Batch, DeepModel
+from deeptram.model.design import Matrices
+from deeptram.model.parts import Working, class_distribution, class_transformation
+from deeptram.predictive import DiscretePredictive, Predictive
+from deeptram.predictive.kinds import RowParameters
+
+Inputs = Mapping[str, Tensor]
+OUTCOME = "y"
+
+
+class OutcomeModule(nn.Module):
+    """What a model with networks predicts, as a module of tensors.
+
+    Called with a dict of tensors, one for each of ``shapes``: numeric columns ``(n,)`` in the user's units;
+    columns that an encoding made (``"sex[T.m]"``, ``"bs(age, df=4)[1]"``) under their encoded names; images
+    ``(n, C, H, W)`` (or in any layout that ``fit`` takes), bytes or numbers as in training; strata as codes.
+    :meth:`inputs` makes that dict from any X. For outcomes on the line, ``"y"`` holds the outcomes ``(n,)``.
+
+    Parameters
+    ----------
+    model : DeepModel
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> data = dt.datasets.simulate("ordinal", n=60, seed=1)
+    >>> terms = [dt.CS(dt.networks.MLP((4,)), "image"), dt.LS("x_1")]
+    >>> training = dt.Training(epochs=1, progress=False)
+    >>> module = dt.Polr(terms, training=training, random_state=1).fit(data.X, data.y).module_
+    >>> tensors = module.inputs(data.X)
+    >>> {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    {'image': (60, 1, 12, 12), 'x_1': (60,)}
+    >>> module(tensors).sum(dim=1).allclose(torch.ones(60))
+    True
+    """
+
+    def __init__(self, model: DeepModel) -> None:
+        super().__init__()
+        self.model = model
+        self.precision = torch.float64
+        """Of everything after the networks."""
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        """Name and shape of one row of each input."""
+        for one in model.inputs:
+            self.shapes |= one.tensor_shapes
+        exact = {name: dtype for one in model.inputs for name, dtype in one.tensor_dtypes.items()}
+        self.shared = nn.ModuleList(part for one in model.inputs for part in one.modules)
+        for encoder in (model.design.linear, model.design.scale):
+            self.shapes |= dict.fromkeys(() if encoder is None else encoder.names, ())
+        if model.design.strata_column is not None:
+            self.shapes[model.design.strata_column] = ()
+        if not self.is_discrete:
+            self.shapes[OUTCOME] = ()
+        exact |= {} if model.design.strata_column is None else {model.design.strata_column: torch.int64}
+        self.dtypes: dict[str, torch.dtype] = {name: exact.get(name, torch.float64) for name in self.shapes}
+        """The type of each input; others are converted."""
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether the output is probabilities ``(n, K)``, not h ``(n,)``."""
+        return self.model.outcome.is_discrete
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Return probabilities ``(n, K)``, or h at the outcomes ``inputs["y"]``, ``(n,)``."""
+        return read(self.distribution(inputs), inputs)
+
+    def distribution(self, inputs: Inputs) -> Predictive:
+        """Return the predictive distributions of the rows, of tensors with gradients, in float64."""
+        model = self.model
+        if self.is_discrete:
+            return class_distribution(*self.transformation(inputs), model.outcome, model.latent)
+        working = self._working(inputs)
+        shift = torch.zeros_like(inputs[OUTCOME]) if working.shift is None else working.shift
+        parameters = RowParameters(model.on_line(working.theta), shift.to(self.precision), working.log_scale)
+        return model.outcome.predictive(parameters, model.latent)
+
+    def transformation(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Return h of classes ``(n, K - 1)`` and the logs of its gaps; for nominal outcomes the logits."""
+        n = next(iter(inputs.values())).shape[0]
+        h, log_gaps = class_transformation(self._working(inputs), self.model.outcome)
+        return h.expand(n, -1), log_gaps.expand(n, -1)  # one row of parameters may stand for all
+
+    def _working(self, inputs: Inputs) -> Working:
+        missing = [name for name in self.shapes if name not in inputs]
+        if missing:
+            raise InvalidInputError(
+                f"the module needs a tensor for each of {', '.join(self.shapes)}, got none for "
+                f"{', '.join(missing)}; module_.inputs(X) makes them from a table"
+            )
+        return self.model.working(self.model(self._batch(inputs))).to(self.precision)
+
+    def inputs(self, X: Any, y: Any = None) -> dict[str, Tensor]:
+        """Return the tensors of some rows, as the module takes them.
+
+        Parameters
+        ----------
+        X : DataFrame, 2-d array or dict
+            As for ``predict``.
+        y : array-like, optional
+            Outcomes, for models on the line.
+        """
+        model = self.model
+        tensors: dict[str, Tensor] = {}
+        for one in model.inputs:
+            tensors |= one.tensors(X)
+        matrices: Matrices = model.design.matrices(X)
+        for encoder, values in ((model.design.linear, matrices.x), (model.design.scale, matrices.scale)):
+            if encoder is not None and values is not None:
+                tensors |= {name: torch.as_tensor(values[:, j]) for j, name in enumerate(encoder.names)}
+        if matrices.strata is not None and model.design.strata_column is not None:
+            tensors[model.design.strata_column] = torch.as_tensor(matrices.strata)
+        if y is not None and not self.is_discrete:
+            tensors[OUTCOME] = torch.as_tensor(np.asarray(y, dtype=np.float64))
+        return {name: tensors[name] for name in self.shapes if name in tensors}
+
+    def _batch(self, inputs: Inputs) -> Batch:
+        model, design = self.model, self.model.design
+        batch: Batch = {"nets": [one.from_tensors(inputs, model.dtype) for one in model.inputs]}
+        if model.beta is not None and design.linear is not None:
+            x = stacked_columns(inputs, design.linear.names)
+            batch["x"] = ((x - model.x_mean) / model.x_sd * model.x_kept).to(model.dtype)
+        if model.gamma is not None and design.scale is not None:
+            batch["scale"] = (stacked_columns(inputs, design.scale.names) / model.z_sd).to(model.dtype)
+        if design.strata_column is not None:
+            batch["strata"] = inputs[design.strata_column].long()
+        return batch
+
+
+def read(pred: Any, inputs: Inputs) -> Tensor:
+    """Return the probabilities of classes, or h at the outcomes ``inputs["y"]``."""
+    if isinstance(pred, DiscretePredictive):
+        return torch.exp(pred.log_pmf_t())
+    h: Tensor = pred.trafo_t(inputs[OUTCOME].to(pred.dtype)[:, None])[:, 0]
+    return h

@@ -1,0 +1,175 @@
+"""Models and ensembles as torch modules and ONNX graphs: the numbers of the models themselves, and gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import deeptram as dt
+from deep_models import FAST, MODELS, NET, TERMS, make, table
+from deeptram.ensemble import onnx_graph
+from deeptram.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    MissingDependencyError,
+    MissingMethodError,
+    UnsupportedError,
+)
+
+X, Z = table()
+ONLY_CLASSES = [name for name in MODELS if MODELS[name][0] in (dt.Polr, dt.Logit) or name == "nominal"]
+
+
+def outcomes(name):
+    """Return outcomes at which to read h: of all rows, within the support."""
+    if name == "Cotram":
+        return np.arange(len(X)) % 4
+    return np.linspace(0.3, 2.5, len(X))
+
+
+def expected(model, name):
+    if name in ONLY_CLASSES:
+        return model.predict_proba(X)
+    return np.asarray(model.predict_distribution(X).trafo(outcomes(name)))
+
+
+def tensors_of(module, name):
+    return module.inputs(X, None if name in ONLY_CLASSES else outcomes(name))
+
+
+@pytest.mark.parametrize("terms", ["CI-LS", "SI-CS-LS"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_module_gives_what_the_model_predicts_with_gradients(name, terms):
+    model, y = make(name, TERMS[terms])
+    module = model.fit(X, y).module_
+    tensors = tensors_of(module, name)
+    np.testing.assert_allclose(module(tensors).detach().numpy(), expected(model, name), atol=1e-6)
+    tensors = {key: value.clone().requires_grad_() for key, value in tensors.items()}
+    output = module(tensors)
+    (output if output.ndim == 1 else output[:, 0]).sum().backward()
+    assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in tensors.values())
+
+
+def test_inputs_in_any_form_and_what_is_missing():
+    images = np.random.default_rng(0).integers(0, 256, size=(40, 6, 6, 3)).astype(np.uint8)
+    data = {
+        "image": images,
+        "age": np.arange(40.0),
+        "sex": np.array(["f", "m"] * 20),
+        "site": ["p", "q"] * 20,
+    }
+    terms = [dt.SI(strata="site"), dt.CS(dt.networks.CNN((2,), dense=()), "image"), dt.CS(NET, "age", "sex")]
+    model = dt.Polr([*terms, dt.LS("age + sex")], training=FAST, random_state=1).fit(data, np.arange(40) % 3)
+    module = model.module_
+    assert module.shapes == {"image": (3, 6, 6), "age": (), "sexm": (), "site": ()}
+    tensors = module.inputs(data)
+    probabilities = module(tensors)
+    np.testing.assert_allclose(probabilities.detach().numpy(), model.predict_proba(data), atol=1e-6)
+    as_bytes = {**tensors, "image": torch.as_tensor(images), "age": tensors["age"].float()[:, None]}
+    torch.testing.assert_close(module(as_bytes), probabilities)
+    with pytest.raises(
+        InvalidInputError, match=r"a tensor for each of image, age, sexm, site, got none for age"
+    ):
+        module({key: value for key, value in tensors.items() if key != "age"})
+    with pytest.raises(MissingMethodError, match="module_ is for models with networks, got none"):
+        _ = dt.Logit().fit(X, Z > 0).module_
+
+
+def test_scale_terms_are_in_the_module():
+    terms = [dt.CS(NET, "b"), dt.Scale("c"), dt.LS("a")]
+    model = dt.Colr(terms, training=FAST, random_state=1).fit(X, Z)
+    tensors = model.module_.inputs(X, Z)
+    np.testing.assert_allclose(
+        model.module_(tensors).detach(), model.predict_distribution(X).trafo(Z), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("pooling", ["transformation", "linear", "log-linear", "log-linear-density"])
+@pytest.mark.parametrize("name", ["Polr", "nominal", "Colr", "Cotram"])
+def test_the_module_of_an_ensemble_is_its_pool(name, pooling):
+    if name in ("Colr", "Cotram") and pooling == "log-linear-density":
+        pytest.skip("has no h of its own")
+    model, y = make(name, TERMS["CI-LS"])
+    whole = dt.Ensemble(model, 2, random_state=1, pooling=pooling, weights=[0.3, 0.7]).fit(X, y)
+    module = whole.module_
+    np.testing.assert_allclose(
+        module(tensors_of(module, name)).detach().numpy(), expected(whole, name), atol=2e-6
+    )
+
+
+def run(path, feed):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (output,) = session.run(None, {key: value.numpy() for key, value in feed.items()})
+    return output
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "recalibrate"),
+    [
+        ("Polr", "transformation", False),
+        ("Polr", "transformation", True),
+        ("Polr", "linear", True),
+        ("Polr", "log-linear-density", False),
+        ("Polr-probit", "transformation", False),
+        ("nominal", "transformation", False),
+        ("nominal", "linear", False),
+        ("Colr", "transformation", True),
+        ("Coxph", "transformation", False),
+        ("Lm", "transformation", False),
+        ("Cotram", "transformation", False),
+    ],
+)
+def test_an_onnx_graph_computes_what_the_ensemble_predicts(tmp_path, name, pooling, recalibrate):
+    model, y = make(name, TERMS["CI-LS"])
+    whole = dt.Ensemble(model, 2, random_state=1, pooling=pooling, recalibrate=recalibrate)
+    whole.fit(X, y, validation=0.3 if recalibrate else None)
+    path = dt.export(whole, tmp_path / "whole.onnx")
+    feed = tensors_of(whole.module_, name)
+    np.testing.assert_allclose(run(path, feed), expected(whole, name), atol=1e-5, rtol=1e-5)
+    assert [file.name for file in tmp_path.iterdir()] == ["whole.onnx"]
+
+
+def test_a_single_model_with_images_is_exported(tmp_path):
+    rng = np.random.default_rng(1)
+    data = {"image": rng.random((30, 8, 8)).astype(np.float32), "x": rng.normal(size=30)}
+    terms = [dt.CI(dt.networks.CNN((3,), dense=(4,), dropout=0.1), "image"), dt.LS("x")]
+    model = dt.Polr(terms, training=FAST, random_state=1).fit(data, np.arange(30) % 3)
+    feed = model.module_.inputs(data)
+    np.testing.assert_allclose(
+        run(dt.export(model, tmp_path / "m.onnx"), feed), model.predict_proba(data), atol=1e-5
+    )
+
+
+def test_torch_export_of_the_module():
+    model, y = make("Polr", TERMS["CI-LS"])
+    module = model.fit(X, y).module_.eval()
+    tensors = module.inputs(X)
+    program = torch.export.export(module, (tensors,))
+    np.testing.assert_allclose(program.module()(tensors).detach().numpy(), model.predict_proba(X), atol=1e-6)
+
+
+def test_what_cannot_be_exported(tmp_path, monkeypatch):
+    model, y = make("Colr", TERMS["CI-LS"])
+    whole = dt.Ensemble(model, 2, random_state=1, pooling="linear").fit(X, y)
+    with pytest.raises(
+        UnsupportedError, match=r"a graph can hold the transformation pool here .* got 'linear'"
+    ):
+        dt.export(whole, tmp_path / "m.onnx")
+    with pytest.raises(InvalidTypeError, match=r"export needs a fitted deeptram model .* got str; fit one"):
+        dt.export("model", tmp_path / "m.onnx")
+    linear = dt.Ensemble.from_members([dt.Logit().fit(X, Z > 0)])
+    with pytest.raises(UnsupportedError, match="needs members with networks, got Logit without as member 0"):
+        _ = linear.module_
+    monkeypatch.setattr(onnx_graph, "PACKAGES", ("onnx", "no_such_package"))
+    with pytest.raises(
+        MissingDependencyError, match=r"got no no_such_package; run pip install 'deeptram\[export\]'"
+    ):
+        dt.export(whole, tmp_path / "m.onnx")
+    monkeypatch.undo()
+    whole.set_params(pooling="transformation")
+    monkeypatch.setattr(onnx_graph, "TOLERANCE", -1.0)
+    with pytest.raises(UnsupportedError, match="must compute what the model computes, got a difference of"):
+        dt.export(whole, tmp_path / "m.onnx")
