@@ -31,6 +31,7 @@ LAYERS = [
     "_threads",
     "_progress",
     "_tables",
+    "_html",
     "latent",
     "bases",
     "responses",

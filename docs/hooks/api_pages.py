@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+from docstring_roles import as_markdown
+
 import deeptram
 
 # Where a name is defined decides on which page it stands; what fits nowhere goes to the last page.
@@ -107,8 +109,8 @@ def subject_table() -> str:
 def markdown(page: Subject) -> str:
     """Return a page of the reference in Markdown."""
     lines = [f"# {page.title}", "", page.introduction, ""]
-    lines += ["| name | |", "|---|---|"]
-    lines += [f"| [`{path}`][{path}] | {summary(thing)} |" for path, thing in page.names]
+    lines += ["| name | what it is |", "|---|---|"]
+    lines += [f"| [`{_short(path)}`][{path}] | {summary(thing)} |" for path, thing in page.names]
     for path, thing in page.names:
         lines += ["", *_entry(path, thing)]
     return "\n".join(lines) + "\n"
@@ -117,7 +119,8 @@ def markdown(page: Subject) -> str:
 def summary(thing: Any) -> str:
     """Return the first sentence of a docstring."""
     text = inspect.getdoc(thing) if _has_source(thing) else type(thing).__name__
-    return (text or "").split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+    first = as_markdown((text or "").split("\n\n")[0])
+    return first.replace("\n", " ").replace("|", "\\|")
 
 
 def undocumented() -> list[str]:
@@ -129,8 +132,12 @@ def _has_source(thing: Any) -> bool:
     return inspect.isclass(thing) or inspect.isroutine(thing)
 
 
+def _short(path: str) -> str:
+    return path.removeprefix("deeptram.")
+
+
 def _entry(path: str, thing: Any) -> list[str]:
-    short = path.removeprefix("deeptram.")
+    short = _short(path)
     first = next(name for name, other in public_names().items() if other is thing)
     if first != path:
         return [f"## `{short}` {{ #{path} }}", "", f"The same as [`{first}`][{first}]."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from deeptram._html import card, number
 from deeptram._validation import check_choice, check_probability_level
 from deeptram.ensemble.coefficients import (
     METHODS,
@@ -23,7 +25,8 @@ from deeptram.ensemble.members import meant_pool, predict_all
 from deeptram.ensemble.onnx_graph import PooledModule, module_of
 from deeptram.errors import MissingCoefficientsError, StructureError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.coefficient_table import CoefficientTable
+from deeptram.estimators.coefficient_table import CoefficientTable, described_outcome
+from deeptram.estimators.model_card import coefficients_html, described_terms, h_in_words
 from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.pooling import Guarantees, Rule, StructureCheck, guarantees, pool, structure_check
 from deeptram.pooling.recalibration import Recalibration
@@ -190,6 +193,23 @@ class PooledMembers(PredictiveMethods):
     @property
     def _slopes(self) -> Array:
         return slopes_of(self.recalibrations_, len(self.members_))
+
+    def _card(self) -> str | None:
+        """Return members, pool, weights and coefficients for a notebook."""
+        if not hasattr(self, "members_"):
+            return None
+        first = self.members_[0]
+        facts: dict[str, Any] = {"pool": str(self.pooling)}
+        if isinstance(first, BaseTram):
+            title = f"{type(first).__name__}, {described_outcome(first.outcome_)}"
+            facts |= {"terms": described_terms(first), "h": h_in_words(first.outcome_), "rows": first.n_obs_}
+        else:
+            title = ", ".join(sorted({type(member).__name__ for member in self.members_}))
+        facts["weights"] = ", ".join(number(weight, 3) for weight in self.weights_)
+        reason = self.why_no_coefficients()
+        missing = f"<p>No coefficients: {escape(reason or '')}</p>"
+        table = missing if reason else coefficients_html(self.coef_table())
+        return card(f"{type(self).__name__} of {len(self.members_)} members: {title}", facts, table)
 
     def contributions(self, X: Any, y: Any = None) -> pd.DataFrame:
         r"""Return the parts of :math:`\bar h` of each row: the weighted means of the members' parts.

@@ -41,6 +41,7 @@ from deeptram.estimators.data_checks import (
 from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.exact import fit_without_networks
 from deeptram.estimators.information import training_fit
+from deeptram.estimators.model_card import model_card
 from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.estimators.varying_effects import effect_table
 from deeptram.fitting.exact.profile import profile_interval
@@ -351,6 +352,9 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         """
         require_fit(self)
         return effect_table(self, y, check_probability_level(level))
+
+    def _card(self) -> str | None:
+        return model_card(self) if hasattr(self, "model_") else None
 
     # -- files -----------------------------------------------------------------------------------
 

@@ -9,9 +9,11 @@ from types import MethodType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import estimator_html_repr
 
-from deeptram._validation import check_float_vector, check_no_missing, check_sample_weight
+from deeptram._validation import check_choice, check_float_vector, check_no_missing, check_sample_weight
 from deeptram.errors import MissingMethodError
 from deeptram.model import DISCRETE
 from deeptram.predictive import DiscretePredictive, Predictive
@@ -49,34 +51,87 @@ class PredictiveMethods:
     def outcome_kind(self) -> str | None:
         """The kind of outcome, as far as it is known."""
 
+    def set_output(self, *, predict: str = "default") -> Any:
+        """Choose what predictions for a data frame are: arrays, or pandas with the frame's index.
+
+        scikit-learn's own tools (scorers, stacking, calibration) need arrays, so they are the default.
+        The choice survives ``clone`` and ``fit``; X that is no data frame gives arrays in any case.
+
+        Parameters
+        ----------
+        predict : {"default", "pandas"}
+            ``"pandas"``: ``predict`` and one quantile give a Series; ``predict_proba`` (columns:
+            classes), ``predict_quantile`` (probabilities) and ``predict_survival`` (times) a DataFrame.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import deeptram as dt
+        >>> X = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0]}, index=["a", "b", "c", "d"])
+        >>> model = dt.Lm().fit(X, [1.0, 2.5, 2.5, 4.0]).set_output(predict="pandas")
+        >>> model.predict_quantile(X[:2], [0.1, 0.9]).round(2)
+            0.1   0.9
+        a  0.73  1.57
+        b  1.63  2.47
+        """
+        check_choice(predict, ("default", "pandas"), "predict")
+        self._sklearn_output_config = {"predict": predict}  # scikit-learn's clone copies it under this name
+        return self
+
+    def _answer(self, X: Any, values: Any, columns: Any = None) -> Any:
+        """Return predictions as ``set_output`` asks for."""
+        wanted = getattr(self, "_sklearn_output_config", {}).get("predict")
+        if wanted != "pandas" or not isinstance(X, pd.DataFrame):
+            return values
+        if np.ndim(values) == 1:
+            return pd.Series(values, index=X.index, name="prediction")
+        return pd.DataFrame(values, index=X.index, columns=list(columns))
+
     def predict(self, X: Any) -> Any:
         """Return the most likely class, or the median, of each row."""
         predictive = self.predict_distribution(X)
-        return predictive.mode() if isinstance(predictive, DiscretePredictive) else predictive.median()
+        is_discrete = isinstance(predictive, DiscretePredictive)
+        return self._answer(X, predictive.mode() if is_discrete else predictive.median())
 
     @_ForClasses
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> Any:
         """Return the class probabilities of each row, shape (n, K), in the order of ``classes_``."""
-        return np.asarray(self.predict_distribution(X).pmf())
+        predictive = self.predict_distribution(X)
+        return self._answer(X, np.asarray(predictive.pmf()), predictive.levels)
 
     def predict_quantile(self, X: Any, q: ArrayLike) -> Any:
         """Return quantiles of each row: (n,) for one q, (n, Q) for several."""
-        return self.predict_distribution(X).quantile(q)
+        return self._answer(X, self.predict_distribution(X).quantile(q), np.atleast_1d(np.asarray(q)))
 
-    def predict_survival(self, X: Any, times: ArrayLike) -> Array:
+    def predict_survival(self, X: Any, times: ArrayLike) -> Any:
         """Return P(Y > t) for every t of ``times`` (levels, for classes), shape (n, len(times))."""
         predictive = self.predict_distribution(X)
-        if isinstance(predictive, DiscretePredictive):
-            return np.column_stack([predictive.sf(level) for level in np.atleast_1d(np.asarray(times))])
-        points = check_float_vector(np.atleast_1d(np.asarray(times)), "times")
-        check_no_missing(np.isnan(points), "times")
-        return np.column_stack([predictive.sf(float(t)) for t in points])
+        points = np.atleast_1d(np.asarray(times))
+        if not isinstance(predictive, DiscretePredictive):
+            points = check_float_vector(points, "times")
+            check_no_missing(np.isnan(points), "times")
+        return self._answer(X, np.column_stack([predictive.sf(t) for t in points.tolist()]), points)
 
     def loglik(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the log-likelihood of outcomes, summed over rows."""
         rows = np.asarray(self.predict_distribution(X).log_prob(y))
         weights = check_sample_weight(sample_weight, len(rows))
         return float(rows.sum() if weights is None else weights @ rows)
+
+    def _card(self) -> str | None:
+        """Return what a notebook shows of a fitted one, None before it is fitted."""
+        return None
+
+    def _repr_html_(self) -> str:
+        """Show the fitted model in a notebook; before, scikit-learn's diagram of the settings."""
+        return self._card() or str(estimator_html_repr(self))
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """Show the same where scikit-learn's own bundle would be asked first."""
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the mean log-likelihood (larger is better)."""

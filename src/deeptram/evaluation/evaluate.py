@@ -27,6 +27,7 @@ from deeptram.evaluation import metrics as metric_functions
 from deeptram.evaluation.bootstrap import Sample, bootstrap, check_strata, mean_sample
 from deeptram.evaluation.checks import check_predictive, check_rows
 from deeptram.evaluation.measures import Metric, MetricLike
+from deeptram.evaluation.side_by_side import EvaluationTable
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.responses.observations import Surv
@@ -210,7 +211,7 @@ def summarise(
         rows.append(row)
         if sample.undefined:
             undefined.setdefault(name, {})[metric] = sample.undefined
-    frame = pd.DataFrame(rows)
+    frame = EvaluationTable(rows)
     frame.attrs["undefined"] = undefined
     return frame
 

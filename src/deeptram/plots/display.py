@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pandas as pd
 
@@ -71,14 +72,23 @@ class Display(ABC):
 
     def save(self, path: str | Path, dpi: float = 200) -> Path:
         """Draw into a file (its suffix is the format) without opening a window, and return its path."""
+        target = Path(path)
+        self._write(target, dpi=dpi)
+        return target
+
+    def _write(self, target: Path | BinaryIO, **settings: Any) -> None:
         from matplotlib.figure import Figure
 
-        target = Path(path)
         with paper_style():
             figure = Figure(figsize=self.size, layout="constrained")
             self._draw(figure.subplots())
-            figure.savefig(target, dpi=dpi)
-        return target
+            figure.savefig(target, **settings)
+
+    def _repr_png_(self) -> bytes:
+        """Draw the figure where a notebook shows the result of a cell."""
+        with io.BytesIO() as file:
+            self._write(file, dpi=144, format="png")
+            return file.getvalue()
 
     @abstractmethod
     def _draw(self, ax: Axes) -> None:

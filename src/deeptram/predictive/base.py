@@ -13,6 +13,7 @@ from deeptram._arrays import as_numpy
 from deeptram._validation import check_probability_level
 from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent
+from deeptram.predictive.pictures import described, picture
 
 
 class Predictive(ABC):
@@ -224,6 +225,16 @@ class Predictive(ABC):
         some = object.__new__(type(self))
         some.__dict__.update(self.__dict__, **changes)
         return some
+
+    # -- shown in a session -------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        """Return class, number of rows, levels and scale in one line."""
+        return described(self)
+
+    def _repr_html_(self) -> str:
+        """Show the first rows as small distributions in a notebook."""
+        return picture(self)
 
     # -- the edge between NumPy and torch -----------------------------------------------------
 

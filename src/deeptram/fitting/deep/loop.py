@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeptram._progress import is_watched, new_bar
 from deeptram._threads import alone
 from deeptram._validation import first_rows
 from deeptram.fitting.deep.seeds import generator
@@ -107,7 +108,7 @@ class EpochBar:
     Parameters
     ----------
     training : Training
-        Its ``progress`` decides: True, False, or "auto" for terminals only.
+        Its ``progress`` decides: True, False, or "auto" for terminals and notebooks only.
     label : str
         What is being trained.
 
@@ -118,22 +119,13 @@ class EpochBar:
     """
 
     def __init__(self, training: Training, label: str) -> None:
-        wanted = training.progress is True or (training.progress == "auto" and sys.stderr.isatty())
+        wanted = training.progress is True or (training.progress == "auto" and is_watched())
         self._bar: Any = None
         self._label, self._epochs = label, training.epochs
         if wanted:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import TextColumn
 
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[losses]}"),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=sys.stderr.isatty(),
-            )
+            self._bar = new_bar(TextColumn("{task.fields[losses]}"))
 
     def __enter__(self) -> EpochBar:
         if self._bar is not None:

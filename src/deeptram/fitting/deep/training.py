@@ -60,7 +60,7 @@ class Training:
     restore_best : bool
         Whether to go back to the epoch with the smallest validation loss.
     progress : {"auto", True, False}
-        Progress bar with losses on stderr; "auto" where that is a terminal.
+        Progress bar with losses on stderr; "auto" on terminals and in notebooks.
     min_epochs : int
         ``patience`` does not stop before.
     adam_start : int

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from deeptram._html import card, grid, number, share
 from deeptram._threads import one_thread
 from deeptram._validation import check_integer, random_generator
 from deeptram.errors import ConvergenceWarning, InvalidInputError
@@ -47,6 +48,20 @@ class TunedWeights:
     n_iter: int
     converged: bool
     fold_weights: Vector | None = None
+
+    def _repr_html_(self) -> str:
+        """Show the weights as bars in a notebook, with score and certificate."""
+        certified = "not certified (not convex)" if np.isnan(self.gap) else f"at most {self.gap:.1e}"
+        facts = {
+            "mean score": number(self.value, 6),
+            "above the best possible": certified,
+            "converged": f"{'yes' if self.converged else 'no'}, {self.n_iter} steps",
+        }
+        rows = [
+            [m, share(weight, f"weight {weight:.3f}"), f"{weight:.3f}"]
+            for m, weight in enumerate(self.weights.tolist())
+        ]
+        return card("Tuned weights", facts, grid(["member", "", "weight"], rows))
 
 
 def tune_weights(
