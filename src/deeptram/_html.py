@@ -93,12 +93,12 @@ def share(value: float, label: str, width: int = 100) -> str:
     )
 
 
-def number(value: Any, digits: int = 4) -> str:
+def few_digits(value: Any, digits: int = 4) -> str:
     """Return a number in a few digits; anything else as it is.
 
     Examples
     --------
-    >>> number(1234.5678), number("low"), number(0.5)
+    >>> few_digits(1234.5678), few_digits("low"), few_digits(0.5)
     ('1235', 'low', '0.5')
     """
     try:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from deeptram._html import card, number
+from deeptram._html import card, few_digits
 from deeptram._validation import check_choice, check_probability_level
 from deeptram.ensemble.coefficients import (
     METHODS,
@@ -205,7 +205,7 @@ class PooledMembers(PredictiveMethods):
             facts |= {"terms": described_terms(first), "h": h_in_words(first.outcome_), "rows": first.n_obs_}
         else:
             title = ", ".join(sorted({type(member).__name__ for member in self.members_}))
-        facts["weights"] = ", ".join(number(weight, 3) for weight in self.weights_)
+        facts["weights"] = ", ".join(few_digits(weight, 3) for weight in self.weights_)
         reason = self.why_no_coefficients()
         missing = f"<p>No coefficients: {escape(reason or '')}</p>"
         table = missing if reason else coefficients_html(self.coef_table())

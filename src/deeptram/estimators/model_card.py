@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from deeptram._html import card, number
+from deeptram._html import card, few_digits
 from deeptram.bases import Basis
 from deeptram.estimators.coefficient_table import described_outcome
 from deeptram.model import Outcome
@@ -90,7 +90,7 @@ def h_in_words(outcome: Outcome) -> str:
 
 def _line_in_words(basis: Basis) -> str:
     if basis.name == "bernstein":
-        low, high = (number(end) for end in basis.support)
+        low, high = (few_digits(end) for end in basis.support)
         scale = " of log y" if getattr(basis, "log_first", False) else ""
         order = getattr(basis, "order", basis.n_coef - 1)
         return (

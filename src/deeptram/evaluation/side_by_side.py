@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from deeptram._html import card, grid, number
+from deeptram._html import card, few_digits, grid
 
 _NEEDED = ["name", "metric", "estimate", "lower", "upper"]
 _KEYS = ["name", "metric"]
@@ -44,7 +44,7 @@ def _wide(table: pd.DataFrame, value: str, lower: str, upper: str) -> str:
     cells: dict[tuple[Any, Any], str] = {}
     for row in table[[*_KEYS, value, lower, upper]].itertuples(index=False, name=None):
         name, metric, estimate, low, high = row
-        cells[name, metric] = f"{number(estimate, 3)} ({number(low, 3)} to {number(high, 3)})"
+        cells[name, metric] = f"{few_digits(estimate, 3)} ({few_digits(low, 3)} to {few_digits(high, 3)})"
     names = table["name"].unique()
     rows = [[name, *(cells.get((name, metric), "") for metric in metrics)] for name in names]
     return grid(["", *map(str, metrics)], rows)

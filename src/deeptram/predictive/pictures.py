@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deeptram._html import bars, card, grid, number
+from deeptram._html import bars, card, few_digits, grid
 from deeptram.errors import DeeptramWarning
 
 if TYPE_CHECKING:
@@ -63,10 +63,12 @@ def _numbers(pred: Predictive) -> str:
     cells = np.diff(_array(pred.cdf_grid(points)), axis=1)
     rows = []
     for k, (mass, (_, lower, median, upper, _)) in enumerate(zip(cells, quantiles, strict=True)):
-        interval = f"{number(lower)} to {number(upper)}"
-        label = f"median {number(median)}, {100 * LEVEL:g} % between {interval}"
-        rows.append([k, bars(np.maximum(mass, 0.0).tolist(), label), number(median), interval])
-    return grid(["row", f"{number(low)} … {number(high)}", "median", f"{100 * LEVEL:g} % interval"], rows)
+        interval = f"{few_digits(lower)} to {few_digits(upper)}"
+        label = f"median {few_digits(median)}, {100 * LEVEL:g} % between {interval}"
+        rows.append([k, bars(np.maximum(mass, 0.0).tolist(), label), few_digits(median), interval])
+    return grid(
+        ["row", f"{few_digits(low)} … {few_digits(high)}", "median", f"{100 * LEVEL:g} % interval"], rows
+    )
 
 
 def _array(values: Any) -> NDArray[np.float64]:

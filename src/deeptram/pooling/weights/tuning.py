@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from deeptram._html import card, grid, number, share
+from deeptram._html import card, few_digits, grid, share
 from deeptram._threads import one_thread
 from deeptram._validation import check_integer, random_generator
 from deeptram.errors import ConvergenceWarning, InvalidInputError
@@ -53,7 +53,7 @@ class TunedWeights:
         """Show the weights as bars in a notebook, with score and certificate."""
         certified = "not certified (not convex)" if np.isnan(self.gap) else f"at most {self.gap:.1e}"
         facts = {
-            "mean score": number(self.value, 6),
+            "mean score": few_digits(self.value, 6),
             "above the best possible": certified,
             "converged": f"{'yes' if self.converged else 'no'}, {self.n_iter} steps",
         }
