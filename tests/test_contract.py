@@ -97,6 +97,17 @@ SIGNATURES: dict[str, list[str]] = {
     "metrics.calibration_slope": ["y", "pred"],
     "metrics.calibration_curve": ["y", "pred", "cuts"],
     "metrics.pit": ["y", "pred"],
+    "metrics.concordance": ["y", "pred", "kind", "tau", "train"],
+    "metrics.brier_survival": ["y", "pred", "times", "train"],
+    "metrics.ibs": ["y", "pred", "times", "train"],
+    "metrics.auc_survival": ["y", "pred", "times", "train"],
+    "metrics.d_calibration": ["y", "pred"],
+    "metrics.coverage": ["y", "pred", "level"],
+    "metrics.scorer": ["metric"],
+    "metrics.register": ["metric"],
+    "scores.pinball": ["y", "pred", "q", "reduction"],
+    "scores.interval_score": ["y", "pred", "level", "reduction"],
+    "scores.wis": ["y", "pred", "levels", "reduction"],
 }
 NAMES = [
     "SI", "CI", "LS", "CS", "Scale", "Varying", "Tram", "Polr", "Logit", "Colr", "BoxCox", "Coxph",

@@ -42,13 +42,10 @@ class Exceedance(dt.scores.Score):
 class WorstError(dt.metrics.Metric):
     """max |y - median|: no mean of rows."""
 
-    name = "worst error"
+    name, sign = "worst error", -1
 
     def __call__(self, y, pred):
         return float(np.abs(y - pred.median()).max())
-
-    def utility(self, value):
-        return -value
 
 
 def mean_error(y, pred):

@@ -9,7 +9,7 @@ import pytest
 import statsmodels.api as sm
 import torch
 
-from deeptram.evaluation import metrics, threshold_calibration
+from deeptram.evaluation import metrics, scores, threshold_calibration
 from deeptram.evaluation.bootstrap import replicates, resample
 from deeptram.evaluation.measures import statistics_of
 from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope
@@ -17,8 +17,9 @@ from deeptram.evaluation.statistics import Mean, Resampled
 from deeptram.evaluation.threshold_calibration import ThresholdCalibration
 from deeptram.predictive.discrete import DiscretePredictive
 
+LEVEL_METRICS = [*scores.core.NAMES, "accuracy", "qwk", "auc", "citl", "calibration_slope"]
 METRICS = {
-    **{name: metrics.get(name) for name in metrics.names()},
+    **{name: metrics.get(name) for name in LEVEL_METRICS},
     "auc at a cutoff, folded": functools.partial(metrics.auc, cutoff=1, fold=True),
     "index": functools.partial(metrics.auc, kind="index"),
     "index, folded": functools.partial(metrics.auc, kind="index", cutoff=1, fold=True),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from deeptram._arrays import as_numpy
-from deeptram._validation import check_choice, n_rows
+from deeptram._validation import check_choice, first_rows, n_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.responses.observations import encode_continuous
 
 REDUCTIONS = ("mean", "none")
 
@@ -60,6 +63,22 @@ def codes_of(y: Any, pred: DiscretePredictive) -> Tensor:
     """Return the positions of the outcomes among ``pred.levels``, shape (n,), int64."""
     check_rows(y, pred)
     return pred.encode(y)
+
+
+def exact_outcomes(y: Any, what: str, instead: str) -> npt.NDArray[np.float64]:
+    """Return outcomes that are all known, shape (n,), or say what to use instead where some are censored.
+
+    Examples
+    --------
+    >>> exact_outcomes([1, 2], "coverage", "d_calibration")
+    array([1., 2.])
+    """
+    seen = encode_continuous(y)
+    if not seen.exact.all():
+        raise UnsupportedError(
+            f"{what} needs exact outcomes, got censored ones in {first_rows(~seen.exact)}; use {instead}"
+        )
+    return seen.lower
 
 
 def reduce_rows(values: Any, reduction: str, *, numpy: bool) -> Any:

@@ -22,31 +22,30 @@ Build = Callable[..., list[Statistic]]
 
 
 class Metric(ABC):
-    """One number that judges predictions: ``metric(y, pred)``, larger is better unless it says otherwise.
+    """One number that judges predictions: ``metric(y, pred)``.
 
     Implementing a metric of your own:
 
     - Set ``name`` and implement ``__call__(y, pred)``.
     - The bootstrap of ``deeptram.evaluate`` calls it on every sample. If the metric is a function of sums
       over the rows, implement ``statistics`` and no sample is ever built; sample weights work then, too.
-    - Override ``utility`` if larger is not better.
+    - Set ``sign = -1`` if smaller is better, or ``ideal`` to the best value.
 
     Examples
     --------
     >>> class MeanError(Metric):
-    ...     name = "mean error"
+    ...     name, ideal = "mean error", 0.0
     ...
     ...     def __call__(self, y, pred):
     ...         return float(np.mean(y - pred.mean()))
-    ...
-    ...     def utility(self, value):
-    ...         return -abs(value)
     >>> import numpy as np, scipy.stats
     >>> MeanError()(np.array([1.0, 2.0]), Predictive.from_scipy(scipy.stats.norm([0.0, 1.0], 1.0)))
     1.0
     """
 
     name: str
+    sign: int = 1
+    ideal: float | None = None
     needs_order: bool = False
 
     @abstractmethod
@@ -59,7 +58,14 @@ class Metric(ABC):
 
     def utility(self, value: float, **options: Any) -> float:
         """Return a value of the metric as a number of which more is better, for scorers."""
-        return value
+        return self.sign * value if self.ideal is None else -abs(value - self.ideal)
+
+    @property
+    def hint(self) -> str:
+        """Which direction is good, in words."""
+        if self.ideal is not None:
+            return f"ideal: {self.ideal:g}"
+        return "larger is better" if self.sign > 0 else "smaller is better"
 
 
 class Score(Metric):
@@ -82,6 +88,8 @@ class Score(Metric):
     array([1., 3.])
     """
 
+    sign = -1
+
     @abstractmethod
     def rows(self, y: Any, pred: Any, **options: Any) -> Any:
         """Return the score of every row, shape (n,)."""
@@ -94,10 +102,6 @@ class Score(Metric):
     def statistics(self, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:
         """Return the mean over rows."""
         return [Mean(torch.as_tensor(self.rows(y, pred, **options)))]
-
-    def utility(self, value: float, **options: Any) -> float:
-        """Return minus the score."""
-        return -value
 
 
 class FunctionScore(Score):
@@ -120,8 +124,8 @@ class FunctionMetric(Metric):
     function : callable
     build : callable, optional
         ``(y, pred, **options) -> list of Statistic``, for a bootstrap without samples.
-    ideal : float or callable, optional
-        The best value, where that is neither a large nor a small one; or how it follows from the options.
+    ideal : float, optional
+        The best value, where that is neither a large nor a small one.
     sign : {1, -1}
         -1 where smaller is better.
     needs_order : bool
@@ -133,7 +137,7 @@ class FunctionMetric(Metric):
         function: Function,
         build: Build | None = None,
         *,
-        ideal: float | Callable[..., float] | None = None,
+        ideal: float | None = None,
         sign: int = 1,
         needs_order: bool = False,
     ) -> None:
@@ -150,12 +154,6 @@ class FunctionMetric(Metric):
         if self.build is None:
             return super().statistics(y, pred, **options)
         return self.build(y, pred, **options)
-
-    def utility(self, value: float, **options: Any) -> float:
-        """Return plus or minus the value, or minus its distance from the ideal one."""
-        if self.ideal is None:
-            return self.sign * value
-        return -abs(value - (self.ideal(**options) if callable(self.ideal) else self.ideal))
 
 
 class WithOptions(Metric):

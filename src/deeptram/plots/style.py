@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from deeptram.evaluation import metrics
+
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -91,10 +93,19 @@ METRIC_LABELS = {
     "auc": "AUC",
     "citl": "calibration in the large",
     "calibration_slope": "calibration slope",
+    "concordance": "concordance index",
+    "ibs": "integrated Brier score",
+    "brier_survival": "Brier score (censored)",
+    "auc_survival": "AUC at times",
+    "d_calibration": "D-calibration χ²",
+    "coverage": "coverage",
+    "pinball": "pinball loss",
+    "interval_score": "interval score",
+    "wis": "weighted interval score",
 }
-SMALLER_IS_BETTER = ("nll", "rps", "brier", "quadratic", "crps")
-LARGER_IS_BETTER = ("accuracy", "qwk", "auc")
-IDEAL = {"citl": 0.0, "calibration_slope": 1.0}
+_METRICS = {name: metrics.get(name) for name in metrics.names()}
+SMALLER_IS_BETTER = tuple(name for name, one in _METRICS.items() if one.sign < 0)
+IDEAL = {name: one.ideal for name, one in _METRICS.items() if one.ideal is not None}
 
 
 @dataclass(frozen=True)
@@ -340,11 +351,7 @@ def metric_hint(metric: str) -> str:
     >>> metric_hint("nll"), metric_hint("calibration_slope")
     ('smaller is better', 'ideal: 1')
     """
-    if metric in SMALLER_IS_BETTER:
-        return "smaller is better"
-    if metric in LARGER_IS_BETTER:
-        return "larger is better"
-    return f"ideal: {IDEAL[metric]:g}" if metric in IDEAL else ""
+    return metrics.get(metric).hint if metric in metrics.names() else ""
 
 
 def _in_turn(names: Sequence[str], fixed: dict[str, str], free: Sequence[str]) -> dict[str, str]:

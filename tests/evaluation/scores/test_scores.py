@@ -41,7 +41,7 @@ def expected_score(name, truth, forecast):
     return float(values @ truth)
 
 
-@pytest.mark.parametrize("name", scores.names())
+@pytest.mark.parametrize("name", scores.core.NAMES)
 @given(pair=two_distributions())
 def test_proper(name, pair):
     truth, forecast = pair
@@ -49,7 +49,7 @@ def test_proper(name, pair):
     assert expected_score(name, truth, forecast) >= best - 1e-12 * max(1, abs(best))
 
 
-@pytest.mark.parametrize("name", scores.names())
+@pytest.mark.parametrize("name", scores.core.NAMES)
 def test_strictly_proper_by_search(name):
     truth = np.array([0.2, 0.5, 0.3])
     grid = [np.array([a, b, 20 - a - b]) / 20 for a in range(1, 19) for b in range(1, 20 - a)]
@@ -111,7 +111,7 @@ def test_nll_is_finite_where_probabilities_underflow():
 
 def test_tensors_in_tensors_out():
     h = torch.tensor([[0.3], [-0.2]], requires_grad=True)
-    for name in scores.names():
+    for name in scores.core.NAMES:
         value = scores.get(name)([0, 1], DiscretePredictive.from_h(h))
         assert isinstance(value, torch.Tensor)
         assert value.requires_grad
@@ -158,7 +158,7 @@ def test_counts():
     np.testing.assert_allclose(scores.crps(y, pred, reduction="none"), expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", scores.names())
+@pytest.mark.parametrize("name", scores.core.NAMES)
 def test_inputs_are_not_written_to(name):
     log_pmf, y = np.log([[0.2, 0.8], [0.5, 0.5]]), np.array([1, 0])
     copies = log_pmf.copy(), y.copy()

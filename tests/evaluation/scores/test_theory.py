@@ -33,7 +33,7 @@ def expected_score(name, truth, forecast):
     return float(values @ truth)
 
 
-@pytest.mark.parametrize("name", scores.names())
+@pytest.mark.parametrize("name", scores.core.NAMES)
 @given(pair=two_distributions())
 def test_definitions(name, pair):
     truth, forecast = pair
@@ -103,7 +103,7 @@ def worst_regret(name, forecast, pmf, weights):
 
 
 @pytest.mark.parametrize("outcome", ["binary", None])
-@pytest.mark.parametrize("name", scores.names())
+@pytest.mark.parametrize("name", scores.core.NAMES)
 def test_minimax_pool_beats_every_other_forecast_on_a_grid(name, outcome, rng):
     n_levels = 2 if outcome == "binary" else 3
     pmf, weights = rng.dirichlet(np.ones(n_levels), size=3), np.array([0.5, 0.3, 0.2])
@@ -123,7 +123,7 @@ def test_tensors_in_tensors_out():
 
     p = DiscretePredictive.from_h(torch.tensor([[0.3, 0.9]], requires_grad=True))
     q = DiscretePredictive.from_h(torch.tensor([[0.1, 0.5]]))
-    for name in scores.names():
+    for name in scores.core.NAMES:
         assert scores.entropy(name, p).requires_grad
         assert scores.divergence(name, p, q).requires_grad
 

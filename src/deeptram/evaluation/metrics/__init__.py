@@ -11,9 +11,17 @@ from deeptram.evaluation.metrics.calibration import (
     citl,
     clopper_pearson,
 )
+from deeptram.evaluation.metrics.concordance import concordance
 from deeptram.evaluation.metrics.discrimination import accuracy, at_cutoff, auc, qwk
 from deeptram.evaluation.metrics.scorers import Scorer, scorer
-from deeptram.evaluation.metrics.uniformity import DCalibration, d_calibration, pit, pit_histogram
+from deeptram.evaluation.metrics.survival import auc_survival, brier_survival, ibs
+from deeptram.evaluation.metrics.uniformity import (
+    DCalibration,
+    coverage,
+    d_calibration,
+    pit,
+    pit_histogram,
+)
 
 __all__ = [
     "DCalibration",
@@ -22,13 +30,18 @@ __all__ = [
     "accuracy",
     "at_cutoff",
     "auc",
+    "auc_survival",
+    "brier_survival",
     "calibration_curve",
     "calibration_slope",
     "calibration_table",
     "citl",
     "clopper_pearson",
+    "concordance",
+    "coverage",
     "d_calibration",
     "get",
+    "ibs",
     "names",
     "pit",
     "pit_histogram",

@@ -171,8 +171,12 @@ def auc(y: Any, pred: Any, cutoff: int = 0, kind: str = "roc", fold: bool = Fals
     return float(folded(area) if fold else area)
 
 
-def pair_positions(scores: Tensor, event: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def pair_positions(
+    scores: Tensor, event: Tensor, others: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the order of the non-events, and for each event how many of them score lower, and not higher.
+
+    Non-events are those marked in ``others``, by default all that are no events.
 
     Returns
     -------
@@ -182,12 +186,12 @@ def pair_positions(scores: Tensor, event: Tensor) -> tuple[Tensor, Tensor, Tenso
         For each event, the number of non-events with a smaller score, and with one that is not larger.
     """
     ranks = dense_ranks(scores)
-    others = torch.nonzero(~event).squeeze(1)
-    ordered, position = torch.sort(ranks[others])
+    rows = torch.nonzero(~event if others is None else others).squeeze(1)
+    ordered, position = torch.sort(ranks[rows])
     values = ranks[event]
     below = torch.searchsorted(ordered, values, side="left")
     up_to = torch.searchsorted(ordered, values, side="right")
-    return others[position], below, up_to
+    return rows[position], below, up_to
 
 
 def dense_ranks(scores: Tensor) -> Tensor:
@@ -331,8 +335,8 @@ class RocArea(Statistic):
 
     n_columns = 0
 
-    def __init__(self, scores: Tensor, event: Tensor, fold: bool) -> None:
-        self._order, self._below, self._up_to = pair_positions(scores, event)
+    def __init__(self, scores: Tensor, event: Tensor, fold: bool, others: Tensor | None = None) -> None:
+        self._order, self._below, self._up_to = pair_positions(scores, event, others)
         self._events = torch.nonzero(event).squeeze(1)
         self._tied = bool((self._below != self._up_to).any())
         self._n, self._fold = len(event), fold
@@ -345,10 +349,13 @@ class RocArea(Statistic):
         area = torch.cat(parts)
         return folded(area) if self._fold else area
 
+    def _of_events(self, counts: Tensor) -> Tensor:
+        return counts[self._events]
+
     def _areas(self, counts: Tensor) -> Tensor:
         cumulative = counts.new_zeros(len(self._order) + 1, counts.shape[1])
         torch.cumsum(counts[self._order], dim=0, out=cumulative[1:])
-        events = counts[self._events]
+        events = self._of_events(counts)
         lower = cumulative[self._below]
         if self._tied:
             lower = 0.5 * (lower + cumulative[self._up_to])

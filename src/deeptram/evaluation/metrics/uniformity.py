@@ -15,12 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import torch
 from scipy.stats import chi2
+from torch import Tensor
 
 from deeptram._arrays import as_numpy
 from deeptram._validation import check_integer, first_rows, random_generator
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.evaluation.checks import check_predictive, check_rows, codes_of
+from deeptram.evaluation.checks import check_predictive, check_rows, codes_of, exact_outcomes
+from deeptram.evaluation.measures import FunctionMetric, register
+from deeptram.evaluation.statistics import Mean, Statistic
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -97,7 +101,7 @@ def pit_histogram(y: Any, pred: Any, *, bins: int = 10) -> pd.DataFrame:
     """
     bins = check_integer(bins, "bins", 1, MOST_BINS)
     lower, upper = pit_limits(y, pred)
-    counts = _spread(lower, upper, bins)
+    counts = _spread(lower, upper, bins).sum(0)
     edges = np.linspace(0, 1, bins + 1)
     return pd.DataFrame(
         {
@@ -108,6 +112,60 @@ def pit_histogram(y: Any, pred: Any, *, bins: int = 10) -> pd.DataFrame:
             "density": counts * bins / len(lower),
         }
     )
+
+
+def coverage(y: Any, pred: Any, level: float = 0.95) -> float:
+    r"""Return the share of outcomes inside their central prediction intervals.
+
+    .. math::
+        \frac1n \sum_i 1(l_i \le y_i \le u_i), \qquad l_i = F_i^{-1}(\tfrac{1 - c}{2}),\;
+        u_i = F_i^{-1}(\tfrac{1 + c}{2}),
+
+    which should be the level c; for counts and levels, whose intervals cannot have every level exactly, at
+    least c. A coverage is no score: an interval that is too wide covers well (see ``interval_score``). As a
+    scorer it is minus the distance from c.
+
+    Parameters
+    ----------
+    y : array-like, shape (n,)
+        Exact outcomes: numbers, counts, or ordered levels. Censored ones are refused: see ``d_calibration``.
+    pred : Predictive
+    level : float
+        The level c of the intervals.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> pred = Predictive.from_scipy(scipy.stats.norm([0.0, 0.0, 0.0], 1.0))
+    >>> coverage([0.5, -1.5, 3.0], pred, 0.9)
+    0.6666666666666666
+    """
+    return float(_covered(y, pred, level).mean())
+
+
+def _coverage(y: Any, pred: Predictive, level: float = 0.95) -> list[Statistic]:
+    return [Mean(torch.from_numpy(_covered(y, pred, level)))]
+
+
+class _Coverage(FunctionMetric):
+    """A coverage should be its level."""
+
+    hint = "ideal: the level"
+
+    def utility(self, value: float, level: float = 0.95, **options: Any) -> float:
+        return -abs(value - level)
+
+
+def _covered(y: Any, pred: Any, level: float) -> Floats:
+    pred = check_predictive(pred)
+    check_rows(y, pred)
+    ends = pred.interval(level)
+    if isinstance(pred, DiscretePredictive):
+        codes, lower, upper = (codes_of(values, pred).numpy() for values in (y, *ends))
+        return np.asarray((lower <= codes) & (codes <= upper), dtype=np.float64)
+    values = exact_outcomes(y, "coverage", "d_calibration")
+    lower, upper = (as_numpy_of(end) for end in ends)
+    return np.asarray((lower <= values) & (values <= upper), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -144,7 +202,8 @@ def d_calibration(y: Any, pred: Any, *, bins: int = 10) -> DCalibration:
     .. math::
         X^2 = \sum_b \frac{(N_b - n/B)^2}{n/B} \sim \chi^2_{B-1} .
 
-    Spreading makes the test conservative when much is censored.
+    Spreading makes the test conservative when much is censored. In ``deeptram.evaluate`` and in scorers the
+    metric is :math:`X^2`, smaller is better.
 
     Parameters
     ----------
@@ -171,17 +230,38 @@ def d_calibration(y: Any, pred: Any, *, bins: int = 10) -> DCalibration:
     >>> d_calibration(Surv.right(times, [True, True, True, False]), pred, bins=2).observed
     array([2., 2.])
     """
-    pred = check_predictive(pred)
-    if isinstance(pred, DiscretePredictive):
+    observed = _survival_shares(y, pred, bins).sum(0)
+    expected = len(pred) / len(observed)
+    statistic = float(((observed - expected) ** 2).sum() / expected)
+    return DCalibration(statistic, float(chi2.sf(statistic, len(observed) - 1)), observed, expected)
+
+
+class Chi2(Statistic):
+    """Pearson's statistic of D-calibration from the shares (n, bins) of the rows in the bins."""
+
+    def __init__(self, shares: Floats) -> None:
+        self._shares = torch.from_numpy(shares)
+        self.n_columns = shares.shape[1]
+
+    def columns(self) -> Tensor:
+        return self._shares.T
+
+    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
+        expected = counts.sum(0) / len(sums)
+        return ((sums - expected) ** 2).sum(0) / expected
+
+
+def _d_calibration(y: Any, pred: Predictive, bins: int = 10) -> list[Statistic]:
+    return [Chi2(_survival_shares(y, pred, bins))]
+
+
+def _survival_shares(y: Any, pred: Any, bins: int) -> Floats:
+    if isinstance(check_predictive(pred), DiscretePredictive):
         raise UnsupportedError(
             "d_calibration needs a distribution of times, got one on levels; use calibration_curve or pit"
         )
-    bins = check_integer(bins, "bins", 2, MOST_BINS)
     lower, upper = pit_limits(y, pred)
-    observed = _spread(1 - upper, 1 - lower, bins)
-    expected = len(lower) / bins
-    statistic = float(((observed - expected) ** 2).sum() / expected)
-    return DCalibration(statistic, float(chi2.sf(statistic, bins - 1)), observed, expected)
+    return _spread(1 - upper, 1 - lower, check_integer(bins, "bins", 2, MOST_BINS))
 
 
 def pit_limits(y: Any, pred: Any) -> tuple[Floats, Floats]:
@@ -221,12 +301,15 @@ def _observations(y: Any, pred: Predictive) -> Observations:
 
 
 def _spread(lower: Floats, upper: Floats, bins: int) -> Floats:
-    """Return how much of the intervals falls into each of the bins; a point goes to the bin it lies in."""
+    """Return how much of each interval falls into each bin, (n, bins); a point goes to the bin it lies in."""
     edges = np.linspace(0, 1, bins + 1)
-    width = upper - lower
+    width = (upper - lower)[:, None]
     points = width <= 0
-    place = np.minimum((lower[points] * bins).astype(np.int64), bins - 1)
-    counts = np.bincount(place, minlength=bins).astype(np.float64)
-    low, high = lower[~points, None], upper[~points, None]
-    shared = np.clip(np.minimum(high, edges[1:]) - np.maximum(low, edges[:-1]), 0, None)
-    return np.asarray(counts + (shared / width[~points, None]).sum(0))
+    place = np.minimum((lower * bins).astype(np.int64), bins - 1)
+    shared = np.clip(np.minimum(upper[:, None], edges[1:]) - np.maximum(lower[:, None], edges[:-1]), 0, None)
+    shares = np.where(points, place[:, None] == np.arange(bins), shared / np.where(points, 1.0, width))
+    return np.asarray(shares, dtype=np.float64)
+
+
+register(FunctionMetric(d_calibration, _d_calibration, sign=-1))
+register(_Coverage(coverage, _coverage, needs_order=True))

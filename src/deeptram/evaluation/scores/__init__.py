@@ -11,6 +11,7 @@ from deeptram.evaluation.measures import get_score as get
 from deeptram.evaluation.measures import score_names as names
 from deeptram.evaluation.scores import core
 from deeptram.evaluation.scores.minimax import MinimaxScore
+from deeptram.evaluation.scores.quantiles import interval_score, pinball, wis
 from deeptram.evaluation.scores.rules import (
     brier,
     crps,
@@ -31,10 +32,13 @@ __all__ = [
     "divergence",
     "entropy",
     "get",
+    "interval_score",
     "minimax_pool",
     "names",
     "nll",
+    "pinball",
     "quadratic",
     "register",
     "rps",
+    "wis",
 ]

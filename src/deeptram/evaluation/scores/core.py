@@ -173,6 +173,9 @@ _FORMULAS = {
 }
 
 
+NAMES = tuple(_FORMULAS)
+
+
 def formulas(name: str) -> DiscreteScore:
     """Return the tensor-level formulas of a score.
 

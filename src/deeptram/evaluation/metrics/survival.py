@@ -1,0 +1,289 @@
+r"""Survival curves against right-censored times: Brier score, its integral, and AUC at given times.
+
+Rows that are censored before a time t tell nothing there; the others stand in for them with weights
+:math:`1 / \hat G`, G being the distribution of the censoring times (IPCW). G is estimated by Kaplan-Meier
+from ``train``, or from the evaluated rows themselves, and then anew in each bootstrap sample.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from deeptram._validation import as_float
+from deeptram.errors import InvalidInputError
+from deeptram.evaluation.bootstrap import replicates
+from deeptram.evaluation.censoring import Censoring, InverseCensoring, right_censored
+from deeptram.evaluation.checks import check_rows
+from deeptram.evaluation.measures import FunctionMetric, register
+from deeptram.evaluation.metrics.concordance import (
+    Times,
+    check_times,
+    log_cumulative_hazard,
+    log_survivor,
+)
+from deeptram.evaluation.metrics.discrimination import RocArea
+from deeptram.evaluation.statistics import Statistic
+
+Floats = npt.NDArray[np.float64]
+
+N_TIMES = 100  # of the default grid of the integrated Brier score
+LAST_QUANTILE = 0.9  # where it ends: beyond, few rows are left and their weights are large
+ROWS = 2**18  # elements treated at once
+
+
+def brier_survival(y: Any, pred: Any, times: Any, train: Any = None) -> Any:
+    r"""Return the Brier score of the predicted survival probabilities at given times.
+
+    .. math::
+        \mathrm{BS}(t) = \frac1n \sum_i \left\{
+            \frac{1(t_i \le t,\ \delta_i = 1)}{\hat G(t_i)}\, S_i(t)^2
+            + \frac{1(t_i > t)}{\hat G(t)}\, (1 - S_i(t))^2 \right\}
+
+    with :math:`\delta_i` whether the event was seen and G the distribution of the censoring times
+    (Graf et al. 1999). Smaller is better; a proper score of the event :math:`T > t` when censoring does not
+    depend on the covariates.
+
+    Parameters
+    ----------
+    y : ``Surv``, right-censored, or exact times
+    pred : Predictive of times
+    times : float or array-like
+        Before the last time in y. In ``deeptram.evaluate`` and scorers several times are averaged.
+    train : ``Surv``, optional
+        Data that G is estimated from; y itself by default.
+
+    Returns
+    -------
+    float, or array in the order of ``times``
+
+    Notes
+    -----
+    The same as scikit-survival's ``brier_score``, to rounding. Differences: there, times before the first
+    time in y are refused; here they are allowed (everybody is still at risk). Times at which G cannot be
+    estimated from ``train`` are refused here; there, a G of zero drops the row.
+
+    References
+    ----------
+    .. [1] Graf, E., Schmoor, C., Sauerbrei, W. and Schumacher, M. (1999). Assessment and comparison of
+       prognostic classification schemes for survival data. Statistics in Medicine 18(17-18), 2529-2545.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> from deeptram.predictive import Predictive
+    >>> from deeptram.responses import Surv
+    >>> pred = Predictive.from_scipy(scipy.stats.expon(scale=[1.0, 3.0, 2.0]))
+    >>> y = Surv.right([1.0, 2.0, 3.0], [True, False, True])
+    >>> brier_survival(y, pred, [1.0, 2.5]).round(4)
+    array([0.1235, 0.3416])
+    """
+    return _at_times(_brier(y, pred, times, train), len(pred), times)
+
+
+def ibs(y: Any, pred: Any, times: Any = None, train: Any = None) -> float:
+    r"""Return the integrated Brier score, the mean of :func:`brier_survival` over a range of times.
+
+    .. math::
+        \mathrm{IBS} = \frac{1}{t_T - t_1} \int_{t_1}^{t_T} \mathrm{BS}(t)\, dt
+
+    by the trapezoidal rule on ``times``. Smaller is better; a model that always says 1/2 has 0.25.
+
+    Parameters
+    ----------
+    y, pred, train
+        As for :func:`brier_survival`.
+    times : array-like, shape (T,), optional
+        At least two, increasing. By default 100 at equal steps from the first event to the 90 % quantile of
+        the times in y (a bootstrap keeps those of all rows).
+
+    Notes
+    -----
+    The same as scikit-survival's ``integrated_brier_score`` on the same times, to rounding.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> from deeptram.predictive import Predictive
+    >>> from deeptram.responses import Surv
+    >>> pred = Predictive.from_scipy(scipy.stats.expon(scale=[1.0, 3.0, 2.0]))
+    >>> round(ibs(Surv.right([1.0, 2.0, 3.0], [True, False, True]), pred, [1.0, 1.5, 2.0]), 4)
+    0.1795
+    """
+    return float(_at_times(_ibs(y, pred, times, train), len(pred), 0.0))
+
+
+def auc_survival(y: Any, pred: Any, times: Any, train: Any = None) -> Any:
+    r"""Return the cumulative/dynamic AUC: cases had the event by t, controls are still without it.
+
+    .. math::
+        \mathrm{AUC}(t) = \frac{\sum_{i, j} 1(t_i \le t,\ \delta_i = 1)\, 1(t_j > t)\, \hat G(t_i)^{-1}
+            \{1(F_i(t) > F_j(t)) + \frac12 1(F_i(t) = F_j(t))\}}
+            {\sum_i 1(t_i \le t,\ \delta_i = 1)\, \hat G(t_i)^{-1} \sum_j 1(t_j > t)}
+
+    The risk of a row is its predicted probability :math:`F_i(t)` of the event by t, from its own curve.
+
+    Parameters
+    ----------
+    y, pred, times, train
+        As for :func:`brier_survival`.
+
+    Returns
+    -------
+    float, or array in the order of ``times``
+        NaN where there is no case.
+
+    Notes
+    -----
+    The first result of scikit-survival's ``cumulative_dynamic_auc`` with :math:`F_i(t)` as
+    time-dependent risk, to rounding; risks that differ by rounding are tied here, those closer than 1e-8
+    there. The mean over several times in ``deeptram.evaluate`` and in scorers is not weighted.
+
+    References
+    ----------
+    .. [1] Hung, H. and Chiang, C. T. (2010). Estimation methods for time-dependent AUC models with
+       survival data. Canadian Journal of Statistics 38(1), 8-26.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> from deeptram.predictive import Predictive
+    >>> from deeptram.responses import Surv
+    >>> pred = Predictive.from_scipy(scipy.stats.expon(scale=[1.0, 3.0, 2.0, 4.0]))
+    >>> auc_survival(Surv.right([1.0, 2.0, 3.0, 4.0], [True] * 4), pred, [1.5, 2.5])
+    array([1.  , 0.75])
+    """
+    return _at_times(_auc(y, pred, times, train), len(pred), times)
+
+
+class CensoredBrier(Statistic):
+    r"""A weighted mean of Brier scores over times, with weights v.
+
+    With S (n, T): the controls need the T sums :math:`\sum_i c_i 1(t_i > t_k)(1 - S_{ik})^2`, the cases one
+    number per row, :math:`\delta_i \sum_k v_k 1(t_i \le t_k) S_{ik}^2`, which is divided by G of the row.
+
+    Parameters
+    ----------
+    pred : Predictive of times
+    time : array, shape (n,)
+    event : array of bool, shape (n,)
+    grid, weights : arrays, shape (T,)
+        Increasing times, and v.
+    censoring : Censoring
+    """
+
+    def __init__(
+        self, pred: Times, time: Floats, event: Any, grid: Floats, weights: Floats, censoring: Censoring
+    ) -> None:
+        self._weights = torch.from_numpy(weights)
+        self.n_columns = len(grid)
+        first = torch.from_numpy(np.searchsorted(grid, time))  # the first time of the grid that a row is over
+        self._controls = torch.empty(len(time), len(grid), dtype=torch.float64)
+        cases = torch.empty(len(time), dtype=torch.float64)
+        places = torch.arange(len(grid))
+        step = max(1, ROWS // len(grid))
+        for start in range(0, len(time), step):
+            rows = slice(start, start + step)
+            survivor = torch.exp(log_survivor(pred[rows], grid))
+            waits = places < first[rows].unsqueeze(1)
+            cases[rows] = torch.where(waits, 0.0, survivor).square_() @ self._weights
+            self._controls[rows] = torch.where(waits, 1 - survivor, 0.0).square_()
+        seen = event & (time <= grid[-1])
+        self._events = torch.from_numpy(np.flatnonzero(seen))
+        self._cases = cases[self._events].unsqueeze(1)
+        self._inverse = censoring.inverse(np.concatenate([grid, time[seen]]), "the Brier score")
+
+    def columns(self) -> Tensor:
+        return self._controls.T
+
+    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
+        inverse = self._inverse(counts)
+        n_times = len(self._weights)
+        controls = torch.where(sums > 0, sums * inverse[:n_times], 0.0)
+        own = counts[self._events]
+        cases = torch.where(own > 0, own * inverse[n_times:], 0.0) * self._cases
+        return (self._weights @ controls + cases.sum(0)) / counts.sum(0)
+
+
+class DynamicArea(RocArea):
+    """AUC of one time: cases weigh 1 / G, rows that are censored before belong to neither side."""
+
+    def __init__(self, risk: Tensor, case: Tensor, control: Tensor, inverse: InverseCensoring) -> None:
+        super().__init__(risk, case, fold=False, others=control)
+        self._inverse = inverse
+
+    def _of_events(self, counts: Tensor) -> Tensor:
+        own = counts[self._events]
+        return torch.where(own > 0, own * self._inverse(counts), 0.0)
+
+
+def _brier(y: Any, pred: Any, times: Any = None, train: Any = None) -> list[Statistic]:
+    curves, time, event, censoring = _checked(y, pred, train, "brier_survival")
+    grid = _grid(times, time, "brier_survival")
+    one = np.ones(1)
+    return [CensoredBrier(curves, time, event, grid[[k]], one, censoring) for k in range(len(grid))]
+
+
+def _ibs(y: Any, pred: Any, times: Any = None, train: Any = None) -> list[Statistic]:
+    curves, time, event, censoring = _checked(y, pred, train, "ibs")
+    if times is None:
+        if not event.any():
+            raise InvalidInputError("ibs needs at least one event, got only censored rows; pass other rows")
+        last = np.quantile(time, LAST_QUANTILE)
+        times = np.linspace(min(time[event].min(), 0.5 * last), last, N_TIMES)
+        if last >= time.max():
+            times = times[:-1]
+    grid = _grid(times, time, "ibs")
+    if len(grid) < 2 or (np.diff(grid) <= 0).any():
+        raise InvalidInputError(f"ibs needs at least two increasing times, got {grid}; sort them")
+    width = np.diff(grid) / (grid[-1] - grid[0])
+    weights = 0.5 * (np.append(width, 0.0) + np.insert(width, 0, 0.0))
+    return [CensoredBrier(curves, time, event, grid, weights, censoring)]
+
+
+def _auc(y: Any, pred: Any, times: Any = None, train: Any = None) -> list[Statistic]:
+    curves, time, event, censoring = _checked(y, pred, train, "auc_survival")
+    grid = _grid(times, time, "auc_survival")
+    risk = log_cumulative_hazard(curves, grid)
+    areas: list[Statistic] = []
+    for k, t in enumerate(grid):
+        case = (time <= t) & event
+        inverse = censoring.inverse(time[case], "auc_survival")
+        areas.append(DynamicArea(risk[:, k], torch.from_numpy(case), torch.from_numpy(time > t), inverse))
+    return areas
+
+
+def _checked(y: Any, pred: Any, train: Any, what: str) -> tuple[Times, Floats, Any, Censoring]:
+    curves = check_times(pred, what)
+    check_rows(y, curves)
+    time, event = right_censored(y, what)
+    return curves, time, event, Censoring(time, event, train)
+
+
+def _grid(times: Any, time: Floats, what: str) -> Floats:
+    if times is None:
+        raise InvalidInputError(
+            f"{what} needs times=, the time or times at which curves are judged, got none; "
+            f"write functools.partial(dt.metrics.{what}, times=...), or scorer({what!r}, times=...)"
+        )
+    grid = np.atleast_1d(as_float(times, "times"))
+    if grid.ndim != 1 or not len(grid) or not np.isfinite(grid).all() or (grid >= time.max()).any():
+        raise InvalidInputError(
+            f"times must be numbers before {time.max():g}, the last time in y, got {times!r}; "
+            "nobody is left to compare with later"
+        )
+    return grid
+
+
+def _at_times(statistics: list[Statistic], n: int, times: Any) -> Any:
+    values = replicates(statistics, torch.ones(n, 1, dtype=torch.float64))[:, 0].numpy()
+    return values if np.ndim(times) else float(values[0])
+
+
+register(FunctionMetric(brier_survival, _brier, sign=-1))
+register(FunctionMetric(ibs, _ibs, sign=-1))
+register(FunctionMetric(auc_survival, _auc))
