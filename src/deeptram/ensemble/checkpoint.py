@@ -112,6 +112,8 @@ def _described(value: Any, path: list[Any]) -> Any:
     if any(value is one for one in path):
         return "itself"
     inside = [*path, value]
+    if hasattr(value, "identity_parts") and not isinstance(value, type):
+        return ["object", type(value).__qualname__, _described(value.identity_parts(), inside)]
     if isinstance(value, Tensor):
         value = value.detach().cpu().numpy()
     if isinstance(value, (np.ndarray, np.generic)):

@@ -200,7 +200,7 @@ def _part(value: Any, at: str) -> None:
 
 NETWORKS = fields(
     {
-        "inputs": listed(fields({"parts": listed(_part, 1, 1000)}), 1, 1000),
+        "inputs": listed(fields({"parts": listed(_part, 1, 1000), "backbone": optional(text)}), 1, 1000),
         "dtype": choice(["float32", "float64"]),
     }
 )

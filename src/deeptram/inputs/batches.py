@@ -36,6 +36,8 @@ class Source(ABC):
     """
 
     shape: tuple[int, ...]
+    in_memory: bool = False
+    """Whether all rows are at hand, not read and decoded in batches."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -66,6 +68,8 @@ class TableSource(Source):
     tensor([[0., 0., 1.],
             [1., 0., 0.]])
     """
+
+    in_memory = True
 
     def __init__(
         self, values: Any, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
@@ -128,6 +132,8 @@ class MemoryImages(Source):
     >>> batch.shape, batch.max().item()
     (torch.Size([2, 1, 8, 8]), 1.0)
     """
+
+    in_memory = True
 
     def __init__(
         self, images: ImageSource, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"

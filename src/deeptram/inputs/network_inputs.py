@@ -353,7 +353,7 @@ class NetworkInputs:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the inputs as JSON-able values."""
-        return {"parts": [part.to_dict() for part in self.parts]}
+        return {"parts": [part.to_dict() for part in self.parts], "backbone": None}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> NetworkInputs:

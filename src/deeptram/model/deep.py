@@ -33,6 +33,7 @@ from deeptram.model.parts import (
     term_label,
 )
 from deeptram.model.terms import CI
+from deeptram.networks.frozen import check_backbone, embedded
 from deeptram.predictive.kinds import RowParameters
 
 Array = NDArray[np.float64]
@@ -269,7 +270,10 @@ class DeepModel(nn.Module):
         cls, state: Mapping[str, Any], spec: Spec, outcome: Outcome, latent: Latent, design: Design
     ) -> DeepModel:
         """Rebuild a model from :meth:`to_dict`; its weights are to be loaded by ``load_state_dict``."""
-        inputs = [NetworkInputs.from_dict(one) for one in state["inputs"]]
+        terms = zip(spec.networks, state["inputs"], strict=True)
+        inputs = [embedded(term.net, NetworkInputs.from_dict(one)) for term, one in terms]
+        for one, saved in zip(inputs, state["inputs"], strict=True):
+            check_backbone(one, saved["backbone"])
         dtype = {"float32": torch.float32, "float64": torch.float64}[state["dtype"]]
         with alone(), torch.random.fork_rng(devices=[]):
             return cls(spec, outcome, latent, design, inputs, dtype).eval()

@@ -2,7 +2,7 @@
 
 Belongs here: networks for the terms CI and CS, by name. Any such callable is a network; ``register`` gives
 your own a name, for models that are saved.
-May import: the leaf modules.
+May import: ``inputs`` and below.
 Start reading at ``factories``.
 """
 
@@ -21,6 +21,7 @@ from deeptram.networks.factories import (
     register,
     to_dict,
 )
+from deeptram.networks.frozen import Frozen, frozen
 from deeptram.networks.mlp import MLP
 from deeptram.networks.paper import paper_melanoma, paper_mnist, paper_utkface
 
@@ -31,7 +32,9 @@ __all__ = [
     "Configured",
     "NetworkFactory",
     "RandomAffine",
+    "Frozen",
     "from_dict",
+    "frozen",
     "glorot_",
     "is_registered",
     "names",

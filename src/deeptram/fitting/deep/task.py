@@ -29,6 +29,7 @@ from deeptram.model.design import Design, Matrices, Spec
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import ComplexIntercept, Working, check_fresh, check_supported
 from deeptram.model.terms import CI, SI
+from deeptram.networks.frozen import embedded
 
 Array = NDArray[np.float64]
 
@@ -290,7 +291,9 @@ class Setup:
         self.used_rows = torch.from_numpy(used)
         if len(used) == 0:
             raise InvalidInputError("training needs at least one row, got 0 sample(s); pass data to fit on")
-        self.inputs = [NetworkInputs.fit(task.X, term.columns) for term in task.spec.networks]
+        self.inputs = [
+            embedded(term.net, NetworkInputs.fit(task.X, term.columns)) for term in task.spec.networks
+        ]
         n_coef, nominal = task.outcome.basis.n_coef, task.outcome.kind.is_nominal
         with seeded(0):
             for term, one in zip(task.spec.networks, self.inputs, strict=True):
