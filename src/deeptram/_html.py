@@ -36,7 +36,7 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
     Examples
     --------
-    >>> grid(["row", "p"], [[0, 0.5]])[-61:]
+    >>> grid(["row", "p"], [[0, 0.5]])[-59:]
     '<tr><th scope="row">0</th><td>0.5</td></tr></tbody></table>'
     """
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in header)

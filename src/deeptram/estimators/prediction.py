@@ -74,8 +74,8 @@ class PredictiveMethods:
         >>> model = dt.Lm().fit(X, [1.0, 2.5, 2.5, 4.0]).set_output(predict="pandas")
         >>> model.predict_quantile(X[:2], [0.1, 0.9]).round(2)
             0.1   0.9
-        a  0.73  1.57
-        b  1.63  2.47
+        a  0.72  1.58
+        b  1.62  2.48
         """
         check_choice(predict, ("default", "pandas"), "predict")
         self._sklearn_output_config = {"predict": predict}  # scikit-learn's clone copies it under this name
