@@ -11,7 +11,7 @@ from pathlib import Path
 try:
     import tomllib
 except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
+    from pip._vendor import tomli as tomllib
 
 ROOT = Path(__file__).parents[1]
 TOOLS = ("dev", "docs", "all", "cluster")

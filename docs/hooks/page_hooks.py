@@ -86,7 +86,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Draw the formulas."""
+    """Draw the formulas; anchors of the reference are places, not links."""
+    html = re.sub(r'<a href="" id="([^"]+)"></a>', r'<span id="\1"></span>', html)
     try:
         return draw_formulas(html)
     except ValueError as error:
