@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -61,11 +62,12 @@ class Browser:
         self._write, self._read = to_browser[1], from_browser[0]
 
         def connect() -> None:  # Chromium reads commands from 3 and answers on 4
-            commands, answers = (os.dup(fd) for fd in (to_browser[0], from_browser[1]))
-            for fd, place in ((commands, 13), (answers, 14), (13, 3), (14, 4)):
-                os.dup2(fd, place)
-            os.set_inheritable(3, True)
-            os.set_inheritable(4, True)
+            above = 10  # neither 3 nor 4, whatever numbers the pipes have
+            commands, answers = (
+                fcntl.fcntl(fd, fcntl.F_DUPFD, above) for fd in (to_browser[0], from_browser[1])
+            )
+            os.dup2(commands, 3)
+            os.dup2(answers, 4)
 
         self._process = subprocess.Popen(
             [program, *SWITCHES, f"--user-data-dir={self._profile.name}", "about:blank"],

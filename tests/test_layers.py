@@ -59,7 +59,7 @@ LAYERS = [
 ]
 
 # (importing module, imported layer) -> why the rule does not hold there. Imports of deeptram.plots inside a
-# function named `plot` need no entry: drawing is optional, and results know how to draw themselves.
+# function named `plot` or `report` need no entry: drawing is optional, and results know how to draw themselves.
 EXCEPTIONS: dict[tuple[str, str], str] = {}
 
 # Public name -> why several modules define it.
@@ -129,7 +129,7 @@ def layer_faults(module: str, source: str) -> list[str]:
         return [f"{module}: layer {own!r} is not in LAYERS; give it a place in the order"]
     faults = []
     for found in deeptram_imports(ast.parse(source)):
-        draws_itself = found.layer == "plots" and found.function == "plot"
+        draws_itself = found.layer == "plots" and found.function in ("plot", "report")
         if found.layer == own != "__init__" or draws_itself or (module, found.layer) in EXCEPTIONS:
             continue
         if found.layer not in LAYERS[: LAYERS.index(own)]:

@@ -41,7 +41,7 @@ def test_drawing(ordinal, pools, drawn):
     assert len(ax.child_axes) == len(pools)  # no curve covers another
     curves, counts = ax.child_axes[0].child_axes
     assert curves.get_title(loc="left") == "linear"
-    assert curves.get_ylabel() == "observed frequency (95 % interval)"
+    assert curves.get_ylabel() == "observed frequency\n(95 % interval)"
     assert counts.get_xlabel() == "predicted probability of exceeding a level"
     drawn(plots.calibration(y, pools["linear"], x="midpoint"))
 

@@ -13,7 +13,7 @@ COMMANDS = {
     "predict": ("deeptram.cli.predict:predict_command", "Predict the distribution of each row of a table."),
     "pool": ("deeptram.cli.pool:pool_command", "Pool the predictions of several models."),
     "reproduce": ("deeptram.cli.studies:reproduce_command", "Rerun one of the paper's studies."),
-    "report": ("deeptram.cli.studies:report_command", "Write report.html, figures and tables of a run."),
+    "report": ("deeptram.cli.studies:report_command", "Write the report of a run, or of a model on data."),
     "data": ("deeptram.cli.data:data_commands", "Data sets on this computer."),
     "completion": ("deeptram.cli.help:completion_command", "Complete commands and options in a shell."),
 }

@@ -76,7 +76,7 @@ def predict_command(
         "members_spread": members_spread,
         "uncertainty": uncertainty,
     }
-    image_settings = _image_settings(fitted, images)
+    sources = image_settings(fitted, images)
     n_rows, started = 0, time.monotonic()
     with (
         warnings.catch_warnings(record=True) as caught,
@@ -84,7 +84,7 @@ def predict_command(
         working("predicting", quiet or out == PIPE) as say,
     ):
         warnings.simplefilter("once")
-        for part in _predictions(fitted, data, batch_rows, image_settings, settings):
+        for part in _predictions(fitted, data, batch_rows, sources, settings):
             write(part)
             n_rows += len(part)
             say(f"predicting: {n_rows:,} rows, {n_rows / (time.monotonic() - started):,.0f} a second")
@@ -107,7 +107,7 @@ def _predictions(
         yield predict_frame(fitted, with_images(table, data, images), keep=keep, **settings)
 
 
-def _image_settings(fitted: Any, images: Path | None) -> list[ImageSettings]:
+def image_settings(fitted: Any, images: Path | None) -> list[ImageSettings]:
     """Return which columns are images and how the model saw them in fitting."""
     members = fitted.members_ if isinstance(fitted, Ensemble) else [fitted]
     found: dict[str, ImageInput] = {}

@@ -16,6 +16,7 @@ from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many
 from deeptram.cli.help import one_of
 from deeptram.cli.output import emit, json_option, working
 from deeptram.errors import InvalidInputError
+from deeptram.model.persistence import JSON_NAME
 from deeptram.paper import Tables, aggregate
 from deeptram.paper.config import EXACT_MODELS
 from deeptram.paper.protocols import DATASETS, N_BOOT, PRESETS, make_study
@@ -23,6 +24,8 @@ from deeptram.paper.report import build_report, results_markdown
 from deeptram.paper.runner import available_study, run_study
 
 SHOWN = ("nll", "rps", "accuracy")
+RUN_ONLY = ("n_jobs", "figures", "markdown")
+MODEL_ONLY = ("outcome", "event", "images", "out", "force")
 METHODS = ("single", "average", "linear", "log-linear", "transformation")
 
 
@@ -112,17 +115,29 @@ def reproduce_command(
 
 
 @click.command("report", cls=ManyValuesCommand)
-@click.argument("run", type=PATH)
+@click.argument("run", type=PATH, metavar="RUN|MODEL")
+@click.option("--data", type=PATH, help="MODEL: table of rows with their outcomes, not those of fitting.")
+@click.option("--outcome", help="MODEL: column of the outcome (of the time, for survival).")
+@click.option("--event", help="MODEL: column that is 1 where the event was seen (survival).")
+@click.option("--images", type=PATH, help="MODEL: folder of image files, for models with images.")
+@click.option("--out", type=PATH, help="MODEL: the page to write (report.html).")
+@click.option("--force", is_flag=True, help="MODEL: replace a page that is there.")
 @click.option("--n-boot", type=int, help="Bootstrap samples of the intervals (1000; quick: 200).")
 @click.option("--level", default=0.95, help="Coverage of the intervals.")
 @click.option("--n-jobs", default=1, help="Models evaluated at the same time.")
-@click.option("--figures/--no-figures", default=True, help="Draw the static figures (PNG, PDF) too.")
+@click.option("--figures/--no-figures", default=True, help="RUN: draw the figures as files (PNG, PDF) too.")
 @click.option("--markdown", is_flag=True, help="Print the results as Markdown instead; write no page.")
 @click.option("--quiet", is_flag=True, help="Print nothing.")
 @click.pass_context
 def report_command(
     ctx: click.Context,
     run: Path,
+    data: Path | None,
+    outcome: str | None,
+    event: str | None,
+    images: Path | None,
+    out: Path | None,
+    force: bool,
     n_boot: int | None,
     level: float,
     n_jobs: int,
@@ -130,10 +145,33 @@ def report_command(
     markdown: bool,
     quiet: bool,
 ) -> None:
-    """Write report.html, figures, metrics.csv and tables of a run, finished or not.
+    """Write the report of a run, or of a model on data: one page that opens without a network.
 
-    RUN is the folder of a run made by deeptram reproduce.
+    RUN is the folder of a run made by deeptram reproduce, finished or not: report.html in it, figures,
+    metrics.csv and tables. MODEL is a folder written by deeptram fit, or by save(); it needs --data.
     """
+    if data is not None:
+        _check_only_for(ctx, RUN_ONLY, "a run, got --data, which is for a model")
+        from deeptram.cli.model_page import write_model_page  # a run needs none of it
+
+        with working("evaluating and drawing", quiet):
+            page = write_model_page(
+                run,
+                data,
+                outcome=outcome,
+                event=event,
+                images=images,
+                out=out,
+                n_boot=n_boot,
+                level=level,
+                force=force,
+            )
+        if not quiet:
+            click.echo(str(page))
+        return
+    _check_only_for(ctx, MODEL_ONLY, "a model with --data, got no --data")
+    if (run / JSON_NAME).is_file():
+        raise InvalidInputError(f"{run} is a saved model, got no --data; name a table of rows with outcomes")
     useless = [f"--{name}" for name in ("figures", "quiet") if is_given(ctx, name) and ctx.params[name]]
     if markdown and useless:
         raise InvalidInputError(
@@ -148,6 +186,13 @@ def report_command(
         page = build_report(run, n_boot=n_boot, level=level, n_jobs=n_jobs, figures=figures)
     if not quiet:
         click.echo(str(page))
+
+
+def _check_only_for(ctx: click.Context, names: tuple[str, ...], what: str) -> None:
+    """Refuse options that mean nothing for what the report is of."""
+    for name in names:
+        if is_given(ctx, name):
+            raise InvalidInputError(f"--{name.replace('_', '-')} is for {what}; leave it out")
 
 
 def show_summary(tables: Tables, out: Path) -> None:

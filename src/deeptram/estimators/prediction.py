@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from abc import abstractmethod
 from collections.abc import Callable
 from types import MethodType
@@ -114,6 +115,40 @@ class PredictiveMethods:
             points = check_float_vector(points, "times")
             check_no_missing(np.isnan(points), "times")
         return self._answer(X, np.column_stack([predictive.sf(t) for t in points.tolist()]), points)
+
+    def report(self, X: Any, y: Any, path: str | os.PathLike[str] | None = None, **settings: Any) -> Any:
+        """Return a report on data that the model was not fitted to, as one page with a what-if view.
+
+        The answer comes first (how good, against the null model, calibrated or not, what matters), then
+        coefficients in words, effects with bands, calibration, the rows it explains worst, survival curves.
+
+        Parameters
+        ----------
+        X, y : data
+            As for ``fit``.
+        path : path-like, optional
+            Where to write the page; in a notebook it shows itself.
+        **settings
+            ``n_boot``, ``level``, ``random_state`` and ``source`` of
+            ``deeptram.plots.report.model_report.model_report``.
+
+        Returns
+        -------
+        Report
+            With ``html``, ``path`` and ``save(path)``.
+
+        Examples
+        --------
+        >>> import deeptram as dt
+        >>> rng = np.random.default_rng(1)
+        >>> X = rng.normal(size=(100, 1))
+        >>> model = dt.Logit().fit(X, X[:, 0] + rng.logistic(size=100) > 0)
+        >>> model.report(X, X[:, 0] > 0, n_boot=20).html[:15]
+        '<!DOCTYPE html>'
+        """
+        from deeptram.plots.report.model_report import model_report  # drawing is needed for nothing else
+
+        return model_report(self, X, y, path, **settings)
 
     def loglik(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the log-likelihood of outcomes, summed over rows."""

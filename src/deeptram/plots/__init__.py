@@ -1,6 +1,7 @@
 """Figures of results: every function returns a ``Display`` with ``frame()`` and ``plot()``.
 
-Belongs here: drawing tidy tables with matplotlib; no result is computed here that no table has.
+Belongs here: drawing tidy tables with matplotlib, and the pages made of such figures (``report``: that of a
+model of one's own, with its what-if view); no result is computed here that no table has.
 May import: ``ensemble`` and below.
 Start reading at ``display.Display``; ``style`` says how all figures look.
 """
@@ -15,8 +16,10 @@ from deeptram.plots.epistemic import epistemic
 from deeptram.plots.history import history
 from deeptram.plots.illustration import illustration
 from deeptram.plots.performance import performance
+from deeptram.plots.profiles import profiles
 from deeptram.plots.structure import structure
 from deeptram.plots.style import paper_style
+from deeptram.plots.survival import survival
 from deeptram.plots.weights import weights
 
 __all__ = [
@@ -32,8 +35,10 @@ __all__ = [
     "paper_style",
     "performance",
     "pit",
+    "profiles",
     "reliability",
     "structure",
+    "survival",
     "trafo",
     "weights",
 ]

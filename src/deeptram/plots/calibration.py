@@ -159,7 +159,7 @@ class CalibrationDisplay(Display):
         limit = self._limit if self.end is None else self.end
         curves.plot([0, 1], [0, 1], **reference_line(zorder=0))
         _draw_curve(curves, filled, self.x, {"color": look.color, "marker": look.marker})
-        share = "" if self.level is None else f" ({100 * self.level:g} % interval)"
+        share = "" if self.level is None else f"\n({100 * self.level:g} % interval)"
         curves.set_ylabel(f"observed frequency{share}")
         ends = (-0.02 * limit, 1.02 * limit)
         curves.set(xlim=ends, ylim=ends, xticklabels=[])
@@ -320,7 +320,7 @@ class ReliabilityDisplay(Display):
             )
         ends = (-0.02, 1.02)
         curves.set(xlim=ends, ylim=ends, xticklabels=[])
-        curves.set_ylabel(f"observed frequency ({100 * self.level:g} % interval)")
+        curves.set_ylabel(f"observed frequency\n({100 * self.level:g} % interval)")
         _draw_counts(counts, table.groupby(["left", "right"], as_index=False)["n"].mean(), "left", 1.0)
         counts.set(xlim=ends, xlabel="predicted probability of the event", ylabel="rows, mean")
         return curves

@@ -24,6 +24,9 @@ from deeptram.plots.report.svg import inline_svg
 PACKAGE = "deeptram.plots.report"
 _SWATCH = (0.34, 0.15)  # inches
 _STYLE = re.compile(r'(?<=\s)style="([^"{}<>]+)"(?= /?>| [a-z])')
+_HEX = re.compile(r"#[0-9a-f]{6}\b")
+DARK_PAPER = (0x14, 0x18, 0x1D)  # as in the style sheet
+LEAST_CONTRAST = 3.5  # 3 is asked for of graphics
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
 
@@ -74,7 +77,8 @@ def page_figure(
         Identifier, of letters, digits and hyphens.
     caption : str
     about : str
-        What the alternative text of each panel begins with; by default the caption's first sentence.
+        What the alternative text of each panel begins with; by default the caption's first sentence. A panel
+        without a title is called by its x-axis.
     folded : bool
         Whether it is shown on demand only.
 
@@ -91,7 +95,8 @@ def page_figure(
     drawn, axes = [], []
     for k, (panel, figure) in enumerate(panels.each()):
         row = panels.rows[panel.row] if several else ""
-        text = ": ".join(filter(None, [about, ", ".join(filter(None, [panel.title, row]))]))
+        name_of = panel.title or (figure.axes[0].get_xlabel() if len(panels.panels) > 1 else "")
+        text = ": ".join(filter(None, [about, ", ".join(filter(None, [name_of, row]))]))
         axes += figure.axes
         drawn.append(PagePanel(panel.title, panel.row, inline_svg(figure, f"{name}-{k}", text)))
     legend = tuple(
@@ -117,12 +122,51 @@ def render(template: str, context: dict[str, Any], packages: Sequence[str] = ())
 
 
 def _with_classes(page: str) -> str:
-    """Return a page in which styles that drawings repeat stand once, in the style sheet."""
+    """Return a page in which styles that drawings repeat stand once, in the style sheet.
+
+    Colours that are too dark for a dark page become variables, lighter there.
+    """
+    dark = {color: lighter(color) for color in sorted(set(_HEX.findall("".join(_STYLE.findall(page)))))}
+    dark = {color: light for color, light in dark.items() if color != light}
+
+    def adapted(style: str) -> str:
+        return _HEX.sub(lambda found: f"var(--c{found[0][1:]})" if found[0] in dark else found[0], style)
+
     counts = Counter(_STYLE.findall(page))
     names = {style: f"s{k}" for k, (style, count) in enumerate(counts.items()) if count > 1}
-    sheet = "".join(f".{name}{{{style}}}" for style, name in names.items())
-    page = _STYLE.sub(lambda found: f'class="{names[found[1]]}"' if found[1] in names else found[0], page)
+    sheet = "".join(f".{name}{{{adapted(style)}}}" for style, name in names.items())
+    page = _STYLE.sub(
+        lambda found: f'class="{names[found[1]]}"' if found[1] in names else f'style="{adapted(found[1])}"',
+        page,
+    )
+    for media, shades in (("", {color: color for color in dark}), ("dark", dark)):
+        rules = ":root{" + "".join(f"--c{color[1:]}:{shade};" for color, shade in shades.items()) + "}"
+        sheet += f"@media (prefers-color-scheme:dark){{{rules}}}" if media else rules
     return page.replace("</style>", f"{sheet}</style>", 1)
+
+
+def lighter(color: str) -> str:
+    """Return a colour with enough contrast to a dark page: itself, or mixed with white.
+
+    Examples
+    --------
+    >>> lighter("#009e73"), lighter("#440154")
+    ('#009e73', '#8f6798')
+    """
+    parts = [int(color[k : k + 2], 16) for k in (1, 3, 5)]
+    for share in np.linspace(0.0, 1.0, 21):
+        mixed = [round(part + share * (255 - part)) for part in parts]
+        if (_luminance(mixed) + 0.05) / (_luminance(DARK_PAPER) + 0.05) >= LEAST_CONTRAST:
+            break
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def _luminance(parts: Sequence[int]) -> float:
+    """Return the relative luminance of the Web Content Accessibility Guidelines."""
+    linear = [
+        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in (part / 255 for part in parts)
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 @functools.cache

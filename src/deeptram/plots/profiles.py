@@ -1,0 +1,419 @@
+r"""What one covariate does: predictions while it changes and the others stay at typical values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.stats import norm
+
+from deeptram._rows import take_rows
+from deeptram._validation import check_probability_level, did_you_mean
+from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram.estimators.base import BaseTram
+from deeptram.inputs import Table, read_table
+from deeptram.inputs.network_inputs import TableInput
+from deeptram.plots.display import Display, n_columns, panels
+from deeptram.plots.style import BAND_COLOR, PLAIN_COLOR, colors, legend_beside, sequence_colors
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.kinds import RowParameters
+from deeptram.predictive.line import LinePredictive
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+Feature = tuple[str, Callable[[Any], Floats]]
+POINTS = 41
+FEW = 12  # distinct values of a column that are all shown
+MOST_LINES = 4
+MEMBER_WIDTH = 2.0  # standard deviations of the members
+
+
+def profiles(
+    models: Any, X: Any, columns: Sequence[str] | None = None, *, level: float = 0.95, at: float | None = None
+) -> ProfilesDisplay:
+    r"""Show predictions over each covariate, the others at their median or most frequent level.
+
+    Binary outcomes: the probability of the larger level. Ordinal: of exceeding some of the levels. Nominal:
+    of the levels. Numbers: the median and the limits of an 80 % interval. Times: the survival probability at
+    one time.
+
+    Bands: of a single model, Wald limits of the linear shift relative to the typical row; of an ensemble, the
+    pool plus and minus two standard deviations of its members. No band where the column enters the model in
+    another way than by LS.
+
+    Parameters
+    ----------
+    models : Tram or Ensemble, or dict of name -> these
+    X : data
+        Rows from which ranges and typical values are taken.
+    columns : list of str, optional
+        Default: all tabular columns that the models read.
+    level : float
+        Of the Wald limits.
+    at : float, optional
+        The time of survival probabilities; by default the middle of the predicted medians.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``name, column, value, what, estimate, lower, upper``.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> rng = np.random.default_rng(1)
+    >>> X = pd.DataFrame({"x": rng.normal(size=100)})
+    >>> model = dt.Logit().fit(X, X["x"] + rng.logistic(size=100) > 0)
+    >>> shown = profiles(model, X).frame()
+    >>> shown["what"].unique().tolist(), bool((shown["lower"] <= shown["estimate"]).all())
+    (['P(True)'], True)
+    """
+    level = check_probability_level(level)
+    named = models if isinstance(models, Mapping) else {type(models).__name__: models}
+    table = read_table(X)
+    names = _columns(columns, table, named)
+    parts = []
+    for name, model in named.items():
+        row = typical_row(X, table)
+        features = features_of(model.predict_distribution(X), at)
+        for column in names:
+            parts.append(_profile(str(name), model, row, table, column, features, level))
+    pooled = all(hasattr(model, "predict_members") for model in named.values())
+    band = f"pool ± {MEMBER_WIDTH:g} sd of the members" if pooled else f"{100 * level:g} % band of the effect"
+    return ProfilesDisplay(pd.concat(parts, ignore_index=True), band)
+
+
+def features_of(pred: Predictive, at: float | None = None) -> list[Feature]:
+    """Return which numbers of a distribution are followed, with their names.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> pred = Predictive.from_proba([[0.2, 0.5, 0.3]], levels=["low", "mid", "high"])
+    >>> [(name, read(pred).round(3).tolist()) for name, read in features_of(pred)]
+    [('P(Y > low)', [0.8]), ('P(Y > mid)', [0.3])]
+    """
+    if isinstance(pred, DiscretePredictive):
+        levels = pred.levels
+        if not pred.ordered and len(levels) > 2:
+            return [(f"P({level})", partial(_mass, k=k)) for k, level in enumerate(levels)]
+        if len(levels) == 2:
+            return [(f"P({levels[1]})", partial(_mass, k=1))]
+        places = np.linspace(0, len(levels) - 2, min(MOST_LINES, len(levels) - 1))
+        shown = np.unique(places.round().astype(int)).tolist()
+        return [(f"P(Y > {levels[k]})", partial(_exceedance, k=k)) for k in shown]
+    if isinstance(pred, LinePredictive) and pred.lifetimes:
+        time = float(np.median(_medians(pred))) if at is None else float(at)
+        return [(f"P(time > {time:.3g})", partial(_survivor, time=time))]
+    quantiles = ((0.1, "10 % quantile"), (0.5, "median"), (0.9, "90 % quantile"))
+    return [(what, partial(_quantile, q=q)) for q, what in quantiles]
+
+
+def _mass(pred: Any, k: int) -> Floats:
+    return np.asarray(pred.pmf(), dtype=np.float64)[:, k]
+
+
+def _exceedance(pred: Any, k: int) -> Floats:
+    return 1.0 - np.asarray(pred.cdf(), dtype=np.float64)[:, k]
+
+
+def _survivor(pred: Any, time: float) -> Floats:
+    return np.asarray(pred.survivor(time), dtype=np.float64)
+
+
+def _quantile(pred: Any, q: float) -> Floats:
+    return np.asarray(pred.quantile(q), dtype=np.float64)
+
+
+def _medians(pred: LinePredictive) -> Floats:
+    """Return the medians of times, at most the last time seen."""
+    with torch.no_grad():
+        half = pred.rough_quantile_t(torch.tensor([0.5], dtype=pred.dtype))
+    return np.asarray(np.minimum(half.numpy().reshape(-1), pred.last_time))
+
+
+def typical_row(X: Any, table: Table) -> Any:
+    """Return one row: medians of numbers, most frequent levels; of images that of the first row.
+
+    Examples
+    --------
+    >>> X = pd.DataFrame({"a": [1.0, 2.0, 9.0], "b": ["u", "v", "v"]})
+    >>> typical_row(X, read_table(X)).to_dict("list")
+    {'a': [2.0], 'b': ['v']}
+    """
+    row = take_rows(X, np.array([0]))
+    for name in table.names:
+        column = table.column(name)
+        if isinstance(column, pd.Categorical):
+            value = pd.Series(column).mode().iloc[0]
+        else:
+            values = np.sort(np.asarray(column))
+            value = values[len(values) // 2]  # a value that occurs, so whole numbers stay whole
+        row = with_column(row, table, name, [value])
+    return row
+
+
+def with_column(X: Any, table: Table, name: str, values: Sequence[Any]) -> Any:
+    """Return X with other values in one column.
+
+    Parameters
+    ----------
+    X : DataFrame, 2-d array or dict
+        Of as many rows as there are values.
+    table : Table
+        Its columns.
+    name : str
+    values : sequence
+
+    Examples
+    --------
+    >>> X = np.zeros((2, 2))
+    >>> with_column(X, read_table(X), "x1", [3.0, 4.0])
+    array([[0., 3.],
+           [0., 4.]])
+    """
+    column = table.column(name)
+    new: Any = values
+    if isinstance(column, pd.Categorical):
+        new = pd.Categorical(values, categories=column.categories, ordered=column.ordered)
+    if isinstance(X, np.ndarray):
+        changed = X.copy()
+        changed[:, table.names.index(name)] = values
+        return changed
+    if isinstance(X, Mapping):
+        return {**X, name: new if isinstance(new, pd.Categorical) else np.asarray(new)}
+    return X.assign(**{name: new})
+
+
+def column_values(table: Table, name: str) -> list[Any]:
+    """Return the values of a column over which a profile goes: its levels, or a grid over its middle part.
+
+    Examples
+    --------
+    >>> column_values(read_table({"a": [3, 1, 2, 1]}), "a")
+    [1, 2, 3]
+    """
+    column = table.column(name)
+    if isinstance(column, pd.Categorical):
+        return [level for level in column.categories if (column == level).any()]
+    values = np.unique(np.asarray(column))
+    if len(values) <= FEW:
+        return list(values.tolist())
+    low, high = np.quantile(np.asarray(column, dtype=np.float64), [0.01, 0.99])
+    return list(np.linspace(low, high, POINTS).tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class ProfilesDisplay(Display):
+    """A panel for each covariate; lines with bands, or points with bars for levels.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``name, column, value, what, estimate, lower, upper``.
+    band : str
+        What the bands are.
+    """
+
+    band: str = "band"
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: room for every panel, and the legend."""
+        n = self.table["column"].nunique()
+        columns = n_columns(n)
+        return 1.6 + 2.4 * columns, -(-n // columns) * 2.5
+
+    def _draw(self, ax: Axes) -> None:
+        names = list(self.table["column"].unique())
+        where = [ax] if len(names) == 1 else panels(ax, len(names))
+        for k, (name, panel) in enumerate(zip(names, where, strict=True)):
+            self.draw_column(panel, name)
+            if k % n_columns(len(names)):
+                panel.set_ylabel("")
+        legend_beside(where[-1])
+
+    def draw_column(self, ax: Axes, column: str) -> None:
+        """Draw the panel of one covariate."""
+        part = self.table[self.table["column"] == column]
+        models, whats = list(self.table["name"].unique()), list(self.table["what"].unique())
+        by_model = len(models) > 1
+        shades = colors(models) if by_model else dict(zip(whats, _shades(len(whats)), strict=True))
+        numeric = all(
+            isinstance(value, (int, float)) and not isinstance(value, bool) for value in part["value"]
+        )
+        levels = list(part["value"].unique())
+        for (name, what), curve in part.groupby(["name", "what"], sort=False):
+            color = shades[name] if by_model else shades[what]
+            label = f"{name}, {what}" if by_model else str(what)
+            place = curve["value"].to_numpy(dtype=float) if numeric else np.arange(len(levels), dtype=float)
+            self._draw_curve(ax, curve, place, color, label, lines=numeric and len(levels) > 2)
+        if not numeric:
+            ax.set_xticks(range(len(levels)), [str(level) for level in levels])
+        ax.set(xlabel=column, ylabel=whats[0] if len(whats) == 1 else "prediction")
+        ax.set_ylim(*self._ends(whats))
+        if np.isfinite(part["lower"].to_numpy(dtype=float)).any():
+            ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=self.band)
+
+    def _ends(self, whats: list[str]) -> tuple[float, float]:
+        """Return the ends of the y-axis, the same for all covariates."""
+        if all(what.startswith("P(") for what in whats):
+            return -0.03, 1.03
+        shown = self.table[["estimate", "lower", "upper"]].to_numpy(dtype=float)
+        low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
+        return low - 0.05 * (high - low), high + 0.05 * (high - low)
+
+    def _draw_curve(
+        self, ax: Axes, curve: pd.DataFrame, place: Floats, color: str, label: str, *, lines: bool
+    ) -> None:
+        estimate, lower, upper = (
+            curve[name].to_numpy(dtype=float) for name in ("estimate", "lower", "upper")
+        )
+        known = np.isfinite(lower).all()
+        if not lines:
+            if known:
+                ax.vlines(place, lower, upper, color=color, linewidth=1.5)
+            ax.plot(place, estimate, "o", color=color, label=label)
+            return
+        if known:
+            ax.fill_between(place, lower, upper, color=color, alpha=0.22, linewidth=0)
+        ax.plot(place, estimate, color=color, label=label)
+
+
+def _shades(n: int) -> list[str]:
+    return [PLAIN_COLOR] if n == 1 else sequence_colors(n)
+
+
+def _columns(columns: Sequence[str] | None, table: Table, models: Mapping[Any, Any]) -> list[str]:
+    if columns is not None:
+        unknown = next((name for name in columns if name not in table.names), None)
+        if unknown is not None:
+            raise UnknownNameError(
+                f"columns must be among {', '.join(map(repr, table.names))}, got {unknown!r}"
+                f"{did_you_mean(unknown, list(table.names))}"
+            )
+        return list(columns)
+    read = set().union(*(columns_read(model) for model in models.values()))
+    names = [name for name in table.names if name in read] or ([] if read else list(table.names))
+    if not names:
+        raise InvalidInputError(
+            "profiles need a tabular column that the models read, got none; pass columns="
+        )
+    return names
+
+
+def columns_read(model: Any) -> set[str]:
+    """Return the tabular columns that a model or any member reads; none if that is not known.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> columns_read(dt.Lm().fit([[1.0], [2.0], [4.0]], [1.0, 3.0, 2.0]))
+    {'x0'}
+    """
+    found: set[str] = set()
+    for one in getattr(model, "members_", [model]):
+        design = getattr(one, "design_", None)
+        if design is not None:
+            found |= _columns_of([design.linear, design.scale, design.varying, *_network_encoders(one)])
+            found |= {design.strata_column} - {None}
+    return found
+
+
+def _network_encoders(model: Any) -> list[Any]:
+    """Return the encoders of the tables that a model's networks see."""
+    parts = [part for inputs in getattr(model.model_, "inputs", ()) for part in inputs.parts]
+    return [part.encoder for part in parts if isinstance(part, TableInput)]
+
+
+def _columns_of(encoders: Sequence[Any]) -> set[str]:
+    return {name for encoder in encoders if encoder is not None for name in encoder.required_columns}
+
+
+def _profile(
+    name: str, model: Any, row: Any, table: Table, column: str, features: Sequence[Feature], level: float
+) -> pd.DataFrame:
+    values = column_values(table, column)
+    grid = with_column(take_rows(row, np.zeros(len(values), dtype=int)), table, column, values)
+    estimate = [read(model.predict_distribution(grid)) for _, read in features]
+    limits = _limits(model, row, grid, column, features, level)
+    return pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "name": name,
+                    "column": column,
+                    "value": pd.Series(values, dtype=object),
+                    "what": what,
+                    "estimate": estimate[k],
+                    "lower": limits[k][0],
+                    "upper": limits[k][1],
+                }
+            )
+            for k, (what, _) in enumerate(features)
+        ],
+        ignore_index=True,
+    )
+
+
+def _limits(
+    model: Any, row: Any, grid: Any, column: str, features: Sequence[Feature], level: float
+) -> list[tuple[Any, Any]]:
+    """Return the limits of each feature; NaN where there is no band."""
+    if hasattr(model, "predict_members"):
+        members = model.predict_members(grid)
+        each = [np.stack([read(one) for one in members]) for _, read in features]
+        middle = [read(model.pool_members(members)) for _, read in features]
+        half = [MEMBER_WIDTH * values.std(axis=0, ddof=1) if len(values) > 1 else np.nan for values in each]
+        return [(m - h, m + h) for m, h in zip(middle, half, strict=True)]
+    error = _shift_error(model, row, grid, column)
+    if error is None:
+        return [(np.nan, np.nan)] * len(features)
+    matrices = model.design_.matrices(grid)
+    own = model.model_.row_parameters(grid, matrices).numpy()
+    half_width = float(norm.ppf((1 + level) / 2)) * error
+    ends = [
+        model.outcome_.predictive(
+            RowParameters(own.theta, own.shift + side * half_width, own.log_scale, own.log_increments),
+            model.latent_,
+        )
+        for side in (-1.0, 1.0)
+    ]
+    pairs = [tuple(read(end) for end in ends) for _, read in features]
+    return [(np.minimum(a, b), np.maximum(a, b)) for a, b in pairs]
+
+
+def _shift_error(model: Any, row: Any, grid: Any, column: str) -> Floats | None:
+    """Return standard errors of (x - x_typical)'beta, None where the column acts in another way."""
+    if not isinstance(model, BaseTram) or model.outcome_.kind.is_nominal:
+        return None
+    design = model.design_
+    elsewhere = _columns_of([design.scale, design.varying, *_network_encoders(model)])
+    if column in elsewhere or column == design.strata_column or design.linear is None:
+        return None
+    block = _shift_covariance(model)
+    if block is None:
+        return None
+    difference = design.matrices(grid).x - design.matrices(row).x
+    variance = np.einsum("ij,jk,ik->i", difference, block, difference)
+    return np.sqrt(variance) if np.isfinite(variance).all() else None
+
+
+def _shift_covariance(model: Any) -> Floats | None:
+    """Return the covariance of the linear shift's coefficients."""
+    p, q = len(model.coef_), len(model.scale_coef_)
+    if getattr(model, "vcov_", None) is not None:
+        whole = model.vcov_.to_numpy()
+        start = len(whole) - p - q
+        return np.asarray(whole[start : start + p, start : start + p])
+    given = getattr(model, "shift_vcov_", None)
+    return None if given is None else np.asarray(given.to_numpy())

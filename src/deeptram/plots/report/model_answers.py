@@ -1,0 +1,374 @@
+"""What a report of a model says first: how good, against the null model, calibrated or not, what matters."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeptram._rows import take_rows
+from deeptram.errors import DeeptramError, DeeptramWarning
+from deeptram.estimators import Tram
+from deeptram.evaluation import evaluate
+from deeptram.evaluation.metrics import d_calibration
+from deeptram.evaluation.metrics.calibration import clopper_pearson
+from deeptram.evaluation.scores import nll
+from deeptram.inputs import Table
+from deeptram.model.terms import SI
+from deeptram.plots import wording
+from deeptram.plots.profiles import columns_read, with_column
+from deeptram.plots.report.sentences import gain_words, large_sentence, slope_sentence
+from deeptram.plots.style import metric_hint, metric_label
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.line import LinePredictive
+from deeptram.responses import Surv
+
+Floats = NDArray[np.float64]
+MODEL, NULL = "model", "null model"
+SHUFFLES = 3
+MOST_ROWS = 2000  # for shuffling columns
+COVERAGE = 0.8
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Numbers and sentences about a model's predictions.
+
+    Attributes
+    ----------
+    scores : DataFrame
+        From ``evaluate``, with differences to the null model where there is one.
+    importance : DataFrame
+        Columns ``column, loss`` (by how much shuffling a column worsens the NLL), largest first.
+    head : list of str
+        The answer.
+    calibration : list of str
+        What is known about calibration.
+    null : Predictive or None
+    """
+
+    scores: pd.DataFrame
+    importance: pd.DataFrame
+    head: list[str]
+    calibration: list[str]
+    null: Predictive | None
+
+
+def answers(
+    model: Any,
+    X: Any,
+    y: Any,
+    pred: Predictive,
+    table: Table,
+    *,
+    n_boot: int,
+    level: float,
+    random_state: Any,
+) -> Answers:
+    """Return what the report begins with.
+
+    Parameters
+    ----------
+    model : Tram or Ensemble
+    X, y : data
+    pred : Predictive
+        The model's predictions of X.
+    table : Table
+        The columns of X.
+    n_boot : int
+    level : float
+    random_state : int
+        Seed of bootstrap and shuffling.
+    """
+    null = null_model(model, y, pred)
+    named = {MODEL: pred} | ({} if null is None else {NULL: null})
+    reference = None if null is None else NULL
+    scores = evaluate(named, y, n_boot=n_boot, level=level, reference=reference, random_state=random_state)
+    importance = shuffled_losses(model, X, y, pred, table, random_state)
+    calibration = calibration_words(scores, y, pred, level)
+    head = [quality_sentence(scores, len(pred), null is not None), *calibration]
+    matters = importance_sentence(importance)
+    return Answers(scores, importance, [*head, *([matters] if matters else [])], calibration, null)
+
+
+def null_model(model: Any, y: Any, pred: Predictive) -> Predictive | None:
+    """Return the same distribution for all rows, estimated from these rows; None if they are too few.
+
+    It has seen the outcomes that it is compared on, which favours it.
+
+    Examples
+    --------
+    >>> pred = Predictive.from_proba([[0.4, 0.6]] * 4, levels=("no", "yes"))
+    >>> null_model(None, ["no", "yes", "yes", "yes"], pred).pmf()[0]
+    array([0.25, 0.75])
+    """
+    if isinstance(pred, DiscretePredictive):
+        shares = np.bincount(np.asarray(pred.encode(y)), minlength=len(pred.levels)) / len(pred)
+        same = DiscretePredictive.from_log_pmf(
+            np.log(
+                np.tile(shares, (len(pred), 1)),
+                where=shares > 0,
+                out=np.full((len(pred), len(shares)), -np.inf),
+            ),
+            levels=pred.levels,
+        )
+        same.ordered = pred.ordered
+        return same
+    first = getattr(model, "members_", [model])[0]
+    outcome = getattr(first, "outcome_", None)
+    if outcome is None:
+        return None
+    bare = Tram([SI()], outcome=str(outcome.kind), latent=first.latent_, order=4, log_first=outcome.log_first)
+    rows = np.zeros((len(pred), 1))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeeptramWarning)
+            return bare.fit(rows, y).predict_distribution(rows)
+    except DeeptramError:
+        return None
+
+
+def quality_sentence(scores: pd.DataFrame, n: int, has_null: bool) -> str:
+    """Return how good the model is, in its first score.
+
+    Examples
+    --------
+    >>> row = {"name": "model", "metric": "nll", "estimate": 0.5, "lower": 0.4, "upper": 0.6}
+    >>> quality_sentence(pd.DataFrame([row]), 120, False)
+    'On 120 rows the NLL is 0.5000 (0.4000 to 0.6000).'
+    """
+    mine = scores[scores["name"] == MODEL]
+    first = mine.iloc[0]
+    value = wording.estimate(first["estimate"], first["lower"], first["upper"])
+    sentence = f"On {n:,} rows the {metric_label(first['metric'])} is {value}"
+    if has_null:
+        gain = gain_words(first["difference"], first["difference_lower"], first["difference_upper"])
+        sentence += f", {gain} than the null model, which ignores all covariates"
+        sentence = (
+            sentence.replace(") than the null", ") than that of the null") if "clearly" in gain else sentence
+        )
+    others = [
+        f"{metric_label(row['metric'])} {wording.estimate(row['estimate'], row['lower'], row['upper'], 3)}"
+        for _, row in mine.iloc[1:].iterrows()
+        if row["metric"] in ("accuracy", "auc", "qwk", "crps", "concordance")
+        and math.isfinite(row["estimate"])
+    ]
+    return sentence + (f"; {', '.join(others)}." if others else ".")
+
+
+def calibration_words(scores: pd.DataFrame, y: Any, pred: Predictive, level: float) -> list[str]:
+    """Return whether predictions come true: in the large and in their confidence, or by their intervals."""
+    mine = scores[scores["name"] == MODEL].set_index("metric")
+    if "calibration_slope" in mine.index:
+        limits = ["estimate", "lower", "upper"]
+        return [
+            slope_sentence("The model", *mine.loc["calibration_slope", limits].astype(float)),
+            large_sentence("It", *mine.loc["citl", limits].astype(float)),
+        ]
+    if isinstance(pred, DiscretePredictive):
+        return [_confidence_sentence(y, pred, level)]
+    if isinstance(y, Surv):
+        return [_d_calibration_sentence(y, pred)]
+    return [_coverage_sentence(np.asarray(y, dtype=np.float64), pred, level)]
+
+
+def _confidence_sentence(y: Any, pred: DiscretePredictive, level: float) -> str:
+    right = np.asarray(pred.encode(y)) == np.asarray(pred.pmf()).argmax(axis=1)
+    claimed = float(np.asarray(pred.pmf()).max(axis=1).mean())
+    lower, upper = (float(end[()]) for end in clopper_pearson(right.sum(), len(right), level))
+    words = "as often as it claims"
+    if not lower <= claimed <= upper:
+        words = (
+            "less often than it claims: it is over-confident"
+            if claimed > upper
+            else ("more often than it claims: it is under-confident")
+        )
+    return (
+        f"The level it holds most likely is the right one in {_percent(right.mean())} of the rows "
+        f"({_percent(lower)} to {_percent(upper)}), where it claims {_percent(claimed)}: {words}."
+    )
+
+
+def _d_calibration_sentence(y: Surv, pred: Predictive) -> str:
+    found = d_calibration(y, pred)
+    shown = f"D-calibration, χ² {wording.decimal(found.statistic, 1)}, p {wording.decimal(found.p_value, 3)}"
+    if found.p_value < 0.05:
+        return f"Predicted survival does not fit the observed times ({shown}); see the curves below."
+    return f"Predicted survival fits the observed times as far as these rows show ({shown})."
+
+
+def _coverage_sentence(y: Floats, pred: Predictive, level: float) -> str:
+    low, high = (np.asarray(end, dtype=np.float64) for end in pred.interval(COVERAGE))
+    inside = (low <= y) & (y <= high)
+    lower, upper = (float(end[()]) for end in clopper_pearson(inside.sum(), len(inside), level))
+    said = (
+        f"Of its {COVERAGE:.0%} intervals {_percent(inside.mean())} ({_percent(lower)} to {_percent(upper)})"
+    )
+    said = said.replace("%", " %", 1)
+    whole = not isinstance(pred, LinePredictive)  # intervals of counts hold at least what they promise
+    if lower > COVERAGE and not whole:
+        return f"{said} hold the outcome: they are too wide."
+    if upper < COVERAGE:
+        return f"{said} hold the outcome: they are too narrow."
+    return f"{said} hold the outcome: predictions are calibrated in width as far as these rows show."
+
+
+def shuffled_losses(
+    model: Any, X: Any, y: Any, pred: Predictive, table: Table, random_state: Any
+) -> pd.DataFrame:
+    """Return by how much the NLL grows when a column is shuffled, for all columns that the model reads.
+
+    Columns that say the same hide each other: what one loses, the other still has.
+    """
+    rng = np.random.default_rng(random_state)
+    n = len(pred)
+    rows = np.sort(rng.choice(n, MOST_ROWS, replace=False)) if n > MOST_ROWS else np.arange(n)
+    some, outcomes = (X, y) if len(rows) == n else (take_rows(X, rows), take_rows(y, rows))
+    base = float(np.mean(nll(outcomes, pred[rows], reduction="none")))
+    read = columns_read(model)
+    entries = [name for name in table.entries if name in read or name not in table.names]
+    found = []
+    for name in entries if read else table.names:
+        losses = []
+        for _ in range(SHUFFLES):
+            changed = _shuffled(some, table, name, rng.permutation(len(rows)), rows)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeeptramWarning)
+                losses.append(
+                    float(np.mean(nll(outcomes, model.predict_distribution(changed), reduction="none")))
+                )
+        found.append({"column": name, "loss": float(np.mean(losses)) - base})
+    return pd.DataFrame(found, columns=["column", "loss"]).sort_values(
+        "loss", ascending=False, ignore_index=True
+    )
+
+
+def _shuffled(X: Any, table: Table, name: str, order: NDArray[np.int64], rows: NDArray[np.int64]) -> Any:
+    if name not in table.names:  # images
+        return {**X, name: take_rows(X[name], order)}
+    column = table.column(name)
+    return with_column(X, table, name, [column[row] for row in rows[order]])
+
+
+def importance_sentence(importance: pd.DataFrame) -> str:
+    """Return what matters, in numbers.
+
+    Examples
+    --------
+    >>> importance_sentence(pd.DataFrame({"column": ["age", "sex"], "loss": [0.2, -0.001]}))
+    'What matters: age (without its information the NLL would be larger by 0.2000); sex adds next to nothing.'
+    """
+    if importance.empty:
+        return ""
+    large = importance[importance["loss"] > 0.01 * max(float(importance["loss"].max()), 0.0)].head(3)
+    if large.empty:
+        return "No covariate matters on these rows: shuffling any of them leaves the NLL as it is."
+    first = large.iloc[0]
+    told = [
+        f"{first['column']} (without its information the NLL would be larger by "
+        f"{wording.decimal(first['loss'])})"
+    ]
+    told += [f"{row['column']} ({wording.decimal(row['loss'])})" for _, row in large.iloc[1:].iterrows()]
+    least = list(importance.loc[importance["loss"] <= 0.01 * importance["loss"].max(), "column"])
+    rest = (
+        f"; {wording.joined(least[:5])} {'adds' if len(least) == 1 else 'add'} next to nothing"
+        if least
+        else ""
+    )
+    return f"What matters: {wording.joined(told)}{rest}."
+
+
+def score_rows(scores: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the table of scores for a page."""
+    wide: dict[str, dict[str, Any]] = {}
+    for row in scores.to_dict("records"):
+        entry = wide.setdefault(
+            row["metric"], {"metric": metric_label(row["metric"]), "hint": metric_hint(row["metric"])}
+        )
+        entry[row["name"]] = wording.estimate(row["estimate"], row["lower"], row["upper"])
+        if row["name"] == MODEL and "difference" in row:
+            entry["difference"] = wording.estimate(
+                row["difference"], row["difference_lower"], row["difference_upper"]
+            )
+    return list(wide.values())
+
+
+def _percent(share: float) -> str:
+    return f"{100 * float(share):.0f} %"
+
+
+def coefficient_words(
+    subject: str, coef: float, lower: float, upper: float, latent: str, event: str = "a larger outcome"
+) -> str:
+    """Return a coefficient as a sentence.
+
+    Parameters
+    ----------
+    subject : str
+        What changes.
+    coef, lower, upper : float
+    latent : str
+        Name of F_Z.
+    event : str
+        Whose odds these are.
+
+    Examples
+    --------
+    >>> coefficient_words("One unit more of age", 0.6931, 0.4055, 1.0986, "logistic")
+    'One unit more of age multiplies the odds of a larger outcome by 2.00 (1.50 to 3.00).'
+    >>> coefficient_words("One unit more of age", 0.6931, 0.4055, 1.0986, "minimum-extreme-value")
+    'One unit more of age multiplies the hazard by 0.50 (0.33 to 0.67).'
+    """
+    if not math.isfinite(coef):
+        return f"{subject}: no finite coefficient (left out, or the data are separated)."
+    none = "; the interval includes no effect." if lower <= 0 <= upper else "."
+    if latent == "normal":
+        value = wording.estimate(coef, lower, upper, 2)
+        return f"{subject} moves the outcome by {value} on the scale of a standard normal variable{none}"
+    sign = -1.0 if latent == "minimum-extreme-value" else 1.0
+    ratio, *ends = (float(np.exp(sign * value)) for value in (coef, lower, upper))
+    what = {
+        "logistic": f"the odds of {event}",
+        "minimum-extreme-value": "the hazard",
+        "maximum-extreme-value": "the reverse-time hazard",
+    }.get(latent, "exp(-h)")
+    return f"{subject} multiplies {what} by {wording.estimate(ratio, min(ends), max(ends), 2)}{none}"
+
+
+def subjects(design: Any, names: Sequence[str]) -> list[str | None]:
+    """Return what changes by one unit of each column of a design: a number, or a level against the first.
+
+    Columns of splines and of interactions mean nothing alone and have None.
+
+    Examples
+    --------
+    >>> from deeptram.inputs import LinearEncoder
+    >>> from deeptram.model import Design
+    >>> X = {"age": [1.0, 2.0, 3.0], "sex": ["f", "m", "m"]}
+    >>> subjects(Design(linear=LinearEncoder.fit(X, "age * sex")), ["age", "sexm", "age:sexm"])
+    ['One unit more of age', 'sex = m instead of f', None]
+    """
+    encoder = design.linear
+    if encoder is None:
+        return [None] * len(names)
+    factors = [*encoder.factors, *(encoder.formula.factors.values() if encoder.formula else ())]
+    known: dict[str, str | None] = {name: f"One unit more of {name}" for name in encoder.names}
+    for places in encoder.terms.values():
+        if len(places) > 1:
+            known |= dict.fromkeys(encoder.names[j] for j in places)
+    if encoder.formula is not None:
+        crossed = {
+            name for name, own in zip(encoder.names, encoder.formula.owners, strict=True) if ":" in own
+        }
+        known |= dict.fromkeys(crossed)
+    for factor in factors:
+        for label, level in zip(factor.names, factor.levels[1:], strict=True):
+            known[label] = f"{factor.column} = {level} instead of {factor.levels[0]}"
+    return [known.get(name) for name in names]

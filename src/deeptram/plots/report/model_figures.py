@@ -1,0 +1,225 @@
+"""The figures in the report of a model: coefficients, effects, calibration, predictions, survival."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from deeptram.errors import DeeptramError
+from deeptram.inputs import Table
+from deeptram.plots.calibration import calibration, pit
+from deeptram.plots.coefficients import coefficients
+from deeptram.plots.display import Display
+from deeptram.plots.panels import Panel, PanelGrid
+from deeptram.plots.profiles import profiles
+from deeptram.plots.report.model_answers import Answers
+from deeptram.plots.report.page import PageFigure, page_figure
+from deeptram.plots.style import COUNT_COLOR, PLAIN_COLOR, say
+from deeptram.plots.survival import survival
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.line import LinePredictive
+from deeptram.responses import Surv
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_COLUMNS = 12  # covariates that have a curve of their own
+MOST_COEFFICIENTS = 40
+ONE_WIDTH = 4.2  # inches of a figure alone; a phone shows it almost in full size
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFigures:
+    """Draws a model's predictions of some rows.
+
+    Parameters
+    ----------
+    model : Tram or Ensemble
+    X, y : data
+    pred : Predictive
+        Its predictions.
+    level : float
+        Coverage of intervals.
+    coefficients : DataFrame or None
+        Its coefficients with intervals, where it has any.
+    """
+
+    model: Any
+    X: Any
+    y: Any
+    pred: Predictive
+    level: float
+    coefficients: pd.DataFrame | None
+
+    def all(self, found: Answers, table: Table) -> Iterator[PageFigure]:
+        """Yield every figure that there is something to show for."""
+        yield from self._coefficient_figure()
+        yield from self._profile_figure(found, table)
+        yield from self._calibration_figures()
+        words = "Predictions and outcomes. Bars: how many rows have a predicted median there; line: how many "
+        words += "have their outcome there."
+        if isinstance(self.pred, DiscretePredictive):
+            words = (
+                "Predictions and outcomes. Bars: the mean predicted probability of each level; marks: how "
+            )
+            words += "often it was observed."
+        yield _one(_Distribution(self._distribution_table()), "distribution", words)
+        if isinstance(self.pred, LinePredictive) and self.pred.lifetimes:
+            yield from self._survival_figure()
+
+    def _coefficient_figure(self) -> Iterator[PageFigure]:
+        table = self.coefficients
+        if (
+            table is None
+            or table.empty
+            or not np.isfinite(table[["lower", "upper"]].to_numpy(dtype=float)).any()
+        ):
+            return
+        display = coefficients(table.head(MOST_COEFFICIENTS))
+        caption = f"Coefficients with {100 * self.level:g} % intervals; right of the line: larger outcomes."
+        yield _one(display, "coefficients", caption, legend=False)
+
+    def _profile_figure(self, found: Answers, table: Table) -> Iterator[PageFigure]:
+        names = [name for name in found.importance["column"] if name in table.names][:MOST_COLUMNS]
+        if not names:
+            return
+        display = profiles(self.model, self.X, names, level=self.level)
+        panels = [
+            Panel("", lambda ax, name=name: display.draw_column(ax, name), column=k)  # type: ignore[misc]
+            for k, name in enumerate(names)
+        ]
+        caption = (
+            "Effects: predictions while one covariate changes and the others stay at their median or most "
+            f"frequent level. Bands: {display.band}."
+        )
+        yield page_figure(PanelGrid(panels, (3.3, 2.6)), "effects", caption, about="Effect")
+
+    def _calibration_figures(self) -> Iterator[PageFigure]:
+        if not isinstance(self.pred, DiscretePredictive):
+            caption = (
+                "Calibration by F(y), which is uniform for calibrated predictions: a hump means predictions "
+                "that are too wide, a U too narrow ones, a slope a bias. Censored rows are spread over what "
+                "they may be."
+            )
+            yield _one(pit(self.y, {"model": self.pred}, level=self.level), "calibration", caption)
+            return
+        if self.pred.ordered or len(self.pred.levels) == 2:
+            display: Display = calibration(self.y, {"model": self.pred}, cuts=10, level=self.level)
+            caption = "Observed against predicted frequency"
+            caption += (
+                "." if len(self.pred.levels) == 2 else ", averaged over the levels that can be exceeded."
+            )
+            yield _one(display, "calibration", f"{caption} Below: how many rows each point stands for.")
+            return
+        displays = [(str(level), self._one_against_rest(k)) for k, level in enumerate(self.pred.levels)]
+        panels = [
+            Panel(name, lambda ax, one=one: one.plot(ax), column=k)  # type: ignore[misc]
+            for k, (name, one) in enumerate(displays)
+        ]
+        caption = (
+            "Observed against predicted frequency of each level. Below: how many rows each point stands for."
+        )
+        yield page_figure(PanelGrid(panels, (3.3, 3.2)), "calibration", caption)
+
+    def _one_against_rest(self, k: int) -> Display:
+        share = np.asarray(self.pred.pmf())[:, k]
+        event = np.asarray(self.pred.encode(self.y)) == k  # type: ignore[attr-defined]
+        binary = Predictive.from_proba(np.column_stack([1 - share, share]), levels=(False, True))
+        name = str(self.pred.levels[k])  # type: ignore[index]
+        return calibration(event, {"model": binary}, cuts=10, level=self.level, event=repr(name))
+
+    def _survival_figure(self) -> Iterator[PageFigure]:
+        seen = self.y if isinstance(self.y, Surv) else None
+        groups = 3 if len(self.pred) >= 60 else 1
+        try:
+            display = survival({"predicted": self.pred}, self.y, groups=groups)
+        except (
+            DeeptramError
+        ):  # interval-censored or truncated: nothing to compare with, the curve is still there
+            display = survival({"predicted": self.pred})
+            seen = None
+        words = "Survival: the mean predicted curve"
+        words += "" if seen is None else " beside the observed one (Kaplan-Meier), with the numbers at risk"
+        yield _one(display, "survival", f"{words}{', in groups by predicted risk' if groups > 1 else ''}.")
+
+    def _distribution_table(self) -> pd.DataFrame:
+        if isinstance(self.pred, DiscretePredictive):
+            codes = np.asarray(self.pred.encode(self.y))
+            return pd.DataFrame(
+                {
+                    "place": [str(level) for level in self.pred.levels],
+                    "predicted": np.asarray(self.pred.pmf()).mean(axis=0),
+                    "observed": np.bincount(codes, minlength=len(self.pred.levels)) / len(codes),
+                }
+            )
+        seen = self.y.observations if isinstance(self.y, Surv) else None
+        outcomes = np.asarray(self.y, dtype=float) if seen is None else seen.lower[seen.exact]
+        medians = np.asarray(self.pred.median(), dtype=float)
+        medians = medians[np.isfinite(medians)]
+        edges = np.histogram_bin_edges(np.concatenate([outcomes, medians]), bins=24)
+        both = [np.histogram(values, edges)[0] for values in (medians, outcomes)]
+        return pd.DataFrame(
+            {"place": edges[:-1], "end": edges[1:], "predicted": both[0], "observed": both[1]}
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Distribution(Display):
+    """Bars of predictions, and outcomes as marks (levels) or steps (numbers)."""
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches."""
+        return 4.2, 2.6
+
+    def _draw(self, ax: Axes) -> None:
+        t = self.table
+        if "end" in t:
+            ax.bar(
+                t["place"],
+                t["predicted"],
+                t["end"] - t["place"],
+                align="edge",
+                color=COUNT_COLOR,
+                label="predicted medians",
+            )
+            ax.stairs(
+                t["observed"],
+                [*t["place"], t["end"].iloc[-1]],
+                baseline=None,
+                color=PLAIN_COLOR,
+                linewidth=1.4,
+                label="observed",
+            )
+            ax.set(xlabel="outcome", ylabel="rows")
+            return
+        places = range(len(t))
+        bars = ax.bar(
+            places, t["predicted"], color=COUNT_COLOR, width=0.7, label="mean predicted probability"
+        )
+        for bar, value in zip(bars, t["predicted"], strict=True):
+            say(bar, [f"predicted {100 * value:.1f} %"])
+        (line,) = ax.plot(places, t["observed"], "D", color=PLAIN_COLOR, label="observed frequency")
+        say(line, [f"observed {100 * value:.1f} %" for value in t["observed"]])
+        ax.set_xticks(list(places), list(t["place"]))
+        ax.set(xlabel="level", ylabel="share of rows", ylim=(0, None))
+
+
+def _one(display: Display, name: str, caption: str, *, legend: bool = True) -> PageFigure:
+    """Return a display as a figure of one panel, its legend on the page."""
+
+    def draw(ax: Axes) -> None:
+        display.plot(ax)
+        for one in (ax, *ax.child_axes):
+            drawn = one.get_legend()
+            if drawn is not None:
+                drawn.remove()
+
+    width, height = display.size
+    grid = PanelGrid([Panel("", draw)], (min(width, ONE_WIDTH), height), legend=legend)
+    return page_figure(grid, name, caption)

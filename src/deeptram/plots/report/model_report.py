@@ -1,0 +1,366 @@
+"""The report of a fitted model or ensemble on data: one page, the answer first, with a what-if view."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import html
+import os
+import platform
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from deeptram._files import write_bytes
+from deeptram._rows import take_rows
+from deeptram._validation import check_integer, check_probability_level, check_same_length
+from deeptram._version import __version__
+from deeptram.errors import DeeptramError, DeeptramWarning
+from deeptram.estimators.coefficient_table import described_outcome
+from deeptram.evaluation.scores import nll
+from deeptram.inputs import Table, read_table
+from deeptram.plots import wording
+from deeptram.plots.report.model_answers import (
+    MODEL,
+    NULL,
+    answers,
+    coefficient_words,
+    score_rows,
+    subjects,
+)
+from deeptram.plots.report.model_figures import MOST_COEFFICIENTS, ModelFigures
+from deeptram.plots.report.page import render
+from deeptram.plots.report.whatif import WhatIf, described_fixed, what_if
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.responses import Surv
+
+if TYPE_CHECKING:
+    pass
+
+WORST, TYPICAL = 10, 5
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """A page; in a notebook it shows itself.
+
+    Attributes
+    ----------
+    html : str
+        The whole page.
+    path : Path or None
+        Where it was written.
+
+    Examples
+    --------
+    >>> Report("<!DOCTYPE html>").path is None
+    True
+    """
+
+    html: str
+    path: Path | None = None
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page and return its path."""
+        write_bytes(Path(path), self.html.encode())
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        """Return a frame with the page in it, which keeps its styles and scripts to itself."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.html)}" title="deeptram report" '
+            'style="width: 100%; height: 80vh; border: 0"></iframe>'
+        )
+
+
+def model_report(
+    model: Any,
+    X: Any,
+    y: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    n_boot: int = 1000,
+    level: float = 0.95,
+    random_state: Any = 0,
+    source: str = "",
+) -> Report:
+    """Return the report of a fitted model or ensemble on data that it was not fitted to.
+
+    Parameters
+    ----------
+    model : Tram or Ensemble
+        Fitted.
+    X, y : data
+        As for ``fit``.
+    path : path-like, optional
+        Where to write the page.
+    n_boot : int
+        Bootstrap samples of the intervals.
+    level : float
+        Coverage of the intervals.
+    random_state : int
+        Seed of bootstrap and shuffling.
+    source : str
+        Where the data come from, for the section on provenance.
+    """
+    n_boot, level = check_integer(n_boot, "n_boot", 0), check_probability_level(level)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeeptramWarning)  # the page says what it extrapolates
+        pred = model.predict_distribution(X)
+        check_same_length(X=np.empty(len(pred)), y=y)
+        context = _Context(model, X, y, pred, n_boot, level, random_state, source).page()
+    page = render("model.html.j2", context)
+    report = Report(page, None if path is None else Path(path))
+    if path is not None:
+        report.save(path)
+    return report
+
+
+@dataclass(frozen=True, eq=False)
+class _Context:
+    """Everything the page shows."""
+
+    model: Any
+    X: Any
+    y: Any
+    pred: Predictive
+    n_boot: int
+    level: float
+    random_state: Any
+    source: str
+
+    def page(self) -> dict[str, Any]:
+        table = read_table(self.X)
+        found = answers(
+            self.model,
+            self.X,
+            self.y,
+            self.pred,
+            table,
+            n_boot=self.n_boot,
+            level=self.level,
+            random_state=self.random_state,
+        )
+        score = np.asarray(nll(self.y, self.pred, reduction="none"))
+        made, labels = self._what_if(score)
+        drawn = ModelFigures(self.model, self.X, self.y, self.pred, self.level, self._coefficient_table())
+        figures = {figure.name: figure for figure in drawn.all(found, table)}
+        return {
+            "title": f"{self._name} on {len(self.pred):,} rows",
+            "lead": self._lead(),
+            "head": found.head,
+            "scores": score_rows(found.scores),
+            "has_null": found.null is not None,
+            "calibration": found.calibration,
+            "coefficients": self._coefficients(),
+            "no_coefficients": self._why_no_coefficients(),
+            "worst": self._worst(score),
+            "figures": figures,
+            "importance": [
+                {"column": row["column"], "loss": wording.decimal(row["loss"])}
+                for row in found.importance.to_dict("records")
+            ],
+            "what_if": made,
+            "what_if_note": described_fixed(made),
+            "start_rows": labels,
+            "facts": self._facts(table),
+            "n_boot": self.n_boot,
+            "level": f"{100 * self.level:g}",
+            "MODEL": MODEL,
+            "NULL": NULL,
+        }
+
+    # -- words --------------------------------------------------------------------------------------
+
+    @property
+    def _members(self) -> list[Any]:
+        return list(getattr(self.model, "members_", [self.model]))
+
+    @property
+    def _first(self) -> Any:
+        return self._members[0]
+
+    @property
+    def _name(self) -> str:
+        name = type(self._first).__name__
+        count = len(self._members)
+        return f"Ensemble of {count} {name} members" if hasattr(self.model, "members_") else name
+
+    def _lead(self) -> str:
+        first = self._first
+        kind = described_outcome(first.outcome_) if hasattr(first, "outcome_") else "foreign members"
+        pooled = f"; {self.model.pooling} pool" if hasattr(self.model, "members_") else ""
+        return f"{kind[0].upper()}{kind[1:]}{pooled}."
+
+    def _coefficient_table(self) -> pd.DataFrame | None:
+        try:
+            if hasattr(self.model, "members_"):
+                return pd.DataFrame(self.model.coef_table(self.level))
+            return pd.DataFrame(self.model.summary(self.level))
+        except DeeptramError:
+            return None
+
+    def _why_no_coefficients(self) -> str:
+        reason = getattr(self.model, "why_no_coefficients", None)
+        return "" if reason is None else str(reason() or "")
+
+    def _coefficients(self) -> list[dict[str, str]]:
+        table = self._coefficient_table()
+        if table is None or table.empty or not hasattr(self._first, "design_"):
+            return []
+        design, outcome, latent = self._first.design_, self._first.outcome_, self._first.latent_.name
+        nominal = outcome.kind.is_nominal
+        rows = []
+        for name, row in table.head(MOST_COEFFICIENTS).iterrows():
+            coef, lower, upper = (float(row[key]) for key in ("coef", "lower", "upper"))
+            group, _, column = str(name).partition(":") if nominal else ("", "", str(name))
+            event = f"{group} against {outcome.levels[0]}" if nominal else "a larger outcome"
+            (subject,) = subjects(design, [column])
+            sentence = "Read it with the curves of its covariates below."
+            if subject is not None:
+                sentence = coefficient_words(subject, coef, lower, upper, latent, event)
+            rows.append(
+                {
+                    "name": str(name),
+                    "text": wording.decimal(coef, 3),
+                    "value": str(coef),
+                    "interval": wording.interval(lower, upper, 3),
+                    "sentence": sentence,
+                }
+            )
+        return rows
+
+    def _worst(self, score: Any) -> dict[str, Any]:
+        """Return the rows that the model explains worst, with the parts of h where they add up."""
+        order = np.argsort(-score, kind="stable")[:WORST]
+        rows = take_rows(self.X, order)
+        try:
+            parts = self.model.contributions(rows)
+            parts = parts.drop(columns="log scale", errors="ignore").reset_index(drop=True)
+        except (DeeptramError, AttributeError):
+            parts = pd.DataFrame(index=range(len(order)))
+        index = self.X.index if isinstance(self.X, pd.DataFrame) else range(len(self.pred))
+        chosen = self.pred[order.tolist()]
+        predicted = chosen.mode() if isinstance(chosen, DiscretePredictive) else np.asarray(chosen.median())
+        lines = []
+        for k, row in enumerate(order.tolist()):
+            own = parts.iloc[k] if parts.shape[1] else pd.Series(dtype=float)
+            own = own.reindex(own.abs().sort_values(ascending=False).index)[:4]
+            own = own[own.abs() >= 0.005]
+            lines.append(
+                {
+                    "row": str(index[row]),
+                    "observed": _shown(self.y, row),
+                    "predicted": wording.short(_plain(predicted[k])),
+                    "score": wording.decimal(float(score[row]), 2),
+                    "parts": ", ".join(
+                        f"{name} {wording.decimal(float(v), 2, sign=True)}" for name, v in own.items()
+                    ),
+                }
+            )
+        return {"lines": lines, "has_parts": bool(parts.shape[1])}
+
+    # -- what-if and facts ---------------------------------------------------------------------------------
+
+    def _what_if(self, score: Any) -> tuple[WhatIf, list[str]]:
+        order = np.argsort(score, kind="stable")
+        middle = order[np.linspace(0, len(order) - 1, min(TYPICAL, len(order))).astype(int)]
+        rows = list(dict.fromkeys([*middle.tolist()[:-1], *order[::-1][:TYPICAL].tolist()]))
+        index = self.X.index if isinstance(self.X, pd.DataFrame) else range(len(self.pred))
+        labels = [f"row {index[row]}, observed {_shown(self.y, row)}" for row in rows]
+        return what_if(self.model, self.X, rows, labels), labels
+
+    def _facts(self, table: Table) -> list[tuple[str, str]]:
+        first = self._first
+        names = ", ".join(table.entries[:20]) + (", ..." if len(table.entries) > 20 else "")
+        facts = [
+            ("Data", f"{len(self.pred):,} rows; columns {names}{f'; {self.source}' if self.source else ''}"),
+            ("Fingerprint", _fingerprint(self.y, table)),
+            ("Outcome", _outcome_words(self.y, self.pred)),
+            (
+                "Model",
+                self._name
+                + (
+                    f", weights {', '.join(f'{w:.3g}' for w in self.model.weights_)}"
+                    if hasattr(self.model, "weights_")
+                    else ""
+                ),
+            ),
+        ]
+        if hasattr(first, "spec_"):
+            facts.append(("Terms", " + ".join(str(term) for term in (first.terms or ["LS of all columns"]))))
+        if hasattr(first, "n_obs_"):
+            facts.append(
+                (
+                    "Fitted to",
+                    f"{first.n_obs_:,} rows, log-likelihood {wording.decimal(float(first.loglik_), 2)}"
+                    if hasattr(first, "loglik_")
+                    else f"{first.n_obs_:,} rows",
+                )
+            )
+        facts.append(
+            (
+                "Intervals",
+                f"{100 * self.level:g} %, {self.n_boot} bootstrap samples, seed {self.random_state}",
+            )
+        )
+        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        facts.append(("Report", f"deeptram {__version__}, Python {platform.python_version()}, {now}"))
+        return facts
+
+
+def _shown(y: Any, row: int) -> str:
+    """Return one outcome in words; of times, what is known."""
+    if isinstance(y, Surv):
+        lower, upper = float(y.observations.lower[row]), float(y.observations.upper[row])
+        if lower == upper:
+            return wording.short(lower)
+        if np.isinf(upper):
+            return f"> {wording.short(lower)}"
+        return (
+            f"≤ {wording.short(upper)}"
+            if np.isinf(lower)
+            else f"{wording.short(lower)} to {wording.short(upper)}"
+        )
+    return wording.short(_plain(y.iloc[row] if isinstance(y, pd.Series) else y[row]))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _outcome_words(y: Any, pred: Predictive) -> str:
+    if isinstance(pred, DiscretePredictive):
+        counts = np.bincount(np.asarray(pred.encode(y)), minlength=len(pred.levels))
+        return ", ".join(f"{level}: {count}" for level, count in zip(pred.levels, counts, strict=True))
+    if isinstance(y, Surv):
+        seen = y.observations
+        return f"{int(seen.exact.sum())} events, {int((~seen.exact).sum())} censored"
+    values = np.asarray(y, dtype=float)
+    ends = [wording.short(float(v)) for v in (values.min(), np.median(values), values.max())]
+    return f"from {ends[0]} to {ends[2]}, median {ends[1]}"
+
+
+def _fingerprint(y: Any, table: Table) -> str:
+    """Return a hash of the tabular columns and outcomes, by which the same data are known again."""
+    digest = hashlib.sha256()
+    for name in table.names:
+        column = table.column(name)
+        values = (
+            np.asarray(column).astype(str)
+            if isinstance(column, pd.Categorical)
+            else np.asarray(column, dtype=float)
+        )
+        digest.update(name.encode() + values.tobytes())
+    outcome = (
+        np.concatenate([y.observations.lower, y.observations.upper])
+        if isinstance(y, Surv)
+        else np.asarray(y).astype(str)
+    )
+    digest.update(np.ascontiguousarray(outcome).tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,210 @@
+"""Predicted survival beside the observed one, with the numbers still at risk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeptram._validation import check_integer
+from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.evaluation.censoring import censoring_weights
+from deeptram.plots.display import Display
+from deeptram.plots.grid import named_predictions
+from deeptram.plots.style import colors, legend_beside, sequence_colors
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.line import LinePredictive
+from deeptram.responses import Observations
+from deeptram.responses.observations import encode_survival
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+POINTS = 101
+TICKS = 5
+OBSERVED = "observed"
+
+
+def survival(
+    predictions: Any, y: Any = None, *, X: Any = None, groups: int = 1, times: Any = None
+) -> SurvivalDisplay:
+    r"""Show the mean predicted survival curve, and with ``y`` what was observed and how many were at risk.
+
+    The observed curve is Kaplan and Meier's,
+    :math:`\hat S(t) = 1 - \frac1n \sum_{t_i \le t} \delta_i / \hat G(t_i-)` with G that of the censoring.
+
+    Parameters
+    ----------
+    predictions : Predictive or model, or dict of name -> these
+    y : Surv or times, optional
+        Exact and right-censored, without left truncation.
+    X : data, optional
+        What models predict from.
+    groups : int
+        Number of groups of about equal size, by predicted survival at the middle time; for one prediction.
+    times : array-like, optional
+        Where to draw; by default from zero to the last time seen.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``name, group, kind, time, survival, at_risk``; kind is "predicted" or
+        "observed".
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> pred = Predictive.from_scipy(scipy.stats.expon(scale=np.ones(3)))
+    >>> shown = survival(pred, [0.5, 1.0, 2.0], times=[0.0, 1.0]).frame()
+    >>> shown[["kind", "time", "survival", "at_risk"]].round(3)
+            kind  time  survival  at_risk
+    0  predicted   0.0     1.000        3
+    1  predicted   1.0     0.368        2
+    2   observed   0.0     1.000        3
+    3   observed   1.0     0.333        2
+    """
+    named = named_predictions(predictions, X)
+    groups = check_integer(groups, "groups", 1)
+    if groups > 1 and len(named) > 1:
+        raise InvalidInputError(
+            f"groups are for one prediction, got {len(named)}; draw them one by one, or use groups=1"
+        )
+    for name, pred in named.items():
+        if not isinstance(pred, LinePredictive):
+            raise UnsupportedError(
+                f"survival curves need a distribution of times, got {type(pred).__name__} for {name!r}"
+            )
+    seen = None if y is None else encode_survival(y)
+    grid = _times(times, seen, named)
+    tables = []
+    for name, pred in named.items():
+        for group, rows in enumerate(_groups(pred, groups, grid), start=1):
+            own = None if seen is None else seen.take(rows)
+            tables.append(_table(name, group, "predicted", grid, _mean_survival(pred[rows], grid), own))
+            if own is not None and (groups > 1 or name == list(named)[-1]):
+                label = name if groups > 1 else OBSERVED
+                tables.append(_table(label, group, OBSERVED, grid, kaplan_meier(own, grid), own))
+    return SurvivalDisplay(pd.concat(tables, ignore_index=True))
+
+
+def kaplan_meier(seen: Observations, times: Floats) -> Floats:
+    """Return the observed share without the event after each time.
+
+    Parameters
+    ----------
+    seen : Observations
+        Exact and right-censored.
+    times : array, shape (T,)
+
+    Examples
+    --------
+    >>> seen = Observations(np.array([1.0, 2.0, 3.0]), np.array([1.0, np.inf, 3.0]))
+    >>> kaplan_meier(seen, np.array([0.5, 1.0, 3.0])).round(3)
+    array([1.   , 0.667, 0.   ])
+    """
+    weights = censoring_weights(seen) / len(seen)
+    order = np.argsort(seen.lower, kind="stable")
+    gone = np.concatenate([[0.0], np.cumsum(weights[order])])
+    return 1.0 - gone[np.searchsorted(seen.lower[order], times, side="right")]
+
+
+@dataclass(frozen=True, eq=False)
+class SurvivalDisplay(Display):
+    """Predicted curves as lines, observed ones as steps, and the numbers at risk below.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``name, group, kind, time, survival, at_risk``.
+    """
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: room for a line of numbers per group."""
+        return 5.6, 3.1 + 0.14 * self._n_groups
+
+    @property
+    def _n_groups(self) -> int:
+        return int(self.table["group"].max())
+
+    def _draw(self, ax: Axes) -> None:
+        several = self._n_groups > 1
+        names = list(dict.fromkeys(self.table["name"]))
+        look = colors([OBSERVED, *(name for name in names if name != OBSERVED)])
+        shades = sequence_colors(self._n_groups)
+        for (name, group, kind), part in self.table.groupby(["name", "group", "kind"], sort=False):
+            color = shades[group - 1] if several else look[name]
+            label = f"risk group {group}, {kind}" if several else name
+            if kind == OBSERVED:
+                label = label if several else "observed (Kaplan-Meier)"
+                ax.step(part["time"], part["survival"], where="post", color=color, linewidth=1.0, label=label)
+            else:
+                ax.plot(part["time"], part["survival"], "--" if several else "-", color=color, label=label)
+        ax.set(xlabel="time", ylabel="share without the event", ylim=(-0.02, 1.02))
+        self._draw_numbers(ax, shades if several else ["black"])
+        legend_beside(ax)
+
+    def _draw_numbers(self, ax: Axes, shades: list[str]) -> None:
+        """Write how many rows are at risk below some of the times."""
+        known = self.table[self.table["kind"] == OBSERVED]
+        if known.empty:
+            return
+        ends = float(self.table["time"].max())
+        ticks = np.linspace(0.0, ends, TICKS)
+        for group, part in known.groupby("group"):
+            for tick in ticks:
+                at = part.iloc[int(np.abs(part["time"].to_numpy() - tick).argmin())]
+                self._write_number(
+                    ax, f"{at['at_risk']:.0f}", tick, int(str(group)), shades[int(str(group)) - 1]
+                )
+        self._write_number(ax, "at risk", 0.0, 0, "black")
+
+    def _write_number(self, ax: Axes, text: str, time: float, line: int, color: str) -> None:
+        """Write below the axis, lines at a fixed distance, so that the layout can make room for them."""
+        ax.annotate(
+            text,
+            (time, 0.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(0, -36 - 10 * line),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=7.5,
+            color=color,
+        )
+
+
+def _times(times: Any, seen: Observations | None, named: dict[str, Predictive]) -> Floats:
+    if times is not None:
+        return np.atleast_1d(np.asarray(times, dtype=np.float64))
+    if seen is not None:
+        last = float(seen.lower[np.isfinite(seen.lower)].max())
+    else:
+        last = min(pred.last_time for pred in named.values() if isinstance(pred, LinePredictive))
+        last = last if np.isfinite(last) else max(float(np.max(p.quantile(0.95))) for p in named.values())
+    return np.linspace(0.0, last, POINTS)
+
+
+def _groups(pred: Predictive, groups: int, grid: Floats) -> list[NDArray[np.int64]]:
+    """Return the rows of each group, those with the lowest predicted survival first."""
+    if groups == 1:
+        return [np.arange(len(pred))]
+    middle = np.asarray(pred.survivor(float(grid[len(grid) // 2])))
+    return [np.sort(part) for part in np.array_split(np.argsort(middle, kind="stable"), groups)]
+
+
+def _mean_survival(pred: Predictive, grid: Floats) -> Floats:
+    return np.asarray(1.0 - np.asarray(pred.cdf_grid(grid), dtype=np.float64).mean(axis=0))
+
+
+def _table(
+    name: str, group: int, kind: str, grid: Floats, values: Floats, seen: Observations | None
+) -> pd.DataFrame:
+    at_risk = None if seen is None else [int((seen.lower >= t).sum()) for t in grid]
+    return pd.DataFrame(
+        {"name": name, "group": group, "kind": kind, "time": grid, "survival": values, "at_risk": at_risk}
+    )

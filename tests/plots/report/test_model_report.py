@@ -1,0 +1,348 @@
+"""The report of a model of one's own: every kind of outcome, the answer in numbers, nothing from data becomes code."""
+
+from __future__ import annotations
+
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+import deeptram as dt
+from deeptram.errors import InvalidInputError
+from deeptram.plots.report.model_answers import null_model, shuffled_losses
+from deeptram.plots.report.page import lighter, render, script_json
+from deeptram.plots.report.sentences import gain_words, large_sentence, slope_sentence
+from headless_browser import Browser, find_browser
+from what_if_models import fit_ensemble, fit_exact
+
+PROGRAM = find_browser()
+KINDS = ("binary", "ordinal", "nominal", "continuous", "count", "survival")
+
+
+class Page(HTMLParser):
+    """The text of each section, tags and identifiers."""
+
+    def __init__(self):
+        super().__init__()
+        self.text, self.tags, self.ids = {}, [], []
+        self._section, self._silent = "", False
+
+    def handle_starttag(self, tag, attrs):
+        attributes = dict(attrs)
+        self.tags.append((tag, attributes))
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self._silent = tag in ("script", "style")
+        if tag == "section":
+            self._section = attributes["id"]
+
+    def handle_endtag(self, tag):
+        self._silent = False
+
+    def handle_data(self, data):
+        if not self._silent:
+            self.text[self._section] = self.text.get(self._section, "") + data
+
+
+def parsed(html):
+    page = Page()
+    page.feed(html)
+    return page
+
+
+def words(page, section):
+    return " ".join(page.text[section].split())
+
+
+@pytest.fixture(scope="module")
+def reports():
+    """A report of an exact model for every kind of outcome, made once."""
+    made = {}
+    for kind in KINDS:
+        model, X, y = fit_exact(kind)
+        made[kind] = (model, X, y, model.report(X, y, n_boot=30))
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_outcome_has_its_sections(kind, reports):
+    page = parsed(reports[kind][3].html)
+    sections = {
+        "answer",
+        "what-if",
+        "coefficients-section",
+        "effects-section",
+        "calibration-section",
+        "worst",
+        "provenance",
+    }
+    assert sections <= set(page.text)
+    assert ("survival-section" in page.text) == (kind == "survival")
+    assert len(set(page.ids)) == len(page.ids)
+    assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
+    labels = [a["aria-label"] for tag, a in page.tags if tag == "svg" and "aria-label" in a]
+    assert len(set(labels)) == len(labels) >= 4
+    assert "What matters: " in words(page, "answer")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_answer_is_the_score_and_its_difference_to_the_null_model(kind, reports):
+    model, X, y, report = reports[kind]
+    pred = model.predict_distribution(X)
+    table = dt.evaluate(
+        {"model": pred, "null": null_model(model, y, pred)}, y, metrics=["nll"], n_boot=0, reference="null"
+    )
+    said = words(parsed(report.html), "answer")
+    assert f"On 300 rows the NLL is {table['estimate'][0]:.4f} (" in said
+    assert re.search(rf"better by {-table['difference'][0]:.4f} \(|not clearly different", said)
+
+
+def test_null_model_of_classes_is_their_frequency_and_never_better_than_the_optimum():
+    model, X, y = fit_exact("nominal")
+    pred = model.predict_distribution(X)
+    null = null_model(model, y, pred)
+    shares = pd.Series(y).value_counts(normalize=True)
+    np.testing.assert_allclose(null.pmf()[0], shares[list(pred.levels)])
+    assert dt.scores.nll(y, pred) < dt.scores.nll(y, null)
+
+
+def test_null_model_of_numbers_is_fitted_without_covariates():
+    model, X, y = fit_exact("continuous")
+    null = null_model(model, y, model.predict_distribution(X))
+    bare = dt.Tram([dt.SI()], outcome="continuous", latent="normal", order=4).fit(np.zeros((len(y), 1)), y)
+    assert dt.scores.nll(y, null) == pytest.approx(
+        dt.scores.nll(y, bare.predict_distribution(np.zeros((len(y), 1))))
+    )
+    assert null_model(object(), y, null) is None  # nothing is known about what a foreign model would fit
+
+
+def test_shuffling_finds_what_matters(rng):
+    X = pd.DataFrame({"strong": rng.normal(size=400), "weak": rng.normal(size=400), "unused": 0.0})
+    X["unused"] = rng.normal(size=400)
+    y = 2 * X["strong"] + 0.3 * X["weak"] + rng.normal(size=400)
+    model = dt.Lm([dt.LS("strong", "weak")]).fit(X, y)
+    from deeptram.inputs import read_table
+
+    found = shuffled_losses(model, X, y, model.predict_distribution(X), read_table(X), 0)
+    assert found["column"].tolist() == ["strong", "weak"]
+    # A shuffled column leaves independent copies: the NLL grows by about beta^2 var(x) / sigma^2.
+    assert found["loss"][0] == pytest.approx(4 * X["strong"].var() / (y - model.predict(X)).var(), rel=0.15)
+
+
+def test_coefficients_are_read_in_words(reports):
+    model, _, _, report = reports["survival"]
+    said = words(parsed(report.html), "coefficients-section")
+    row = model.summary().loc["dose"]
+    assert f"One unit more of dose multiplies the hazard by {np.exp(-row['coef']):.2f} (" in said
+    assert "sex = m instead of </script> multiplies the hazard by" in said
+    said = words(parsed(reports["binary"][3].html), "coefficients-section")
+    assert "One unit more of age multiplies the odds of a larger outcome by" in said
+    said = words(parsed(reports["ordinal"][3].html), "coefficients-section")
+    assert "bs(age, df=5)1" in said
+    assert "One unit more of bs(" not in said  # a column of a spline means nothing alone
+    said = words(parsed(reports["nominal"][3].html), "coefficients-section")
+    assert "the odds of green against blue by" in said
+
+
+def test_worst_rows_are_the_least_likely_and_their_parts_add_up_to_h(reports):
+    model, X, y, report = reports["continuous"]
+    score = dt.scores.nll(y, model.predict_distribution(X), reduction="none")
+    said = words(parsed(report.html), "worst")
+    order = np.argsort(-score)[:10]
+    section = report.html[report.html.index('<section id="worst">') :]
+    rows = re.findall(r'<th scope="row">(\d+)</th>', section[: section.index("</section>")])
+    assert [int(row) for row in rows] == order.tolist()
+    part = model.contributions(X.iloc[order[:1]]).iloc[0]
+    top = part.abs().idxmax()
+    assert f"{top} {'+' if part[top] > 0 else '−'}{abs(part[top]):.2f}" in said
+
+
+def test_numbers_at_risk_are_in_the_survival_figure(reports):
+    report = reports["survival"][3]
+    figure = report.html[report.html.index('id="survival"') :]
+    figure = figure[: figure.index("</figure>")]
+    assert ">at risk<" in figure
+    assert figure.count(">100<") >= 3  # three groups of a hundred rows
+    assert "Kaplan-Meier" in figure
+
+
+def test_ensembles_have_their_own(tmp_path):
+    ensemble, X, y = fit_ensemble("count")
+    report = ensemble.report(X, y, tmp_path / "page.html", n_boot=20)
+    assert report.path.read_text(encoding="utf-8") == report.html
+    page = parsed(report.html)
+    assert "Ensemble of 3 Cotram members on 300 rows" in words(page, "")
+    assert "transformation pool" in words(page, "")
+    assert "pool ± 2 sd of the members" in words(page, "effects-section")
+    linear, X, y = fit_ensemble("ordinal")
+    assert "There are no coefficients: " in linear.report(X, y, n_boot=0).html
+
+
+def test_foreign_members_are_reported_without_what_if(rng):
+    from sklearn.linear_model import LogisticRegression
+
+    X = rng.normal(size=(200, 2))
+    y = (X[:, 0] + rng.logistic(size=200) > 0).astype(int)
+    members = [LogisticRegression(C=c).fit(X, y) for c in (0.1, 1.0)]
+    html = dt.Ensemble.from_members(members).report(X, y, n_boot=20).html
+    assert "There is no what-if view: its members are not all transformation models." in html
+    assert "better by" in html
+
+
+def test_images_are_held_and_named(rng):
+    X = {"image": rng.normal(size=(80, 6, 6)), "x": rng.normal(size=80)}
+    y = (X["x"] + rng.logistic(size=80) > 0).astype(int)
+    training = dt.Training(epochs=1, validation=0.2, progress=False)
+    model = dt.Logit(
+        [dt.CS(dt.networks.CNN(channels=(2,)), "image"), dt.LS("x")], training=training, random_state=1
+    )
+    page = parsed(model.fit(X, y).report(X, y, n_boot=10).html)
+    assert "image" in words(page, "effects-section")
+    assert "what-if" in page.text
+
+
+def test_texts_from_data_never_become_code(tmp_path):
+    hostile = '<img src=x onerror="alert(1)">'
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame(
+        {hostile: rng.normal(size=120), "g": rng.choice(["</script><script>alert(2)</script>", "b"], 120)}
+    )
+    y = np.where(X[hostile] + rng.logistic(size=120) > 0, "<b>yes</b>", "{{ 7 * 7 }}")
+    X.index = [f"<i>{k}</i>" for k in range(120)]
+    page = dt.Logit().fit(X, y).report(X, y, n_boot=10, source="<script>alert(3)</script>")
+    for piece in ("<img src=x", "<script>alert", "<b>yes", "<i>1"):
+        assert piece not in page.html
+    assert "{{ 7 * 7 }}" in page.html
+    assert [tag for tag, _ in parsed(page.html).tags].count("script") == 4  # ours
+
+
+def test_it_shows_itself_in_a_notebook(reports):
+    frame = reports["binary"][3]._repr_html_()
+    assert frame.startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
+    assert frame.count("<") == 2
+
+
+def test_bad_input_is_named(reports):
+    model, X, y, _ = reports["binary"]
+    with pytest.raises(InvalidInputError, match="same number of rows"):
+        model.report(X, y[:5])
+    with pytest.raises(InvalidInputError, match="n_boot must be"):
+        model.report(X, y, n_boot=-1)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        (slope_sentence("It", 0.7, 0.6, 0.8), "over-confident: its predictions are too extreme"),
+        (slope_sentence("It", 1.4, 1.2, 1.6), "under-confident: its predictions are too timid"),
+        (slope_sentence("It", 1.4, np.nan, np.nan), "a little too timid"),
+        (slope_sentence("It", np.nan, np.nan, np.nan), "do not settle the calibration slope"),
+        (large_sentence("It", -0.4, -0.6, -0.2), "predicts too high: outcomes are smaller"),
+        (gain_words(0.2, 0.1, 0.3), "worse by 0.2000 (0.1000 to 0.3000)"),
+        (gain_words(0.2, 0.1, 0.3, smaller_is_better=False), "better by 0.2000"),
+        (gain_words(np.nan, np.nan, np.nan), "not comparable"),
+    ],
+)
+def test_sentences(sentence, expected):
+    assert expected in sentence
+
+
+def test_width_of_intervals_is_judged(rng):
+    X = rng.normal(size=(400, 1))
+    y = X[:, 0] + rng.normal(size=400)
+    model = dt.Lm().fit(X, y)
+    said = words(parsed(model.report(X, y, n_boot=0).html), "calibration-section")
+    inside = np.abs(norm.cdf((y - model.predict(X)) / (y - model.predict(X)).std()) - 0.5) <= 0.4
+    assert f"Of its 80 % intervals {100 * inside.mean():.0f} % (" in said
+    assert "they are too narrow" in model.report(X, X[:, 0] + 3 * rng.normal(size=400), n_boot=0).html
+    assert "they are too wide" in model.report(X, X[:, 0] + 0.2 * rng.normal(size=400), n_boot=0).html
+
+
+def test_dark_colours_are_lighter_on_a_dark_page():
+    assert lighter("#ffffff") == "#ffffff"
+    assert lighter("#000000") != "#000000"
+    assert "@media (prefers-color-scheme:dark)" in render("page.html.j2", {"title": "<b>"})
+    assert "<title>&lt;b&gt;" in render("page.html.j2", {"title": "<b>"})
+    assert str(script_json(["\u2028&"])) == '["\\u2028\\u0026"]'
+
+
+@pytest.fixture(scope="module")
+def opened(reports, tmp_path_factory):
+    if PROGRAM is None or sys.platform == "win32":
+        pytest.skip("no Chromium on this computer: `make browser` installs it")
+    folder = tmp_path_factory.mktemp("pages")
+    with Browser(PROGRAM) as browser:
+
+        def show(kind, **window):
+            path = reports[kind][3].save(folder / f"{kind}.html")
+            browser.open(path, **window)
+            return browser
+
+        yield show
+        assert browser.complaints == []
+        assert {address.split(":")[0] for address in browser.requests} <= {"file", "data"}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_what_if_view_follows_its_controls(kind, opened, reports):
+    model, X, _, _ = reports[kind]
+    page = opened(kind)
+    state = """(() => ({
+        live: document.querySelector('.live').textContent,
+        marks: document.querySelectorAll('.shown svg *').length,
+        first: document.querySelector('.shown tbody td').textContent,
+    }))()"""
+    before = page.evaluate(state)
+    assert before["marks"] > 8
+    age = page.evaluate("""(() => {
+        const label = [...document.querySelectorAll('.control label')].find(l => l.textContent == 'age');
+        const slider = document.getElementById(label.htmlFor);
+        slider.value = slider.max;
+        slider.dispatchEvent(new Event('input', {bubbles: true}));
+        return +slider.value;
+    })()""")
+    after = page.evaluate(state)
+    assert after["live"] != before["live"]
+    row = page.evaluate("deeptramWhatIf.spec.rows[0].values")
+    changed = X.iloc[:1].assign(**{name: [value] for name, value in row.items()}).assign(age=age)
+    pred = model.predict_distribution(changed)
+    if pred.levels is not None:
+        assert after["first"] == f"{100 * pred.pmf()[0, 0]:.1f} %"
+    else:
+        assert float(after["first"].replace("−", "-")) == pytest.approx(
+            float(pred.quantile(0.05)[0]), rel=1e-3
+        )
+    page.evaluate("document.querySelector('.controls button').click()")
+    assert page.evaluate(state)["live"] == before["live"]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 800, 1400])
+def test_no_screen_makes_it_scroll_sideways(width, opened):
+    page = opened("ordinal", width=width, mobile=width < 600)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.browser
+def test_the_what_if_view_is_reached_by_keyboard_and_spoken(opened):
+    page = opened("binary")
+    assert page.evaluate("document.querySelector('.live').getAttribute('aria-live')") == "polite"
+    assert page.evaluate("""[...document.querySelectorAll('.controls select, .controls input')]
+        .every(one => document.querySelector(`label[for="${one.id}"]`) && one.tabIndex === 0)""")
+    page.evaluate("document.getElementById('what-if-0').focus()")
+    said = page.evaluate("document.querySelector('.live').textContent")
+    for kind in ("keyDown", "keyUp"):
+        page.call("Input.dispatchKeyEvent", type=kind, key="End", code="End", windowsVirtualKeyCode=35)
+    assert page.evaluate("document.querySelector('.live').textContent") != said
+
+
+@pytest.mark.browser
+def test_the_page_is_usable_at_once_and_an_update_takes_milliseconds(opened, reports):
+    page = opened("survival")
+    timing = page.evaluate("performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart")
+    assert timing < 5000  # a second on a computer that is not busy
+    assert len(reports["survival"][3].html) < 200_000

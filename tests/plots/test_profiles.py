@@ -1,0 +1,97 @@
+"""Profiles: predictions over one covariate, bands of the effect and of members."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+from scipy.stats import norm
+
+import deeptram as dt
+from deeptram import plots
+from deeptram.errors import UnknownNameError
+from deeptram.plots.profiles import columns_read
+from drawing import labels
+from what_if_models import fit_ensemble, fit_exact
+
+
+def test_other_covariates_stay_at_typical_values(drawn):
+    model, X, _ = fit_exact("binary")
+    display = plots.profiles(model, X)
+    frame = display.frame()
+    assert frame["column"].unique().tolist() == ["age", "sex"]
+    values = frame[frame["column"] == "age"]
+    grid = pd.DataFrame({"age": values["value"].astype(float), "sex": X["sex"].mode()[0]})
+    np.testing.assert_allclose(values["estimate"], model.predict_proba(grid)[:, 1])
+    drawn(display)
+
+
+def test_bands_of_a_single_model_are_wald_limits_of_the_shift():
+    model, X, _ = fit_exact("binary")
+    frame = plots.profiles(model, X, ["age"], level=0.9).frame()
+    typical = np.sort(X["age"])[len(X) // 2]
+    half = norm.ppf(0.95) * np.abs(frame["value"].astype(float) - typical) * model.summary().loc["age", "se"]
+    logit = np.log(frame["estimate"] / (1 - frame["estimate"]))
+    np.testing.assert_allclose(frame["lower"], expit(logit - half))
+    np.testing.assert_allclose(frame["upper"], expit(logit + half))
+
+
+def test_no_band_where_a_column_acts_in_another_way():
+    model, X, _ = fit_exact("ordinal varying")
+    frame = plots.profiles(model, X).frame()
+    assert frame.loc[frame["column"] == "age", "lower"].isna().all()
+    assert frame.loc[frame["column"] == "sex", "lower"].notna().all()
+
+
+def test_bands_of_an_ensemble_are_its_members(drawn):
+    ensemble, X, _ = fit_ensemble("binary")
+    display = plots.profiles(ensemble, X, ["age"])
+    frame = display.frame()
+    grid = X.iloc[[0] * len(frame)].assign(
+        age=frame["value"].astype(float).to_numpy(), sex=X["sex"].mode()[0]
+    )
+    each = np.stack([pred.pmf()[:, 1] for pred in ensemble.predict_members(grid)])
+    np.testing.assert_allclose(frame["upper"] - frame["estimate"], 2 * each.std(axis=0, ddof=1))
+    assert "pool ± 2 sd of the members" in labels(drawn(display))
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("ordinal", ["P(Y > low)", "P(Y > mid)"]),
+        ("nominal", ["P(blue)", "P(green)", "P(red)"]),
+        ("continuous", ["10 % quantile", "median", "90 % quantile"]),
+        ("count", ["10 % quantile", "median", "90 % quantile"]),
+    ],
+)
+def test_what_is_followed_depends_on_the_outcome(kind, what):
+    model, X, _ = fit_exact(kind)
+    assert plots.profiles(model, X, ["sex"]).frame()["what"].unique().tolist() == what
+
+
+def test_times_are_followed_by_their_survival():
+    model, X, _ = fit_exact("survival")
+    frame = plots.profiles(model, X, ["dose"], at=1.0).frame()
+    assert frame["what"].unique().tolist() == ["P(time > 1)"]
+    assert frame["value"].tolist() == [1, 2, 3, 4, 5]
+    assert frame["estimate"].is_monotonic_decreasing
+
+
+def test_several_models_share_a_panel(drawn):
+    model, X, y = fit_exact("binary")
+    ax = drawn(plots.profiles({"one": model, "two": dt.Logit([dt.LS("age")]).fit(X, y)}, X, ["age"]))
+    assert labels(ax)[:2] == ["one, P(yes)", "two, P(yes)"]
+
+
+def test_columns_are_those_that_the_model_reads(rng):
+    ensemble, X, _ = fit_ensemble("ordinal")
+    assert columns_read(ensemble) == {"age", "sex", "dose"}
+    with pytest.raises(
+        UnknownNameError, match=r"columns must be among 'age', .*got 'ages'; did you mean 'age'"
+    ):
+        plots.profiles(ensemble, X, ["ages"])
+    array = rng.normal(size=(40, 2))
+    model = dt.Lm().fit(array, array[:, 0] + rng.normal(size=40))
+    assert plots.profiles(model, array).frame()["column"].unique().tolist() == ["x0", "x1"]
+    assert plots.profiles(model, {"x0": array[:, 0], "x1": array[:, 1]}).frame().shape == (2 * 41 * 3, 7)
