@@ -20,6 +20,7 @@ from .estimators import (
 from .evaluation import conformal, evaluate
 from .fitting.deep.training import Training
 from .inputs import AsIs
+from .inputs.partitions import parquet
 from .model.terms import CI, CS, LS, SI, Scale, Varying
 from .pooling import (
     BetaLinear,
@@ -78,6 +79,7 @@ __all__ = [
     "load",
     "metrics",
     "networks",
+    "parquet",
     "plots",
     "pool",
     "predict_frame",

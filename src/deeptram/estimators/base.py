@@ -42,11 +42,14 @@ from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.exact import fit_without_networks
 from deeptram.estimators.information import training_fit
 from deeptram.estimators.model_card import model_card
+from deeptram.estimators.partitioned import prepare_in_pieces
 from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.estimators.varying_effects import effect_table
 from deeptram.fitting.exact.profile import profile_interval
 from deeptram.inputs import read_table
 from deeptram.inputs.entries import readable_entries
+from deeptram.inputs.partitions import RowPieces, in_pieces
+from deeptram.inputs.table import by_name
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Encoded, FittedModel, Matrices, Outcome, OutcomeSettings
 from deeptram.model.deep import DeepModel
@@ -114,11 +117,13 @@ class BaseTram(PredictiveMethods, BaseEstimator):
 
         Parameters
         ----------
-        X : DataFrame, 2-d array or dict of arrays
-            Covariates; images as entries of a dict.
-        y : array-like or Surv
-            Outcomes.
-        sample_weight : array-like, optional, shape (n,)
+        X : DataFrame, 2-d array, dict of arrays, Dask DataFrame or ``dt.parquet(path)``
+            Covariates; images as entries of a dict. Dask data frames and Parquet files are read in
+            pieces and never held; models without networks only.
+        y : array-like, Surv, Dask Series or str
+            Outcomes, or the name of their column in X (``dt.Surv.right("time", "event")``: the names of
+            two), which then is no covariate.
+        sample_weight : array-like, Dask Series or str, optional, shape (n,)
             Non-negative case weights; a weight of 2 counts like the row twice.
         validation : float or (X, y), optional
             For models with networks: the data on which the best epoch is
@@ -130,6 +135,12 @@ class BaseTram(PredictiveMethods, BaseEstimator):
             A fit that fails leaves a fitted model as it was.
         """
         fresh = self._unfitted()
+        if isinstance(X, RowPieces) or hasattr(X, "to_delayed"):  # the latter is Dask's
+            pilot, pieces = prepare_in_pieces(fresh, *in_pieces(X, y, sample_weight))
+            fit_without_networks(fresh, *pilot, pieces)
+            self.__dict__ = fresh.__dict__
+            return self
+        X, y, sample_weight = by_name(X, y, sample_weight)
         X, matrices, encoded, weights = fresh.prepare(X, y, sample_weight)
         if fresh.spec_.is_deep:
             try:

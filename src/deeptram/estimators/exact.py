@@ -22,12 +22,17 @@ from deeptram.model import Design, Encoded, Matrices, Outcome, StructuredModel
 
 if TYPE_CHECKING:
     from deeptram.estimators.base import BaseTram
+    from deeptram.estimators.partitioned import EncodedPieces
 
 Array = NDArray[np.float64]
 
 
 def fit_without_networks(
-    estimator: BaseTram, matrices: Matrices, encoded: Encoded, weights: Array | None
+    estimator: BaseTram,
+    matrices: Matrices,
+    encoded: Encoded,
+    weights: Array | None,
+    pieces: EncodedPieces | None = None,
 ) -> None:
     """Fit a prepared estimator to the optimum of its loss and store what was learned in it.
 
@@ -37,6 +42,8 @@ def fit_without_networks(
         With ``spec_``, ``outcome_``, ``design_`` and ``latent_`` set.
     matrices, encoded, weights
         The training rows, encoded.
+    pieces : EncodedPieces, optional
+        All rows, where the others are a pilot of them.
     """
     if estimator.outcome_.kind.is_nominal:
         _fit_nominal(estimator, matrices, encoded, weights)
@@ -48,7 +55,8 @@ def fit_without_networks(
     )
     if estimator.loss != "nll":
         check_loss(estimator.loss, estimator.outcome_, data)
-    fit = fit_exact(data, labels=_labels(estimator.design_))
+    rows = None if pieces is None else dataclasses.replace(pieces, centre=centre)
+    fit = fit_exact(data, pieces=rows, labels=_labels(estimator.design_))
     estimator.fit_ = fit if estimator.loss == "nll" else fit_scored(fit, estimator.outcome_, estimator.loss)
     theta, vcov = uncentre_scale(estimator.fit_, centre)
     _store(estimator, theta, estimator.fit_.beta, estimator.fit_.gamma)

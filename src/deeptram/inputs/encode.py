@@ -146,6 +146,12 @@ class LinearEncoder:
                 return block
         return self._encode({name: table.column(name) for name in self.required_columns}, table.n_rows)
 
+    def with_moments(self, moments: Mapping[str, tuple[int, float, float]]) -> LinearEncoder:
+        """Return the encoder of rows in pieces; see :meth:`FormulaEncoder.with_moments`."""
+        if self.formula is None:
+            return self
+        return dataclasses.replace(self, formula=self.formula.with_moments(moments))
+
     def _align(self, table: Table, estimator: str) -> Table:
         """Let columns known by position meet columns known by name."""
         named = set(self.required_columns) <= set(table.names)

@@ -162,6 +162,21 @@ def read_expression(text: str) -> Expression:
     return _Reader(text).read()
 
 
+def argument_of(text: str) -> str | None:
+    """Return the column that a call is of, or None where it is of an expression.
+
+    Examples
+    --------
+    >>> argument_of("bs(age, df=4)"), argument_of("center(`my dose`)"), argument_of("scale(log(age))")
+    ('age', 'my dose', None)
+    """
+    columns = read_expression(text).columns
+    inside = text.partition("(")[2]
+    shown = {name: (f"{name},", f"{name})", f"`{name}`,", f"`{name}`)") for name in columns}
+    plain = [name for name, starts in shown.items() if inside.startswith(starts)]
+    return plain[0] if len(columns) == 1 and plain else None
+
+
 def column_expression(name: str) -> Expression:
     """Return the piece that is one column, whatever its name.
 

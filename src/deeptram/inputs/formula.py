@@ -27,7 +27,7 @@ from formulaic.transforms.contrasts import CustomContrasts, SASContrasts, Treatm
 
 from deeptram._validation import as_float
 from deeptram.errors import DeeptramError, ExtrapolationWarning, InvalidInputError, UnknownNameError
-from deeptram.inputs.expressions import FactorCall, Scope, read_expression
+from deeptram.inputs.expressions import FactorCall, Scope, argument_of, read_expression
 from deeptram.inputs.factors import (
     FactorEncoder,
     check_extent,
@@ -45,7 +45,7 @@ from deeptram.inputs.formula_terms import (
     read_terms,
 )
 from deeptram.inputs.table import Table, check_finite_columns, did_not_find, shortened
-from deeptram.inputs.transforms import from_plain, state_is_sound, to_plain
+from deeptram.inputs.transforms import BOUNDS, from_plain, state_is_sound, to_plain
 
 Floats = npt.NDArray[np.float64]
 FOREIGN = (FormulaicError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -186,6 +186,29 @@ class FormulaEncoder:
             check_finite_columns(as_float(values[name], f"column {name!r}")[:, None], (name,))
         return values
 
+    def with_moments(self, moments: Mapping[str, tuple[int, float, float]]) -> FormulaEncoder:
+        """Return the encoder of rows that come in pieces, of which this one saw levels and extremes only.
+
+        Parameters
+        ----------
+        moments : mapping of str to (n, mean, sum of squares about it)
+            Of all rows, by numeric column.
+        """
+        state = copy.deepcopy(self.transform_state)
+        calls = [call for piece in expressions(self.terms).values() for call in piece.calls.items()]
+        for text, (function, options) in calls:
+            argument = argument_of(text)
+            is_scaling = function in ("center", "scale", "standardize")
+            if is_scaling and argument is not None and argument in moments:
+                state[text] |= _scaling(options, state[text], *moments[argument])
+            elif not _is_said(function, options, argument):
+                raise InvalidInputError(
+                    f"a formula for partitioned data must be learned in pieces, got {shortened(text)}, which "
+                    "needs all rows at once; give knots=[...] (splines), raw=True (poly), or compute the "
+                    "column before fitting"
+                )
+        return dataclasses.replace(self, transform_state=state)
+
     def _with_owners(self) -> FormulaEncoder:
         """Return a loaded encoder with owners; a row without numbers must give the columns that are named."""
         unknown = {name: np.array([np.nan]) for name in self.columns}
@@ -237,6 +260,28 @@ class FormulaEncoder:
         if texts != set(calls) or not set(factors) <= set(columns):
             raise _damaged("levels of other factors than the formula uses")
         return cls(text, terms, columns, factors | calls, learned, names)._with_owners()
+
+
+def _scaling(
+    options: Mapping[str, Any], state: Mapping[str, Any], n: int, mean: float, squares: float
+) -> dict[str, Any]:
+    """Return centre and scale of a column with these moments, where they are not given."""
+    learned: dict[str, Any] = {}
+    if options.get("center", True) is True:
+        learned["center"] = np.float64(mean)
+    if state["scale"] is not None and options.get("scale", options.get("rescale", True)) is True:
+        centre = learned.get("center", state["center"])
+        about = squares + n * (mean - (0.0 if centre is None else float(centre))) ** 2
+        learned["scale"] = np.sqrt(about / (n - state["ddof"]))
+    return learned
+
+
+def _is_said(function: str, options: Mapping[str, Any], argument: str | None) -> bool:
+    """Whether a spline or polynomial is given by its options, and the range of its column."""
+    in_range = argument is not None or all(options.get(bound) is not None for bound in BOUNDS)
+    if function == "poly":
+        return bool(options.get("raw")) and argument is not None
+    return options.get("knots") is not None and options.get("constraints") is None and in_range
 
 
 @dataclasses.dataclass(frozen=True)

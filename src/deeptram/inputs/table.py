@@ -22,6 +22,7 @@ from sklearn.utils import check_array
 from deeptram._validation import as_pandas, check_same_length, did_you_mean, first_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 from deeptram.inputs.entries import AsIs, DatasetRows
+from deeptram.responses import SurvColumns
 
 Column = Any  # npt.NDArray of numbers, or pd.Categorical
 SHOWN_COLUMNS = 10
@@ -166,6 +167,32 @@ def read_table(X: Any, estimator: str = "this estimator") -> Table:
     except TypeError as error:
         raise InvalidTypeError(str(error)) from error
     return Table(array, tuple(f"x{j}" for j in range(array.shape[1])), array.shape[0])
+
+
+def by_name(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
+    """Return covariates, outcomes and weights of a data frame in memory, of which some may be given by name.
+
+    Examples
+    --------
+    >>> X, y, _ = by_name(pd.DataFrame({"x": [1.0], "y": [2.0]}), "y", None)
+    >>> list(X), y.tolist()
+    (['x'], [2.0])
+    """
+    if not isinstance(y, (str, SurvColumns)) and not isinstance(sample_weight, str):
+        return X, y, sample_weight
+    frame = as_pandas(X)
+    if not isinstance(frame, pd.DataFrame):
+        raise InvalidTypeError(
+            f"columns named as y or sample_weight need a data frame as X, got {type(X).__name__}; pass arrays"
+        )
+    named = [y] if isinstance(y, str) else [*(y.parts.values() if isinstance(y, SurvColumns) else ())]
+    named += [sample_weight] if isinstance(sample_weight, str) else []
+    for column in named:
+        if column not in frame.columns:
+            raise UnknownNameError(did_not_find(str(column), [str(name) for name in frame.columns]))
+    outcome = y.of(frame) if isinstance(y, SurvColumns) else frame[y] if isinstance(y, str) else y
+    weights = frame[sample_weight] if isinstance(sample_weight, str) else sample_weight
+    return frame.drop(columns=named), outcome, weights
 
 
 def as_column(values: Any, name: str) -> Column:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -259,6 +259,20 @@ class Design:
         ]
         x = np.zeros((table.n_rows, 0)) if encoded[0] is None else encoded[0]
         return Matrices(x, encoded[1], encoded[2], self._strata_codes(table))
+
+    def with_moments(self, moments: Mapping[str, tuple[int, float, float]]) -> Design:
+        """Return the design of rows in pieces, of which this one saw levels and extremes only.
+
+        Parameters
+        ----------
+        moments : mapping of str to (n, mean, sum of squares about it)
+            Of all rows, by numeric column.
+        """
+        linear, scale, varying = (
+            None if one is None else one.with_moments(moments)
+            for one in (self.linear, self.scale, self.varying)
+        )
+        return replace(self, linear=linear, scale=scale, varying=varying)
 
     def _strata_codes(self, table: Table) -> NDArray[np.int64] | None:
         if self.strata is None or self.strata_column is None:

@@ -9,6 +9,7 @@ from deeptram.responses.discrete import DiscreteResponse, has_order
 from deeptram.responses.observations import (
     Observations,
     Surv,
+    SurvColumns,
     encode_continuous,
     encode_count,
     encode_survival,
@@ -18,6 +19,7 @@ __all__ = [
     "DiscreteResponse",
     "Observations",
     "Surv",
+    "SurvColumns",
     "encode_continuous",
     "encode_count",
     "encode_survival",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -195,14 +195,21 @@ class Surv:
     observations: Observations
     kind: str
 
+    @overload
     @classmethod
-    def right(cls, time: npt.ArrayLike, event: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> Surv:
+    def right(cls, time: str, event: str, entry: str | None = None) -> SurvColumns: ...  # type: ignore[overload-overlap]
+    @overload
+    @classmethod
+    def right(cls, time: npt.ArrayLike, event: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> Surv: ...
+    @classmethod
+    def right(cls, time: Any, event: Any, entry: Any = None) -> Surv | SurvColumns:
         """Return right-censored times: exact where ``event``, else known to exceed ``time``.
 
         Parameters
         ----------
         time : array-like, shape (n,)
-            Positive, finite times.
+            Positive, finite times. Here and below: names of columns (all of them) stand for columns of
+            the X that is passed to ``fit`` beside it; Dask series for themselves.
         event : array-like, shape (n,)
             True or 1 where the event was seen at ``time``.
         entry : array-like, shape (n,), optional
@@ -213,11 +220,19 @@ class Surv:
         >>> Surv.right([5.0, 8.0], [1, 0]).observations.upper
         array([ 5., inf])
         """
+        if _is_deferred(time):
+            return SurvColumns("right", {"time": time, "event": event, "entry": entry})
         times, seen = _times_and_events(time, event)
         return cls(_observations(times, np.where(seen, times, np.inf), entry, times), "right")
 
+    @overload
     @classmethod
-    def left(cls, time: npt.ArrayLike, event: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> Surv:
+    def left(cls, time: str, event: str, entry: str | None = None) -> SurvColumns: ...  # type: ignore[overload-overlap]
+    @overload
+    @classmethod
+    def left(cls, time: npt.ArrayLike, event: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> Surv: ...
+    @classmethod
+    def left(cls, time: Any, event: Any, entry: Any = None) -> Surv | SurvColumns:
         """Return left-censored times: exact where ``event``, else known not to exceed ``time``.
 
         Arguments as in :meth:`right`.
@@ -227,11 +242,21 @@ class Surv:
         >>> Surv.left([5.0, 8.0], [1, 0]).observations.lower
         array([  5., -inf])
         """
+        if _is_deferred(time):
+            return SurvColumns("left", {"time": time, "event": event, "entry": entry})
         times, seen = _times_and_events(time, event)
         return cls(_observations(np.where(seen, times, -np.inf), times, entry, times), "left")
 
+    @overload
     @classmethod
-    def interval(cls, lower: npt.ArrayLike, upper: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> Surv:
+    def interval(cls, lower: str, upper: str, entry: str | None = None) -> SurvColumns: ...  # type: ignore[overload-overlap]
+    @overload
+    @classmethod
+    def interval(
+        cls, lower: npt.ArrayLike, upper: npt.ArrayLike, entry: npt.ArrayLike | None = None
+    ) -> Surv: ...
+    @classmethod
+    def interval(cls, lower: Any, upper: Any, entry: Any = None) -> Surv | SurvColumns:
         """Return interval-censored values, known to lie in (lower, upper].
 
         Parameters
@@ -247,6 +272,8 @@ class Surv:
         >>> Surv.interval([1.0, -np.inf], [2.0, 3.0]).observations.exact
         array([False, False])
         """
+        if _is_deferred(lower):
+            return SurvColumns("interval", {"lower": lower, "upper": upper, "entry": entry})
         low, high = check_float_vector(lower, "lower"), check_float_vector(upper, "upper")
         check_same_length(lower=low, upper=high)
         check_no_missing(np.isnan(low), "lower")
@@ -286,6 +313,60 @@ class Surv:
             f"Surv.{self.kind}(n={len(self)}, exact={exact}, censored={len(self) - exact}"
             f"{', left-truncated' * truncated})"
         )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SurvColumns:
+    """A censored response by the names of its columns, or by Dask series: what ``Surv`` makes of these.
+
+    Parameters
+    ----------
+    kind : {"right", "left", "interval"}
+        Which ``Surv`` to make.
+    parts : dict
+        Its arguments, without those that are None.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> y = Surv.right("time", "event")
+    >>> y
+    Surv.right(time='time', event='event')
+    >>> y.of(pd.DataFrame({"time": [2.0, 5.0], "event": [1, 0]}))
+    Surv.right(n=2, exact=1, censored=1)
+    """
+
+    kind: str
+    parts: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        parts = {argument: part for argument, part in self.parts.items() if part is not None}
+        object.__setattr__(self, "parts", parts)
+        sorts = {type(part) for part in parts.values()}
+        if len(sorts) > 1:
+            raise InvalidTypeError(
+                f"Surv.{self.kind} takes arrays, names of columns or Dask series, all of one sort, got "
+                f"{', '.join(sorted(sort.__name__ for sort in sorts))}; pass all of them as names"
+            )
+
+    def of(self, frame: Any) -> Surv:
+        """Return the response of the rows of a data frame that has these columns."""
+        surv: Surv = getattr(Surv, self.kind)(
+            **{argument: frame[name].to_numpy() for argument, name in self.parts.items()}
+        )
+        return surv
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{argument}={part!r}" if isinstance(part, str) else f"{argument}=<{type(part).__name__}>"
+            for argument, part in self.parts.items()
+        )
+        return f"Surv.{self.kind}({shown})"
+
+
+def _is_deferred(part: Any) -> bool:
+    """Whether an argument is the name of a column, or a Dask series."""
+    return isinstance(part, str) or hasattr(part, "to_delayed")
 
 
 def _times_and_events(time: Any, event: Any) -> tuple[Floats, Mask]:

@@ -194,7 +194,7 @@ def explain(
 
 
 def _unbounded(problem: ExactProblem, diagnosis: Diagnosis) -> str:
-    n, p = problem.data.x.shape
+    n, p = problem.n_rows, problem.data.x.shape[1]
     all_of_them = "medians are right, but spread, coefficients and standard errors mean nothing"
     some = "distributions shrink to a point there, the rest of the model is valid"
     return (

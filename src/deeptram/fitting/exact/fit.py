@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from deeptram.bases import Basis, without_rounding
 from deeptram.errors import FittingError
 from deeptram.fitting.exact.columns import StructuredData, check_range, check_size
 from deeptram.fitting.exact.diagnosis import Diagnosis, Labels, diagnose, explain, is_perfect_fit
+from deeptram.fitting.exact.pieces import Pieces, PiecewiseLikelihood
 from deeptram.fitting.exact.problem import ExactProblem
 from deeptram.likelihood.binary import BinaryLikelihood
 from deeptram.likelihood.cutpoints import CutpointLikelihood
@@ -40,6 +42,7 @@ _EVERY = 10
 _MANY_ROWS = 20_000
 _ROWS_PER_PARAMETER = 20
 _FAR_OUT = 8.0
+_VERY_FAR_OUT = 1e3  # baselines on the line, whose parameters are larger than cutpoints
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class ExactFit:
 def fit_exact(
     data: StructuredData,
     *,
+    pieces: Pieces | None = None,
     start: Array | None = None,
     labels: Labels | None = None,
     quiet: bool = False,
@@ -104,6 +108,8 @@ def fit_exact(
     ----------
     data : StructuredData
         Outcome, design and weights.
+    pieces : Pieces, optional
+        All rows, where ``data`` are some that tell the same (see ``ExactProblem``).
     start : ndarray, optional
         Scaled parameters to start from (a neighbouring solution).
     labels : Labels, optional
@@ -111,31 +117,35 @@ def fit_exact(
     quiet : bool
         Whether to leave out the warnings.
     """
-    check_size(*data.x.shape)
+    n_rows, p = len(data.x) if pieces is None else pieces.n_rows, data.x.shape[1]
+    check_size(n_rows, p)
     check_range(data.observations)
-    work = len(data.x) * data.x.shape[1] ** 2
-    with one_thread(len(data.x) < _WORTH_THREADS):
-        problem = ExactProblem(data)
+    work = n_rows * p**2
+    with one_thread(pieces is None and n_rows < _WORTH_THREADS):
+        problem = ExactProblem(data, pieces)
 
         def separates(point: Array) -> bool:
             return problem.objective.margin(torch.from_numpy(point)) > 0
 
-        begin = _better_start(problem) if start is None else start
-        result = minimize(
+        solve = partial(
+            minimize,
             problem.objective,
-            begin,
-            problem.constraints,
+            constraints=problem.constraints,
             convex=problem.objective.is_convex,
-            tolerance=_TOLERANCE if work < _VERY_LONG_STEP else _COARSE,
+            tolerance=_COARSE if pieces is None and work > _VERY_LONG_STEP else _TOLERANCE,
             unit=problem.unit,
             is_hopeless=partial(is_perfect_fit, problem),
             # further steps tell more than the question, where they are short
             is_separating=separates if work > _LONG_STEP else None,
         )
+        begin = _better_start(problem) if start is None else start
+        result = solve(begin)
+        if pieces is not None and not np.isfinite(result.value):  # impossible for rows the start did not see
+            begin = problem.start
+            result = solve(begin)
         curvature = result.start_hessian
         if begin is not problem.start:
-            # of scaled parameters in the model without covariates, roughly
-            curvature = _USUAL_CURVATURE * problem.unit * np.eye(len(begin))
+            curvature = _usual_curvature(problem)
         diagnosis = Diagnosis(np.zeros(data.x.shape[1]))
         doubtful = not result.converged or has_lost_information(curvature, result.hessian)
         if doubtful:
@@ -147,7 +157,7 @@ def fit_exact(
         limit = limit + diagnosis.displacement
         loglik = max(loglik, -problem.objective.value(torch.from_numpy(limit)))
     full = problem.back @ limit
-    blocks, d, p = data.n_blocks, data.basis.n_coef, data.x.shape[1]
+    blocks, d = data.n_blocks, data.basis.n_coef
     theta = full[: blocks * d].reshape(blocks, d)
     if data.varying is None:
         theta = without_rounding(theta, data.basis.monotone_differences, 1 + np.abs(theta).max(axis=1))
@@ -180,7 +190,18 @@ def _better_start(problem: ExactProblem) -> Array:
     """Return a point nearer to the optimum than the model without covariates, where one is cheap."""
     if isinstance(problem.objective, BinaryLikelihood):
         return discriminant_start(problem.objective, problem.columns.correlations, problem.start)
+    if isinstance(problem.objective, PiecewiseLikelihood):
+        return _settled(problem.objective.pilot, problem.start, problem.constraints, far_out=_VERY_FAR_OUT)
     return subsample_start(problem.objective, problem.start)
+
+
+def _usual_curvature(problem: ExactProblem) -> Array:
+    """Return the Hessian of scaled parameters in the model without covariates, roughly."""
+    if not isinstance(problem.objective, PiecewiseLikelihood):
+        return _USUAL_CURVATURE * problem.unit * np.eye(len(problem.start))
+    weights = problem.data.weights
+    share = (len(problem.data.x) if weights is None else weights.sum()) / problem.unit
+    return problem.objective.pilot.evaluate(torch.from_numpy(problem.start))[2].numpy() / share
 
 
 def discriminant_start(objective: BinaryLikelihood, correlations: Array, start: Array) -> Array:
@@ -246,8 +267,19 @@ def subsample_start(objective: SmoothObjective, start: Array) -> Array:
     part = objective.every(_EVERY)
     if part.smallest_class < _ROWS_PER_PARAMETER * objective.n_parameters:
         return start
-    result = minimize(part, start, tolerance=1e-5, max_iter=10)
-    settled = result.converged and float(np.abs(result.parameters).max(initial=0.0)) < _FAR_OUT
+    return _settled(part, start, tolerance=1e-5, max_iter=10)
+
+
+def _settled(
+    part: SmoothObjective,
+    start: Array,
+    constraints: Array | None = None,
+    far_out: float = _FAR_OUT,
+    **options: Any,
+) -> Array:
+    """Return the optimum of a part of the rows, or ``start`` if there is none or it is far out."""
+    result = minimize(part, start, constraints, **options)
+    settled = result.converged and float(np.abs(result.parameters).max(initial=0.0)) < far_out
     return result.parameters if settled else start
 
 
@@ -282,7 +314,8 @@ def _covariance(problem: ExactProblem, result: NewtonResult) -> Array:
 
 def loglik_rows(fit: ExactFit) -> Array:
     """Return the log-likelihood contributions of the training rows, shape (n,)."""
-    return fit.problem.objective.rows(torch.from_numpy(fit.solution)).numpy()
+    likelihood = fit.problem.coordinates.likelihood(fit.problem.data)
+    return likelihood.rows(torch.from_numpy(fit.solution)).numpy()
 
 
 def centre_scale(

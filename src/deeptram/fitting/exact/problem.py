@@ -9,6 +9,7 @@ applies to any rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -30,6 +31,7 @@ from deeptram.fitting.exact.columns import (
     rounding_of,
     standardize,
 )
+from deeptram.fitting.exact.pieces import Pieces, PiecewiseLikelihood
 from deeptram.fitting.exact.separation import RecessionCone
 from deeptram.fitting.exact.starts import start_theta, typical_values
 from deeptram.likelihood.binary import BinaryLikelihood
@@ -147,7 +149,10 @@ class ExactProblem:
     Parameters
     ----------
     data : StructuredData
-        The rows.
+        The rows; or, where these come in pieces, some of them that tell the same: every level and class,
+        the extremes, and as many independent rows as there are.
+    pieces : Pieces, optional
+        All rows. Without them, ``data`` is all there is.
 
     Attributes
     ----------
@@ -161,20 +166,27 @@ class ExactProblem:
         Rows that must not be negative.
     back : ndarray
         From scaled to the user's parameters.
-    unit : float
-        Total weight.
+    n_rows, unit : int, float
+        Number of rows, and their total weight.
     """
 
-    def __init__(self, data: StructuredData) -> None:
-        self.data = data
-        self.unit = float(len(data.x) if data.weights is None else data.weights.sum())
+    def __init__(self, data: StructuredData, pieces: Pieces | None = None) -> None:
+        self.data, self.pieces = data, pieces
+        self.n_rows = len(data.x) if pieces is None else pieces.n_rows
+        weight = float(self.n_rows if data.weights is None else data.weights.sum())
+        self.unit = weight if pieces is None else pieces.weight
         self.constant = _constant_vector(data.basis)
         self.coordinates = _coordinates(data)
-        self.objective = self.coordinates.likelihood(data)
+        self.objective = self._likelihood()
         if self.coordinates.cells is None:
             self._set_up_line()
         else:
             self._set_up_cutpoints(self.coordinates.cells)
+
+    def _likelihood(self, held: Held | None = None) -> Likelihood | PiecewiseLikelihood:
+        if self.pieces is None:
+            return self.coordinates.likelihood(self.data, held)
+        return PiecewiseLikelihood(self.pieces, self.coordinates, self.data, held)
 
     @property
     def columns(self) -> ScaledColumns:
@@ -283,12 +295,12 @@ class ExactProblem:
         after = len(self.start) - shift.stop
         return np.asarray(block_diag(np.eye(shift.start), inner, np.eye(after)))
 
-    def with_fixed(self, column: int, value: float) -> Likelihood:
+    def with_fixed(self, column: int, value: float) -> Likelihood | PiecewiseLikelihood:
         """Return the likelihood of ``rest_of(column)`` with that coefficient held at ``value``."""
         row, shift = self.columns.turn[int((~self.aliased[:column]).sum())], self._shift
         known = row / (row @ row) * (value * self.columns.sd[column])
         held = Held(self.rest_of(column)[shift.start : shift.stop - 1, shift], known)
-        return self.coordinates.likelihood(self.data, held)
+        return self._likelihood(held)
 
     # -- maxima at infinity -----------------------------------------------------------------------
 
@@ -298,7 +310,8 @@ class ExactProblem:
         Columns that are mostly zero (levels of a factor) stand there without their
         means: the linear programs are sparse then, and a hundred times quicker.
         """
-        found = [rows.numpy() for rows in self.objective.recession_rows(torch.from_numpy(parameters))]
+        known = self.objective.pilot if isinstance(self.objective, PiecewiseLikelihood) else self.objective
+        found = [rows.numpy() for rows in known.recession_rows(torch.from_numpy(parameters))]
         level, shift, columns = self._level, self._shift, self.columns
         coordinates = np.eye(len(self.start))
         if columns.orthogonal is None:
@@ -310,7 +323,10 @@ class ExactProblem:
                 rows[np.abs(rows) < _ROUNDING] = 0.0
         growing, exact, slopes = found
         constraints = np.zeros((0, len(self.start))) if self.constraints is None else self.constraints
-        return RecessionCone(growing, exact, constraints, slopes, coordinates)
+        search = None
+        if isinstance(self.objective, PiecewiseLikelihood):
+            search = partial(self.objective.recession_rows, parameters, coordinates)
+        return RecessionCone(growing, exact, constraints, slopes, coordinates, search)
 
     def undetermined_strata(self) -> tuple[int, ...]:
         """Return the strata whose outcomes one value explains; their baseline has no finite optimum."""

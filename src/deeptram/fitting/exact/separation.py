@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from deeptram.optimise.quadratic import solve_quadratic
 
 Array = NDArray[np.float64]
 
-_TOLERANCE = 1e-7
+TOLERANCE = 1e-7
 _VIOLATION = 1e-8
 _SPANNED = 1e-6
 _WORKING_ROWS = 1000
@@ -26,6 +27,14 @@ _SPARSE = 0.1
 _MANY_ENTRIES = 500_000  # sorting them takes longer than solving with some rows twice
 
 CERTAIN = 40.0  # the argument of F at which a probability is one, up to rounding
+
+
+class FoundRows(NamedTuple):
+    """Rows found by a pass over all rows: of R that fall, of E that move, and a basis of those left alone."""
+
+    falling: Array
+    moved: Array
+    still: Array
 
 
 class RecessionCone:
@@ -54,6 +63,8 @@ class RecessionCone:
     coordinates : ndarray, optional, shape (k, k)
         T, where all rows are given for c with d = T c: coordinates in which they
         have many zeros. Directions come back as d.
+    search : callable, optional
+        Where R and E are some of the rows only: finds others that forbid a direction, by passes over all.
 
     Examples
     --------
@@ -70,15 +81,17 @@ class RecessionCone:
         constraints: Array,
         slopes: Array | None = None,
         coordinates: Array | None = None,
+        search: Callable[[Array, Array], FoundRows] | None = None,
     ) -> None:
+        self._search = search
         self.n_parameters = increasing.shape[1]
         self._coordinates = np.eye(self.n_parameters) if coordinates is None else coordinates
         self._slopes = np.zeros((0, self.n_parameters)) if slopes is None else slopes
         largest = np.abs(increasing).max(axis=0, initial=0.0)
         largest = np.maximum(largest, np.abs(fixed).max(axis=0, initial=0.0))
         self._unit = np.where(largest > 0, largest, 1.0)
-        self._rows = _unit_rows(increasing / self._unit)
-        self._gains = np.vstack([self._rows, _unit_rows(self._slopes / self._unit)])
+        self._rows = unit_rows(increasing / self._unit)
+        self._gains = np.vstack([self._rows, unit_rows(self._slopes / self._unit)])
         self._fixed = fixed
         equal: Array = fixed / self._unit
         if len(fixed) > self.n_parameters:
@@ -92,14 +105,14 @@ class RecessionCone:
         if len(self._gains) == 0:
             return None
         answer = self._extreme(self._gains.sum(axis=0))
-        if answer is None or float((self._gains @ answer).max()) <= _TOLERANCE:
+        if answer is None or float((self._gains @ answer).max()) <= TOLERANCE:
             return None
         self._growing = answer
         return self._outside(answer)
 
     def raises_densities(self) -> bool:
         """Return whether the direction of largest growth makes some outcome's density grow for ever."""
-        return bool((self._slopes @ (self._growing / self._unit)).max(initial=0.0) > _TOLERANCE)
+        return bool((self._slopes @ (self._growing / self._unit)).max(initial=0.0) > TOLERANCE)
 
     def fits_exactly(self, parameters: Array) -> bool:
         """Return whether all outcomes are exact and, at a point far along the way, fitted without error."""
@@ -112,8 +125,8 @@ class RecessionCone:
         The shortest d of the cone with :math:`S d \ge 1` where S d can grow at all: one point, whatever
         way led to the cone, and the same for a row that stands twice and one of weight two.
         """
-        slopes = _unit_rows(self._slopes / self._unit)
-        growing = slopes[slopes @ self._all_growing(slopes) > _TOLERANCE]
+        slopes = unit_rows(self._slopes / self._unit)
+        growing = slopes[slopes @ self._all_growing(slopes) > TOLERANCE]
         basis = null_space(self._equal) if len(self._equal) else np.eye(self.n_parameters)
         limits = np.vstack([growing, self._constraints]) @ basis
         bounds = np.concatenate([np.ones(len(growing)), np.zeros(len(self._constraints))])
@@ -155,14 +168,14 @@ class RecessionCone:
             > _SPANNED
         )
         signs, total = np.zeros(len(rows)), direction.copy()
-        whole = len(self._rows) and not len(self._equal) and bool((self._rows @ direction > _TOLERANCE).all())
+        whole = len(self._rows) and not len(self._equal) and bool((self._rows @ direction > TOLERANCE).all())
         for i in np.flatnonzero(spanned):
             signs[i] = wanted[i]
             if whole and not len(self._constraints):
                 continue  # an open cone: either sign is possible
-            if rows[i] @ direction * wanted[i] <= _TOLERANCE:
+            if rows[i] @ direction * wanted[i] <= TOLERANCE:
                 end = self._extreme(wanted[i] * rows[i])
-                if end is None or rows[i] @ end * wanted[i] <= _TOLERANCE:
+                if end is None or rows[i] @ end * wanted[i] <= TOLERANCE:
                     signs[i] = -wanted[i]
                 else:
                     total = total + end
@@ -172,25 +185,25 @@ class RecessionCone:
         """Return whether a linear function of the parameters grows in some direction of the cone."""
         row = row @ self._coordinates / self._unit
         end = self._extreme(row)
-        return end is not None and float(row @ end) > _TOLERANCE * float(np.abs(row).max())
+        return end is not None and float(row @ end) > TOLERANCE * float(np.abs(row).max())
 
     def _all_growing(self, rows: Array) -> Array:
         """Return a direction of the cone in which every one of the rows grows that grows in any."""
         direction = self._growing
-        pending = rows @ direction <= _TOLERANCE
+        pending = rows @ direction <= TOLERANCE
         while pending.any():
             step = self._extreme(rows[pending].sum(axis=0))
-            if step is None or float((rows[pending] @ step).max()) <= _TOLERANCE:
+            if step is None or float((rows[pending] @ step).max()) <= TOLERANCE:
                 break
             direction = direction + step
-            pending = rows @ direction <= _TOLERANCE
+            pending = rows @ direction <= TOLERANCE
         return direction
 
     def _span(self, direction: Array) -> Array:
         """Return an orthonormal basis of all that the rows left alone by the direction leave open."""
         size = max(float(np.abs(direction).max(initial=0.0)), 1e-300)
-        still = [rows[rows @ direction <= _TOLERANCE * size] for rows in (self._rows, self._constraints)]
-        fixed = np.vstack([*still, self._equal])
+        still = [rows[rows @ direction <= TOLERANCE * size] for rows in (self._rows, self._constraints)]
+        fixed = np.vstack([*still, self._equal, self._still_elsewhere(direction)])
         if len(fixed) > self.n_parameters:
             fixed = np.asarray(np.linalg.qr(fixed, mode="r"))
         return np.asarray(null_space(fixed, rcond=1e-9)) if len(fixed) else np.eye(self.n_parameters)
@@ -198,10 +211,10 @@ class RecessionCone:
     def _displacement(self, direction: Array) -> Array:
         """Return a long step along a direction, with what it leaves alone left alone to full precision."""
         growth = self._rows @ direction
-        grows = growth > _TOLERANCE * max(float(np.abs(direction).max(initial=0.0)), 1e-300)
+        grows = growth > TOLERANCE * max(float(np.abs(direction).max(initial=0.0)), 1e-300)
         if not grows.any():
             return np.zeros(self.n_parameters)
-        still = np.vstack([self._rows[~grows], self._equal])
+        still = np.vstack([self._rows[~grows], self._equal, self._still_elsewhere(direction)])
         if len(still) > self.n_parameters:
             still = np.asarray(np.linalg.qr(still, mode="r"))
         if len(still):
@@ -211,11 +224,29 @@ class RecessionCone:
         typical = float(np.median((self._rows @ direction)[grows]))
         return self._outside(_FAR * direction / typical)
 
+    def _still_elsewhere(self, direction: Array) -> Array:
+        """Return rows beyond the known ones that a direction leaves alone."""
+        none = np.zeros((0, self.n_parameters))
+        return none if self._search is None else self._search(direction, self._unit).still
+
+    def _extreme(self, objective: Array) -> Array | None:
+        """Maximise a linear function over the cone in a box; what other rows forbid is added to the known."""
+        for _ in range(_MAX_ROUNDS):
+            answer = self._extreme_of_known(objective)
+            if answer is None or self._search is None:
+                return answer
+            found = self._search(answer, self._unit)
+            if not len(found.falling) and not len(found.moved):
+                return answer
+            self._rows = np.vstack([self._rows, found.falling])
+            self._equal = np.vstack([self._equal, found.moved])
+        return None
+
     @cached_property
     def _is_sparse(self) -> bool:
         return bool(np.count_nonzero(self._rows) < _SPARSE * self._rows.size)
 
-    def _extreme(self, objective: Array) -> Array | None:
+    def _extreme_of_known(self, objective: Array) -> Array | None:
         """Maximise a linear function over the cone in a box, by the rows that turn out to matter."""
         rows = self._rows
         every = 1 if self._is_sparse else max(len(rows) // _WORKING_ROWS, 1)
@@ -237,7 +268,7 @@ class RecessionCone:
             if answer.status != 0:
                 return None
             growth = rows @ answer.x
-            new = np.setdiff1d(np.flatnonzero(growth < -_TOLERANCE), chosen)
+            new = np.setdiff1d(np.flatnonzero(growth < -TOLERANCE), chosen)
             if not len(new):
                 return self._checked(answer.x)
             chosen = np.concatenate([chosen, new[np.argsort(growth[new])[:_WORKING_ROWS]]])
@@ -252,11 +283,17 @@ class RecessionCone:
         )
         if violation > _VIOLATION * max(size, 1e-2):
             return None
-        return np.asarray(np.where(np.abs(direction) > _TOLERANCE, direction, 0.0))
+        return np.asarray(np.where(np.abs(direction) > TOLERANCE, direction, 0.0))
 
 
-def _unit_rows(rows: Array) -> Array:
-    """Return the rows, each divided by its largest entry; of few rows the distinct ones only."""
+def unit_rows(rows: Array) -> Array:
+    """Return the rows, each divided by its largest entry; of few rows the distinct ones only.
+
+    Examples
+    --------
+    >>> unit_rows(np.array([[2.0, 1.0], [4.0, 2.0]]))
+    array([[1. , 0.5]])
+    """
     size = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     scaled = rows / np.where(size > 0, size, 1.0)
     return scaled if rows.size > _MANY_ENTRIES else np.unique(np.round(scaled, 12), axis=0)

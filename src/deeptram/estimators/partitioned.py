@@ -1,0 +1,291 @@
+"""Models without networks fitted to rows in pieces: Dask data frames and Parquet data sets.
+
+A first pass finds a *pilot* (``survey``), from which encodings are learned. The pilot's own optimum is where
+the fit of all rows starts, so a few passes remain: one for each Newton step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.estimators.survey import Question, merge_surveys, numbered, of_piece, survey_piece
+from deeptram.fitting.exact.columns import StructuredData
+from deeptram.inputs.factors import MAX_COLUMNS
+from deeptram.inputs.partitions import Merge, Roles, RowPieces
+from deeptram.latent import Latent
+from deeptram.model import Design, Encoded, Matrices, Outcome
+from deeptram.model.design import Spec
+from deeptram.model.terms import SI
+from deeptram.predictive.kinds import kind_of
+from deeptram.responses import SurvColumns
+
+if TYPE_CHECKING:
+    from deeptram.estimators.base import BaseTram
+
+Array = NDArray[np.float64]
+T = TypeVar("T")
+
+PILOT_ROWS = 50_000
+_DEPENDENT = 1e-9
+_MAX_ROUNDS = 50
+
+
+# -- all rows, encoded ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EncodedPieces:
+    """All rows of a fit, encoded piece by piece as they are read.
+
+    Attributes
+    ----------
+    source, roles : RowPieces, Roles
+        The rows, and which column is what.
+    design, outcome, latent : Design, Outcome, Latent
+        The encodings, and F_Z.
+    n_rows, weight : int, float
+        Rows of positive weight, and their total.
+    centre : ndarray or None
+        What is subtracted from the columns of the scale term.
+    name : str
+        Of the model, for messages.
+    """
+
+    source: RowPieces
+    roles: Roles
+    design: Design
+    outcome: Outcome
+    latent: Latent
+    n_rows: int
+    weight: float
+    name: str
+    centre: Array | None = None
+
+    def reduce(self, task: Callable[[StructuredData], T], merge: Merge[T]) -> T:
+        """Return what ``merge`` makes of ``task`` of every piece that has rows."""
+        reader = dataclasses.replace(self, source=None)  # type: ignore[arg-type]  # workers have the rows
+        run = functools.partial(_encoded_task, reader, task)
+        found: T | None = self.source.reduce(run, functools.partial(_merge_some, merge))
+        if found is None:
+            raise InvalidInputError("X must hold at least one row, got 0 sample(s); pass data to fit on")
+        return found
+
+    def encoded(
+        self, frame: pd.DataFrame, number: int
+    ) -> tuple[pd.DataFrame, Matrices, StructuredData] | None:
+        """Return the rows of positive weight of a piece, and what they are encoded as; None without any."""
+        if len(frame) == 0:
+            return None
+        with of_piece(number):
+            X, y, weights = self.roles.split(frame)
+            encoded = self.outcome.encode(y)
+            if weights is not None and not weights.all():
+                used = np.flatnonzero(weights)
+                frame, X, encoded, weights = frame.iloc[used], X.iloc[used], encoded.take(used), weights[used]
+            if len(X) == 0:
+                return None
+            matrices = self.design.matrices(X, estimator=self.name)
+        if self.centre is not None and matrices.scale is not None:
+            matrices = dataclasses.replace(matrices, scale=matrices.scale - self.centre)
+        n_strata = self.design.n_strata
+        data = StructuredData.of(self.outcome, self.latent, matrices, encoded, weights, n_strata)
+        return frame, matrices, data
+
+
+def _encoded_task(
+    reader: EncodedPieces, task: Callable[[StructuredData], T], frame: pd.DataFrame, number: int
+) -> T | None:
+    found = reader.encoded(frame, number)
+    return None if found is None else task(found[2])
+
+
+def _merge_some(merge: Merge[T], first: T | None, second: T | None) -> T | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return merge(first, second)
+
+
+# -- rows that make columns independent ----------------------------------------------------------------
+
+
+def _moving_columns(matrices: Matrices, n_strata: int) -> list[Array]:
+    """Return the columns of shift (with the strata) and scale, whose dependence must be that of all rows."""
+    constant = np.ones((len(matrices.x), 1)) if matrices.strata is None else np.eye(n_strata)[matrices.strata]
+    none = np.zeros((len(matrices.x), 0))
+    varying = none if matrices.varying is None else matrices.varying
+    scale = none if matrices.scale is None else matrices.scale
+    return [np.hstack([constant, varying, matrices.x]), np.hstack([constant, scale])]
+
+
+def _dependences(columns: Array) -> tuple[Array, Array]:
+    """Return the size of columns, and combinations of them (scaled to it) that are zero in every row."""
+    size = np.maximum(np.abs(columns).max(axis=0, initial=0.0), 1e-300)
+    triangle = np.linalg.qr(columns / size, mode="r")
+    _, values, right = np.linalg.svd(triangle)
+    rank = int((values > _DEPENDENT * max(float(values.max(initial=0.0)), 1e-300)).sum())
+    return size, right[rank:].T
+
+
+def _independent_rows(
+    reader: EncodedPieces, spaces: list[tuple[Array, Array]], frame: pd.DataFrame, number: int
+) -> pd.DataFrame | None:
+    """Return rows of a piece in which combinations are not zero that are so in the pilot."""
+    found = reader.encoded(numbered(frame, number), number)
+    if found is None:
+        return None
+    rows, matrices, _ = found
+    telling = []
+    for columns, (size, zero) in zip(_moving_columns(matrices, reader.design.n_strata), spaces, strict=True):
+        values = np.abs(columns / size @ zero)
+        if values.size and values.max() > np.sqrt(_DEPENDENT):
+            telling += list(values.argmax(axis=0)[values.max(axis=0) > np.sqrt(_DEPENDENT)])
+    return rows.iloc[np.unique(telling)] if telling else None
+
+
+def _more_rows(pieces: EncodedPieces, matrices: Matrices) -> pd.DataFrame | None:
+    """Return rows that the pilot must have for its columns to be as independent as those of all rows."""
+    spaces = [_dependences(columns) for columns in _moving_columns(matrices, pieces.design.n_strata)]
+    if not any(zero.size for _, zero in spaces):
+        return None
+    reader = dataclasses.replace(pieces, source=None)  # type: ignore[arg-type]
+    task = functools.partial(_independent_rows, reader, spaces)
+    return pieces.source.reduce(task, functools.partial(_merge_some, _few_rows))
+
+
+def _few_rows(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([first, second]).iloc[:MAX_COLUMNS]
+
+
+# -- the fit ----------------------------------------------------------------------------------------
+
+
+def prepare_in_pieces(
+    estimator: BaseTram, source: RowPieces, roles: Roles
+) -> tuple[tuple[Matrices, Encoded, Array | None], EncodedPieces]:
+    """Learn the encodings of an estimator from rows in pieces.
+
+    Parameters
+    ----------
+    estimator : BaseTram
+        Gets ``spec_``, ``outcome_``, ``design_`` and ``latent_``.
+    source, roles : RowPieces, Roles
+
+    Returns
+    -------
+    pilot : (Matrices, Encoded, weights)
+        Some rows, encoded, from which as much is learned as from all.
+    pieces : EncodedPieces
+        All rows.
+    """
+    spec = Spec.of(estimator.terms)
+    kind = kind_of(estimator.outcome)
+    censored = isinstance(roles.y, SurvColumns)
+    _check_supported(estimator, spec)
+    strata = spec.intercept.strata if isinstance(spec.intercept, SI) else None
+    roles = dataclasses.replace(roles, features=_mentioned(spec, roles.features))
+    source = source.select(roles.columns)
+    question = Question(
+        roles, strata, _made_factors(spec, roles), kind.is_discrete and not censored, type(estimator).__name__
+    )
+    size = -(-PILOT_ROWS // source.n_pieces)
+    surveyed = source.reduce(
+        functools.partial(survey_piece, question, size), functools.partial(merge_surveys, question)
+    )
+    if surveyed is None:
+        raise InvalidInputError("X must hold at least one row, got 0 sample(s); pass data to fit on")
+    pilot = _distinct(pd.concat([*surveyed.telling, *surveyed.sample]))
+    for _ in range(_MAX_ROUNDS):
+        _, matrices, encoded, weights = estimator.prepare(*roles.split(pilot))
+        estimator.design_ = estimator.design_.with_moments(surveyed.moments)
+        pieces = EncodedPieces(
+            source,
+            roles,
+            estimator.design_,
+            estimator.outcome_,
+            estimator.latent_,
+            surveyed.n_rows,
+            surveyed.weight,
+            type(estimator).__name__,
+        )
+        matrices = _again(pieces, pilot)
+        more = _more_rows(pieces, matrices)
+        if more is None:
+            break
+        pilot = _distinct(pd.concat([pilot, more]))
+    estimator.n_obs_ = surveyed.n_rows
+    if hasattr(estimator, "n_events_"):
+        estimator.n_events_ = surveyed.n_events
+    return (matrices, encoded, weights), pieces
+
+
+def _again(pieces: EncodedPieces, pilot: pd.DataFrame) -> Matrices:
+    """Encode the pilot with what all rows say."""
+    found = pieces.encoded(pilot, 0)
+    if found is None:
+        raise InvalidInputError("sample_weight must be positive somewhere, got zeros only; leave it out")
+    return found[1]
+
+
+def _distinct(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return rows by their numbers, each once."""
+    return frame[~frame.index.duplicated()].sort_index()
+
+
+def _check_supported(estimator: BaseTram, spec: Spec) -> None:
+    name = type(estimator).__name__
+    if spec.is_deep:
+        raise UnsupportedError(
+            f"{name} with networks (CI, CS) needs rows that can be taken one by one, got partitioned data; "
+            "pass a dict of arrays or memory maps, or fit on X.compute()"
+        )
+    if estimator.loss != "nll":
+        raise UnsupportedError(
+            f"partitioned data need loss='nll', got loss={estimator.loss!r}; change it, or fit on rows in "
+            "memory"
+        )
+    if kind_of(estimator.outcome).is_nominal:
+        raise UnsupportedError(
+            "partitioned data need an ordered outcome, got outcome='nominal'; fit on rows in memory, or one "
+            "Logit for each level against the first"
+        )
+
+
+def _texts(spec: Spec) -> list[str] | None:
+    """Return the texts of all structured terms, None where one of them means all columns."""
+    terms = [one for one in (spec.linear, spec.scale, spec.varying) if one is not None]
+    if any(term.columns is None for term in terms):
+        return None
+    texts = []
+    for term in terms:
+        texts += [term.columns] if isinstance(term.columns, str) else list(term.columns or ())
+    strata = spec.intercept.strata if isinstance(spec.intercept, SI) else None
+    return texts + ([] if strata is None else [strata])
+
+
+def _mentioned(spec: Spec, features: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns that terms mention; the others are not read. A name too many does no harm."""
+    texts = _texts(spec)
+    if texts is None:
+        return features
+    found = tuple(
+        name
+        for name in features
+        if any(name == text or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for text in texts)
+    )
+    return found or features
+
+
+def _made_factors(spec: Spec, roles: Roles) -> frozenset[str]:
+    """Return the columns that a formula may turn into factors, by C(...)."""
+    calls = " ".join(text for text in _texts(spec) or () if "C(" in text)
+    return frozenset(name for name in roles.features if name in calls)

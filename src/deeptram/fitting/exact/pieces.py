@@ -1,0 +1,151 @@
+"""Exact fits of rows that come in pieces: likelihood, margins and directions to infinity as passes over them.
+
+Value, gradient and Hessian are sums over rows, so a Newton step is one pass that brings back one small matrix
+of each piece. A fit in memory is the case of one piece, and needs nothing of this.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deeptram.fitting.exact.columns import StructuredData
+from deeptram.fitting.exact.separation import TOLERANCE, FoundRows, unit_rows
+
+if TYPE_CHECKING:
+    from deeptram.fitting.exact.problem import Coordinates, Held
+
+Array = NDArray[np.float64]
+T = TypeVar("T")
+
+_WORST = 200  # rows that one pass adds to a linear program
+
+
+class Pieces(Protocol):
+    """All rows of a fit, of which only sums are ever needed."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows (of positive weight)."""
+
+    @property
+    def weight(self) -> float:
+        """Their total weight."""
+
+    def reduce(self, task: Callable[[StructuredData], T], merge: Callable[[T, T], T]) -> T:
+        """Return what ``merge`` makes of ``task`` of every piece."""
+
+
+class PiecewiseLikelihood:
+    """The likelihood of rows in pieces: a sum, of which each evaluation is one pass over the rows.
+
+    Parameters
+    ----------
+    pieces : Pieces
+        All rows.
+    coordinates : Coordinates
+        The scaled parameters.
+    pilot : StructuredData
+        Some of the rows, to ask what needs no pass: how far a step may go at most, and the domain.
+    held : Held, optional
+        A coefficient held fixed.
+    """
+
+    def __init__(
+        self, pieces: Pieces, coordinates: Coordinates, pilot: StructuredData, held: Held | None = None
+    ) -> None:
+        self.pieces, self.coordinates, self.held = pieces, coordinates, held
+        self.pilot = coordinates.likelihood(pilot, held)
+        self.n_parameters, self.is_convex = self.pilot.n_parameters, self.pilot.is_convex
+
+    def _sum(self, method: str, merge: Callable[[Any, Any], Any], *arguments: Tensor) -> Any:
+        task = partial(_ask, self.coordinates, self.held, method, [one.numpy() for one in arguments])
+        return self.pieces.reduce(task, merge)
+
+    def value(self, parameters: Tensor) -> float:
+        """Return the negative log-likelihood."""
+        if self.pilot.value(parameters) == float("inf"):
+            return float("inf")
+        return float(self._sum("value", operator.add, parameters))
+
+    def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Return the negative log-likelihood with gradient and Hessian."""
+        found: tuple[float, Tensor, Tensor] = self._sum("evaluate", _add, parameters)
+        return found
+
+    def longest_step(self, parameters: Tensor, step: Tensor) -> float:
+        """Return the length up to which no density of the pilot's rows vanishes."""
+        return self.pilot.longest_step(parameters, step)
+
+    def margin(self, parameters: Tensor) -> float:
+        """Return how far inside its class every row is at least."""
+        if self.pilot.margin(parameters) <= 0:
+            return -float("inf")
+        return float(self._sum("margin", min, parameters))
+
+    def recession_rows(
+        self, parameters: Array, coordinates: Array, direction: Array, unit: Array
+    ) -> FoundRows:
+        """Return the rows that forbid a direction to infinity, and those it leaves alone.
+
+        Parameters
+        ----------
+        parameters : ndarray, shape (k,)
+            Only its scale coefficients matter.
+        coordinates, unit : ndarray, shapes (k, k) and (k,)
+            Of the ``RecessionCone`` that asks.
+        direction : ndarray, shape (k,)
+            In its coordinates.
+        """
+        task = partial(_recession_rows, self.coordinates, parameters, coordinates, direction, unit)
+        found: FoundRows = self.pieces.reduce(task, partial(_merge_rows, direction))
+        return found
+
+
+def _ask(
+    coordinates: Coordinates, held: Held | None, method: str, arguments: list[Array], data: StructuredData
+) -> Any:
+    """Call a method of the likelihood of one piece."""
+    likelihood = coordinates.likelihood(data, held)
+    return getattr(likelihood, method)(*(torch.from_numpy(one) for one in arguments))
+
+
+def _add(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(one + other for one, other in zip(first, second, strict=True))
+
+
+def _recession_rows(
+    scaled: Coordinates,
+    parameters: Array,
+    coordinates: Array,
+    direction: Array,
+    unit: Array,
+    data: StructuredData,
+) -> FoundRows:
+    rows = scaled.likelihood(data).recession_rows(torch.from_numpy(parameters))
+    growing, exact = (unit_rows(part.numpy() @ coordinates / unit) for part in rows[:2])
+    none = growing[:0]
+    size = TOLERANCE * max(float(np.abs(direction).max(initial=0.0)), 1e-300)
+    found = FoundRows(
+        falling=growing[growing @ direction < -size],
+        moved=exact[np.abs(exact @ direction) > size],
+        still=np.vstack([growing[np.abs(growing @ direction) <= size], exact]),
+    )
+    return _merge_rows(direction, found, FoundRows(none, none, none))
+
+
+def _merge_rows(direction: Array, first: FoundRows, second: FoundRows) -> FoundRows:
+    """Keep the rows that forbid most, and as many of the others as span them."""
+    falling, moved, still = (np.vstack(pair) for pair in zip(first, second, strict=True))
+    falling = falling[np.argsort(falling @ direction, kind="stable")[:_WORST]]
+    moved = moved[np.argsort(-np.abs(moved @ direction), kind="stable")[:_WORST]]
+    if len(still) > len(direction):
+        still = np.asarray(np.linalg.qr(still, mode="r"))
+    return FoundRows(falling, moved, still)
