@@ -328,7 +328,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         if method == "wald":
             return self.summary(level)[["lower", "upper"]]
         level = check_probability_level(level)
-        fit = training_fit(self, X, y, sample_weight, "a profile interval")
+        fit = training_fit(self, X, y, sample_weight, "a profile interval", in_memory=False)
         rows = [profile_interval(fit, j, level) for j in range(len(self.design_.names))]
         return pd.DataFrame(rows, index=self.design_.names, columns=["lower", "upper"])
 

@@ -253,7 +253,9 @@ def _tensor(values: NDArray[Any]) -> Tensor:
 # -- exact fits --------------------------------------------------------------------------------------
 
 
-def training_fit(model: Any, X: Any, y: Any, sample_weight: Any, what: str) -> ExactFit:
+def training_fit(
+    model: Any, X: Any, y: Any, sample_weight: Any, what: str, *, in_memory: bool = True
+) -> ExactFit:
     """Return the exact fit of a model with its training data at hand, refitting it to them where needed.
 
     Parameters
@@ -264,6 +266,8 @@ def training_fit(model: Any, X: Any, y: Any, sample_weight: Any, what: str) -> E
         The training data; not needed for a model fitted in this session.
     what : str
         What the fit is needed for, for messages.
+    in_memory : bool
+        Whether sums over rows are not enough.
     """
     require_fit(model)
     if model.loss != "nll" or model.spec_.is_deep or model.outcome_.kind.is_nominal:
@@ -280,6 +284,11 @@ def training_fit(model: Any, X: Any, y: Any, sample_weight: Any, what: str) -> E
             raise UnsupportedError(
                 f"{what} needs the training data, which a loaded model does not hold; pass them as X=, y= "
                 "(and sample_weight=)."
+            )
+        if in_memory and fit.problem.pieces is not None:
+            raise UnsupportedError(
+                f"{what} needs the training rows in memory, got a model of partitioned data; fit a sample of "
+                "them that fits into memory."
             )
         return fit
     again: Any = clone(model)

@@ -132,7 +132,7 @@ def _check_same_outcomes(first: BaseTram, model: BaseTram) -> None:
 
 def _data(model: BaseTram) -> StructuredData | None:
     problem = getattr(model.fit_, "problem", None)
-    return None if problem is None else problem.data
+    return None if problem is None or problem.pieces is not None else problem.data
 
 
 def _equal_outcomes(a: StructuredData, b: StructuredData) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -17,11 +16,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
 from deeptram.estimators.survey import Question, merge_surveys, numbered, of_piece, survey_piece
 from deeptram.fitting.exact.columns import StructuredData
+from deeptram.inputs.encode import columns_of
 from deeptram.inputs.factors import MAX_COLUMNS
 from deeptram.inputs.partitions import Merge, Roles, RowPieces
+from deeptram.inputs.table import did_not_find
 from deeptram.latent import Latent
 from deeptram.model import Design, Encoded, Matrices, Outcome
 from deeptram.model.design import Spec
@@ -191,12 +192,11 @@ def prepare_in_pieces(
     kind = kind_of(estimator.outcome)
     censored = isinstance(roles.y, SurvColumns)
     _check_supported(estimator, spec)
-    strata = spec.intercept.strata if isinstance(spec.intercept, SI) else None
-    roles = dataclasses.replace(roles, features=_mentioned(spec, roles.features))
+    used, factors = _used_columns(spec, roles.features)
+    roles = dataclasses.replace(roles, features=used or roles.features[:1])
     source = source.select(roles.columns)
-    question = Question(
-        roles, strata, _made_factors(spec, roles), kind.is_discrete and not censored, type(estimator).__name__
-    )
+    strata = spec.intercept.strata if isinstance(spec.intercept, SI) else None
+    question = Question(roles, used, strata, factors, kind.is_discrete and not censored)
     size = -(-PILOT_ROWS // source.n_pieces)
     surveyed = source.reduce(
         functools.partial(survey_piece, question, size), functools.partial(merge_surveys, question)
@@ -260,32 +260,13 @@ def _check_supported(estimator: BaseTram, spec: Spec) -> None:
         )
 
 
-def _texts(spec: Spec) -> list[str] | None:
-    """Return the texts of all structured terms, None where one of them means all columns."""
+def _used_columns(spec: Spec, features: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Return the columns that terms use, and numeric ones that they make factors of."""
     terms = [one for one in (spec.linear, spec.scale, spec.varying) if one is not None]
-    if any(term.columns is None for term in terms):
-        return None
-    texts = []
-    for term in terms:
-        texts += [term.columns] if isinstance(term.columns, str) else list(term.columns or ())
+    found = [columns_of(term.columns, features) for term in terms]
     strata = spec.intercept.strata if isinstance(spec.intercept, SI) else None
-    return texts + ([] if strata is None else [strata])
-
-
-def _mentioned(spec: Spec, features: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the columns that terms mention; the others are not read. A name too many does no harm."""
-    texts = _texts(spec)
-    if texts is None:
-        return features
-    found = tuple(
-        name
-        for name in features
-        if any(name == text or re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) for text in texts)
-    )
-    return found or features
-
-
-def _made_factors(spec: Spec, roles: Roles) -> frozenset[str]:
-    """Return the columns that a formula may turn into factors, by C(...)."""
-    calls = " ".join(text for text in _texts(spec) or () if "C(" in text)
-    return frozenset(name for name in roles.features if name in calls)
+    if strata is not None and strata not in features:
+        raise UnknownNameError(did_not_find(strata, features))
+    used = [name for columns, _ in found for name in columns] + ([] if strata is None else [strata])
+    factors = {name for _, columns in found for name in columns} | ({strata} if strata else set())
+    return tuple(dict.fromkeys(used)), frozenset(factors)

@@ -35,21 +35,21 @@ class Question:
     ----------
     roles : Roles
         Which column is what.
+    used : tuple of str
+        Covariates that terms use.
     strata : str or None
         The column that chooses the baseline.
     factors : frozenset of str
-        Further numeric columns that a formula makes factors of.
+        Numeric columns whose distinct values are levels.
     is_discrete : bool
         Whether outcomes are classes.
-    name : str
-        Of the model, for messages.
     """
 
     roles: Roles
+    used: tuple[str, ...]
     strata: str | None
     factors: frozenset[str]
     is_discrete: bool
-    name: str
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def survey_piece(question: Question, size: int, frame: pd.DataFrame, number: int
     with of_piece(number):
         X, y, weights = question.roles.split(frame)
         used = np.ones(len(frame), dtype=bool) if weights is None else weights > 0
-        numbers = X.select_dtypes(["number", "bool"])
+        numbers = X[list(question.used)].select_dtypes(["number", "bool"])
         block = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
         check_finite_columns(block[used], tuple(numbers.columns))
         telling = _telling_rows(question, frame)
@@ -151,13 +151,13 @@ def _telling_rows(question: Question, frame: pd.DataFrame) -> Positions:
     """Return the positions of rows without which less would be known: levels, classes and extremes."""
     X, y, weights = question.roles.split(frame)
     used = np.arange(len(frame)) if weights is None else np.flatnonzero(weights)
-    strata = None if question.strata not in X.columns else X[question.strata]
+    strata = None if question.strata is None else X[question.strata]
     found = [_outcome_rows(question, y, strata, np.arange(len(frame)))]
     found.append(_outcome_rows(question, y, strata, used))
-    for name in X.columns:
-        column = as_column(X[name], str(name))
-        if isinstance(column, pd.Categorical) or name == question.strata or name in question.factors:
-            found.append(used[_few_of_each(column[used], str(name))])
+    for name in question.used:
+        column = as_column(X[name], name)
+        if isinstance(column, pd.Categorical) or name in question.factors:
+            found.append(used[_few_of_each(column[used], name)])
         if not isinstance(column, pd.Categorical):
             found.append(used[_extremes(column[used])])
     return np.unique(np.concatenate(found))

@@ -26,6 +26,7 @@ from deeptram.inputs.factors import (
     check_several_levels,
 )
 from deeptram.inputs.formula import FormulaEncoder
+from deeptram.inputs.formula_terms import expressions, read_terms
 from deeptram.inputs.table import Table, check_finite_columns, did_not_find, read_table
 
 Floats = npt.NDArray[np.float64]
@@ -234,6 +235,32 @@ class LinearEncoder:
             tuple(FactorEncoder.from_dict(factor) for factor in state["factors"]),
             None if state["formula"] is None else FormulaEncoder.from_dict(state["formula"]),
         )
+
+
+def columns_of(spec: Spec, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns that a linear term uses, and those of them that its formula makes factors of.
+
+    Parameters
+    ----------
+    spec : str, sequence of str, or None
+        As for :meth:`LinearEncoder.fit`.
+    names : sequence of str
+        The columns there are.
+
+    Examples
+    --------
+    >>> columns_of("log(a) + C(b)", ["a", "b", "c"])
+    (('a', 'b'), ('b',))
+    """
+    plain = _plain_columns(spec, Table(pd.DataFrame(columns=list(names)), tuple(names), 0))
+    if not isinstance(plain, list):
+        return plain, ()
+    pieces = expressions(read_terms(plain, tuple(names), tuple(names))).values()
+    used = tuple(dict.fromkeys(name for piece in pieces for name in piece.columns))
+    for name in used:
+        if name not in names:
+            raise UnknownNameError(did_not_find(name, names))
+    return used, tuple(name for piece in pieces if piece.factor is not None for name in piece.columns)
 
 
 def _plain_columns(spec: Spec, table: Table) -> tuple[str, ...] | list[str]:

@@ -88,6 +88,7 @@ class Parquet(RowPieces):
     @functools.cached_property
     def _dataset(self) -> Any:
         try:
+            import pyarrow
             from pyarrow import dataset
         except ImportError as error:
             raise MissingDependencyError(
@@ -95,7 +96,11 @@ class Parquet(RowPieces):
             ) from error
         source = [os.fspath(one) for one in self.path] if isinstance(self.path, list) else self.path
         try:
-            return dataset.dataset(source, format="parquet", partitioning="hive")
+            found = dataset.dataset(source, format="parquet", partitioning="hive")
+            if any(pyarrow.types.is_null(kind) for kind in found.schema.types):  # a file without rows
+                schemas = [found.schema, *(fragment.physical_schema for fragment in found.get_fragments())]
+                found = found.replace_schema(pyarrow.unify_schemas(schemas, promote_options="permissive"))
+            return found
         except (OSError, ValueError, TypeError) as error:
             raise InvalidInputError(
                 f"dt.parquet needs a Parquet file, a folder of them, or a list of files, got {self.path!r} "
@@ -104,8 +109,12 @@ class Parquet(RowPieces):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self._dataset.schema.names) if self.only is None else self.only
+        """Names of the columns, without the index of a pandas frame."""
+        if self.only is not None:
+            return self.only
+        schema = self._dataset.schema
+        index = (schema.pandas_metadata or {}).get("index_columns", ())
+        return tuple(name for name in schema.names if name not in index)
 
     def __len__(self) -> int:
         """Return the number of rows, from the files' footers."""
