@@ -396,7 +396,8 @@ class BaseTram(PredictiveMethods, BaseEstimator):
     @alone()
     def check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
         """Check X as scikit-learn does; data frames and dicts are checked where they are encoded."""
-        X = as_pandas(readable_entries(X))
+        if not isinstance(X, pd.DataFrame) or (X.dtypes == object).any():
+            X = as_pandas(readable_entries(X))
         if sparse.issparse(X):
             raise InvalidTypeError(
                 "X must be dense, but sparse data was passed; use X.toarray() to convert it to a dense array."
