@@ -396,7 +396,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
     @alone()
     def check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
         """Check X as scikit-learn does; data frames and dicts are checked where they are encoded."""
-        if not isinstance(X, pd.DataFrame) or (X.dtypes == object).any():
+        if not isinstance(X, pd.DataFrame) or any(kind.kind == "O" for kind in X.dtypes):
             X = as_pandas(readable_entries(X))
         if sparse.issparse(X):
             raise InvalidTypeError(
