@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
 from deeptram.estimators.survey import Question, merge_surveys, numbered, of_piece, survey_piece
 from deeptram.fitting.exact.columns import StructuredData
-from deeptram.inputs.encode import columns_of
+from deeptram.inputs.encode import used_columns
 from deeptram.inputs.factors import MAX_COLUMNS
 from deeptram.inputs.partitions import Merge, Roles, RowPieces
 from deeptram.inputs.table import did_not_find
@@ -263,7 +263,7 @@ def _check_supported(estimator: BaseTram, spec: Spec) -> None:
 def _used_columns(spec: Spec, features: tuple[str, ...]) -> tuple[tuple[str, ...], frozenset[str]]:
     """Return the columns that terms use, and numeric ones that they make factors of."""
     terms = [one for one in (spec.linear, spec.scale, spec.varying) if one is not None]
-    found = [columns_of(term.columns, features) for term in terms]
+    found = [used_columns(term.columns, features) for term in terms]
     strata = spec.intercept.strata if isinstance(spec.intercept, SI) else None
     if strata is not None and strata not in features:
         raise UnknownNameError(did_not_find(strata, features))

@@ -237,7 +237,7 @@ class LinearEncoder:
         )
 
 
-def columns_of(spec: Spec, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def used_columns(spec: Spec, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the columns that a linear term uses, and those of them that its formula makes factors of.
 
     Parameters
@@ -249,7 +249,7 @@ def columns_of(spec: Spec, names: Sequence[str]) -> tuple[tuple[str, ...], tuple
 
     Examples
     --------
-    >>> columns_of("log(a) + C(b)", ["a", "b", "c"])
+    >>> used_columns("log(a) + C(b)", ["a", "b", "c"])
     (('a', 'b'), ('b',))
     """
     plain = _plain_columns(spec, Table(pd.DataFrame(columns=list(names)), tuple(names), 0))
