@@ -21,7 +21,7 @@ def test_a_short_demo(tmp_path):
     expected = {
         "README.txt", "ensemble", "scores.csv", "coefficients.csv", "calibration.csv", "uncertainty.csv",
         "guarantees.csv", "scores.png", "calibration.png", "coefficients.png", "history.png", "epistemic.png",
-        "structure.png",
+        "structure.png", "gains.png",
     }  # fmt: skip
     assert {path.name for path in folder.iterdir()} == expected
     scores = pd.read_csv(folder / "scores.csv")

@@ -82,3 +82,13 @@ def test_refusals(argument, error, match):
 def test_truth_for_an_unknown_coefficient(summary):
     with pytest.raises(InvalidInputError, match="truth must name coefficients among age, dose, got 'sex'"):
         plots.coefficients(summary, truth={"sex": 1.0})
+
+
+def test_truth_stands_below_the_estimates_and_says_whose_it_is(drawn):
+    table = pd.DataFrame({"coef": [0.5, 1.0], "lower": [0.0, 0.5], "upper": [1.0, 1.5]}, index=["a", "b"])
+    ax = drawn(
+        plots.coefficients({"one": table, "two": table}, truth={"a": 0.4, "b": 1.0}, truth_name="one's truth")
+    )
+    heights = {line.get_label(): list(line.get_ydata()) for line in ax.lines if len(line.get_ydata()) == 2}
+    assert heights["one's truth"][0] > max(heights["one"][0], heights["two"][0])
+    assert "one's truth" in labels(ax)

@@ -58,13 +58,13 @@ def test_drawing(scale, normals, drawn):
 def test_drawing_levels_and_names(ordinal, drawn):
     members, _ = ordinal
     ax = drawn(plots.epistemic(members, rows=[0, 4], names=["young", "old"]))
-    assert labels(ax) == ["members", "young", "old"]
+    assert labels(ax) == ["members", "young", "old", "± 2 sd of the members"]
     assert [tick.get_text() for tick in ax.get_xticklabels()] == list(LEVELS[:3])
 
 
 def test_several_quantiles(normals, drawn):
     ax = drawn(plots.epistemic(normals, scale="quantile", at=[0.1, 0.9]))
-    assert labels(ax) == ["members", "0.1-quantile", "0.9-quantile"]
+    assert labels(ax) == ["members", "0.1-quantile", "0.9-quantile", "± 2 sd of the members"]
 
 
 def test_bands_of_an_ensemble(ordinal, drawn):
@@ -73,7 +73,7 @@ def test_bands_of_an_ensemble(ordinal, drawn):
     again = plots.epistemic(frame[frame["row"] < 1], scale="cdf")
     frame = plots.epistemic(members, scale="cdf", rows=0).frame()
     pd.testing.assert_frame_equal(again.frame(), frame)
-    assert labels(drawn(again)) == ["transformation pool"]
+    assert labels(drawn(again)) == ["transformation pool", "± 2 sd of the members"]
 
 
 @pytest.mark.parametrize(
@@ -100,3 +100,10 @@ def test_quantiles_of_levels_are_refused(ordinal):
 def test_foreign_bands_need_their_columns():
     with pytest.raises(InvalidInputError, match="got none named row, at, lower, upper"):
         plots.epistemic(pd.DataFrame({"estimate": [1.0]}))
+
+
+def test_integers_jump(drawn):
+    members = [dt.Predictive.from_trafo([[-1.0, 0.0, 2.0]]), dt.Predictive.from_trafo([[-0.5, 0.5, 1.0]])]
+    bands = plots.epistemic(members).frame()
+    ax = drawn(plots.epistemic(bands))
+    assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}

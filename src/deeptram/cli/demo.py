@@ -194,6 +194,18 @@ def demo_tables(parts: Parts, models: dict[str, Any], n_boot: int) -> dict[str, 
     }
 
 
+def gain_tables(parts: Parts, models: dict[str, Any], n_boot: int = 200) -> dict[str, pd.DataFrame]:
+    """Return the differences of each ensemble's pools to the average of its members, on the test rows."""
+    X, y = parts.test.X, parts.test.y
+    tables = {}
+    for name, model in models.items():
+        if isinstance(model, Ensemble):
+            predictions: dict[str, Any] = {"members": model.predict_members(X)}
+            predictions |= {pool: model.predict_distribution(X, pool) for pool in POOLS}
+            tables[name] = evaluate(predictions, y, metrics=["nll"], n_boot=n_boot, reference="members")
+    return tables
+
+
 def coefficient_tables(models: dict[str, Any]) -> dict[str, pd.DataFrame]:
     """Return the coefficients of the models that have a linear shift, with 95 percent intervals."""
     return {
@@ -229,12 +241,12 @@ def draw(parts: Parts, models: dict[str, Any], tables: dict[str, pd.DataFrame], 
     X = parts.test.X
     plots.performance(tables["scores"], metrics=["nll", "rps", "accuracy"]).save(folder / "scores.png")
     curves = dict(list(tables["calibration"].groupby("name", sort=False)))
-    plots.calibration({name: curve.drop(columns="name") for name, curve in curves.items()}).save(
-        folder / "calibration.png"
-    )
-    plots.coefficients(coefficient_tables(models), truth=parts.test.info["beta"]).save(
-        folder / "coefficients.png"
-    )
+    drawn = {name: curve.drop(columns="name") for name, curve in curves.items()}
+    plots.calibration(drawn, event="a larger digit").save(folder / "calibration.png")
+    truth = parts.test.info["beta"]
+    shown = plots.coefficients(coefficient_tables(models), truth=truth, truth_name="SI-LS's truth")
+    shown.save(folder / "coefficients.png")
+    plots.gains(gain_tables(parts, models)).save(folder / "gains.png")
     plots.history(ensemble.history_).save(folder / "history.png")
     order = tables["uncertainty"]["epistemic"].to_numpy().argsort()
     rows = [int(order[0]), int(order[-1])]

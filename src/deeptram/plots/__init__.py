@@ -13,6 +13,7 @@ from deeptram.plots.coefficients import coefficients, effect
 from deeptram.plots.curves import cdf, density, trafo
 from deeptram.plots.display import Display
 from deeptram.plots.epistemic import epistemic
+from deeptram.plots.gains import gains
 from deeptram.plots.history import history
 from deeptram.plots.illustration import illustration
 from deeptram.plots.performance import performance
@@ -30,6 +31,7 @@ __all__ = [
     "density",
     "effect",
     "epistemic",
+    "gains",
     "history",
     "illustration",
     "paper_style",

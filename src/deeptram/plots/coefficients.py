@@ -13,7 +13,16 @@ from deeptram._validation import check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots.display import Display
 from deeptram.plots.forest import draw_forest, places
-from deeptram.plots.style import colors, legend_beside, log_axis, looks, reference_line
+from deeptram.plots.style import (
+    BAND_COLOR,
+    TRUTH_COLOR,
+    Look,
+    colors,
+    legend_beside,
+    log_axis,
+    looks,
+    reference_line,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +36,7 @@ def coefficients(
     *,
     exp: bool = False,
     truth: Mapping[str, float] | pd.Series | None = None,
+    truth_name: str = "truth",
     members: pd.DataFrame | None = None,
 ) -> CoefficientsDisplay:
     """Show coefficients with their intervals.
@@ -39,7 +49,9 @@ def coefficients(
     exp : bool
         Show exp(coefficient), for example odds ratios, on a logarithmic axis.
     truth : mapping of coefficient -> value, optional
-        Known effects, marked by bars.
+        Known effects, marked by bars below the estimates.
+    truth_name : str
+        What they are the truth of, for the legend.
     members : DataFrame, optional
         Coefficients of single members, one row each; drawn as grey dots.
 
@@ -78,7 +90,7 @@ def coefficients(
                 "leave it out"
             )
         for coefficient in values:
-            parts.append(_plain("truth", coefficient, [values[coefficient]], "truth"))
+            parts.append(_plain(truth_name, coefficient, [values[coefficient]], "truth"))
     combined = pd.concat(parts, ignore_index=True)
     if exp:
         with np.errstate(over="ignore"):
@@ -113,10 +125,13 @@ class CoefficientsDisplay(Display):
     def _draw(self, ax: Axes) -> None:
         estimates = self.table[self.table["kind"] == "estimate"]
         order, names = list(estimates["coefficient"].unique()), list(estimates["name"].unique())
-        height = places(self.table["coefficient"], self.table["name"], order, names, 0.7 / len(names))
+        known = list(self.table.loc[self.table["kind"] == "truth", "name"].unique())
+        groups = [*names, *known]  # true values have a place of their own, below the estimates
+        height = places(self.table["coefficient"], self.table["name"], order, groups, 0.7 / len(groups))
         height -= 0.25 * (self.table["kind"] == "member")
         table = self.table.assign(group=self.table["name"], place=height)
-        draw_forest(ax, table, order, looks(names), reference=1.0 if self.exp else 0.0)
+        look = looks(names) | {name: Look(TRUTH_COLOR, "|", name) for name in known}
+        draw_forest(ax, table, order, look, reference=1.0 if self.exp else 0.0)
         if self.exp:
             log_axis(ax, "x")
         direction = "above 1" if self.exp else "positive"
@@ -169,12 +184,12 @@ def _label(tables: Mapping[Any, pd.DataFrame], exp: bool) -> str:
     return str(only) if only else ("exp(coefficient)" if exp else "coefficient")
 
 
-def effect(model: Any, y: Any = None, *, level: float = 0.95) -> EffectDisplay:
+def effect(models: Any, y: Any = None, *, level: float = 0.95) -> EffectDisplay:
     """Show the effects of ``Varying`` columns over the outcome.
 
     Parameters
     ----------
-    model : Tram, or DataFrame
+    models : Tram or DataFrame, or dict of name -> these
         A fitted model with a ``Varying`` term, or what its ``effect()`` returned.
     y : array-like, optional
         Outcomes at which to show them; see ``Tram.effect``.
@@ -184,7 +199,7 @@ def effect(model: Any, y: Any = None, *, level: float = 0.95) -> EffectDisplay:
     Returns
     -------
     Display
-        ``frame()`` has the columns ``column, y, coef, se, lower, upper``.
+        ``frame()`` has the columns ``column, y, coef, se, lower, upper``, of several models also ``name``.
 
     Examples
     --------
@@ -192,14 +207,20 @@ def effect(model: Any, y: Any = None, *, level: float = 0.95) -> EffectDisplay:
     >>> effect(table).frame().shape
     (1, 5)
     """
-    table = model if isinstance(model, pd.DataFrame) else model.effect(y, level)
-    missing = [name for name in NEEDED_OF_EFFECTS if name not in table]
-    if missing:
-        raise InvalidInputError(
-            f"a table of effects must have the columns {', '.join(NEEDED_OF_EFFECTS)}, got none named "
-            f"{', '.join(missing)}; pass model.effect()"
-        )
-    return EffectDisplay(table.copy(), str(table.attrs.get("effect", "effect")))
+    several = isinstance(models, Mapping)
+    parts = []
+    for name, model in (models if several else {"": models}).items():
+        table = model if isinstance(model, pd.DataFrame) else model.effect(y, level)
+        missing = [column for column in NEEDED_OF_EFFECTS if column not in table]
+        if missing:
+            raise InvalidInputError(
+                f"a table of effects must have the columns {', '.join(NEEDED_OF_EFFECTS)}, got none named "
+                f"{', '.join(missing)}; pass model.effect()"
+            )
+        parts.append(table.assign(name=str(name)) if several else table.copy())
+    labels = {str(part.attrs.get("effect", "effect")) for part in parts}
+    label = labels.pop() if len(labels) == 1 else "effect"
+    return EffectDisplay(pd.concat(parts, ignore_index=True), label, level)
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,18 +233,24 @@ class EffectDisplay(Display):
         Columns ``column, y, coef, lower, upper``.
     label : str
         What an effect is, for example "log odds-ratio".
+    level : float
+        Of the limits.
     """
 
     label: str = "effect"
+    level: float = 0.95
 
     def _draw(self, ax: Axes) -> None:
-        names = list(self.table["column"].unique())
+        table = self.table
+        if "name" in table:
+            table = table.assign(column=table["name"] + ", " + table["column"].astype(str))
+        names = list(table["column"].unique())
         numeric = self.table["y"].dtype.kind in "iuf"
         levels = list(self.table["y"].unique())
         color = colors(names)
         ax.axhline(0.0, zorder=1, **reference_line())
         for k, name in enumerate(names):
-            part = self.table[self.table["column"] == name]
+            part = table[table["column"] == name]
             if numeric:
                 part = part.sort_values("y")
                 ax.fill_between(
@@ -238,5 +265,5 @@ class EffectDisplay(Display):
         if not numeric:
             ax.set_xticks(range(len(levels)), [f"above {level}" for level in levels])
         ax.set(xlabel="y" if numeric else "cutoff", ylabel=f"{self.label} (positive: larger outcome)")
-        if len(names) > 1:
-            legend_beside(ax)
+        ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=f"{100 * self.level:g} % limits")
+        legend_beside(ax)

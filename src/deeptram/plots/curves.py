@@ -216,8 +216,14 @@ class CurvesDisplay(Display):
         elif self.value == "cdf":
             steps = np.r_[y[0] - 0.5, y, y[-1] + 0.5], np.r_[0.0, values, values[-1]]
             ax.plot(*steps, drawstyle="steps-post", **look)
-        else:
-            ax.plot(y, values, **look, marker=marker)
+        else:  # h jumps at the levels; the NLL of a level is a number of its own
+            ax.plot(
+                y,
+                values,
+                **look,
+                marker=marker,
+                drawstyle="steps-post" if self.value == "trafo" else "steps-mid",
+            )
 
     @property
     def _stems(self) -> bool:

@@ -16,7 +16,7 @@ from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.plots.display import Display
 from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, trafo_values
-from deeptram.plots.style import MEMBER_COLOR, TRAFO_LABELS, colors, legend_beside
+from deeptram.plots.style import BAND_COLOR, MEMBER_COLOR, TRAFO_LABELS, colors, legend_beside
 from deeptram.pooling.members import normalised_weights
 from deeptram.pooling.pool import pool
 
@@ -108,7 +108,7 @@ def epistemic(
                 f"names must name every row shown, got {len(names)} for {len(shown)} rows; pass one name each"
             )
         table["name"] = table["row"].map(dict(zip(shown, names, strict=True)))
-    return EpistemicDisplay(table, scale, each, label, x_label)
+    return EpistemicDisplay(table, scale, each, label, x_label, width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,12 +125,15 @@ class EpistemicDisplay(Display):
     latent : str
         Name of F_Z.
     x_label : str
+    width : float
+        Half-width of the band in standard deviations.
     """
 
     scale: str = "cdf"
     members: pd.DataFrame | None = None
     latent: str = ""
     x_label: str = "x"
+    width: float = 2.0
 
     def _draw(self, ax: Axes) -> None:
         over = "x" if self.scale == "quantile" else "at"
@@ -155,21 +158,30 @@ class EpistemicDisplay(Display):
         if levels is not None:
             ax.set_xticks(range(len(levels)), [str(level) for level in levels])
         self._draw_labels(ax, list(self.table[line].unique()))
+        band = f"± {self.width:g} sd of the members"
+        ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=band)
         legend_beside(ax)
 
     def _draw_lines(
         self, ax: Axes, part: pd.DataFrame, each: pd.DataFrame | None, over: str, look: dict[str, Any]
     ) -> None:
         part, label = part.sort_values(over), look["members"]
+        steps = over == "at" and part[over].dtype.kind in "iu"  # levels and counts jump
+        style: Any = {"drawstyle": "steps-post"} if steps else {}
         for _, curve in [] if each is None else each.sort_values(over).groupby("member", sort=False):
-            ax.plot(
-                curve[over], curve["value"], "--", color=MEMBER_COLOR, linewidth=0.8, label=label, zorder=2
-            )
+            thin: dict[str, Any] = {"color": MEMBER_COLOR, "linewidth": 0.8, "zorder": 2, **style}
+            ax.plot(curve[over], curve["value"], "--", label=label, **thin)
             label = None
         ax.fill_between(
-            part[over], part["lower"], part["upper"], color=look["color"], alpha=0.25, linewidth=0
+            part[over],
+            part["lower"],
+            part["upper"],
+            color=look["color"],
+            alpha=0.25,
+            linewidth=0,
+            step="post" if steps else None,
         )
-        ax.plot(part[over], part["estimate"], color=look["color"], label=look["label"], zorder=3)
+        ax.plot(part[over], part["estimate"], color=look["color"], label=look["label"], zorder=3, **style)
 
     def _draw_levels(
         self, ax: Axes, part: pd.DataFrame, each: pd.DataFrame | None, over: str, look: dict[str, Any]

@@ -23,6 +23,10 @@ POOL_COLORS = {
     "log-linear-density": "#CC79A7",
     "transformation": "#0072B2",
     "quasi-arithmetic": "#E69F00",
+    "quantile": "#56B4E9",
+    "median": "#8B5A2B",
+    "trimmed-mean": "#999933",
+    "beta-linear": "#882255",
 }
 POOL_MARKERS = {
     "linear": "o",
@@ -30,9 +34,13 @@ POOL_MARKERS = {
     "log-linear-density": "v",
     "transformation": "D",
     "quasi-arithmetic": "^",
+    "quantile": "P",
+    "median": "X",
+    "trimmed-mean": "*",
+    "beta-linear": "h",
 }
 # Colours of what is no pool; none of them is the colour of one.
-OTHER_COLORS = ("#000000", "#56B4E9", "#8B5A2B", "#332288", "#999933", "#882255", "#44AA99", "#777777")
+OTHER_COLORS = ("#000000", "#6699CC", "#661100", "#332288", "#44AA99", "#AA4499", "#117733", "#777777")
 OTHER_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 MEMBER_SHADES = ("#0B3C5D", "#328CC1", "#D9B310", "#7A9E7E", "#B85042", "#8E6C8A", "#5C5C5C", "#A3B1BF")
 MEMBER_COLOR = "#9A9A9A"
@@ -193,7 +201,7 @@ def colors(names: Sequence[str]) -> dict[str, str]:
     Examples
     --------
     >>> colors(["average", "CI: transformation", "SI-LS"])
-    {'average': '#000000', 'CI: transformation': '#0072B2', 'SI-LS': '#56B4E9'}
+    {'average': '#000000', 'CI: transformation': '#0072B2', 'SI-LS': '#6699CC'}
     """
     fixed = {name: AVERAGE_COLOR for name in names if _method(name) in AVERAGES}
     fixed |= {name: POOL_COLORS[pool] for name in names if (pool := pool_of(name)) is not None}
@@ -212,7 +220,8 @@ def markers(names: Sequence[str]) -> dict[str, str]:
     >>> markers(["average", "transformation"])
     {'average': 'o', 'transformation': 'D'}
     """
-    fixed = {name: POOL_MARKERS[pool] for name in names if (pool := pool_of(name)) is not None}
+    fixed = {name: "o" for name in names if _method(name) in AVERAGES}
+    fixed |= {name: POOL_MARKERS[pool] for name in names if (pool := pool_of(name)) is not None}
     return _in_turn(names, fixed, OTHER_MARKERS)
 
 
