@@ -240,9 +240,11 @@ def replicates(statistics: Sequence[Statistic], counts: Tensor, n_workers: int =
     values = counts.new_empty(len(statistics), counts.shape[1])
 
     def run(group: list[int]) -> None:
-        columns = [statistics[position].columns() for position in group]
-        sums = torch.cat(columns) @ counts
-        parts = sums.split([len(own) for own in columns])
+        if len(group) == 1:
+            parts: Sequence[Tensor] = [statistics[group[0]].sums(counts)]
+        else:
+            columns = [statistics[position].columns() for position in group]
+            parts = (torch.cat(columns) @ counts).split([len(own) for own in columns])
         for position, part in zip(group, parts, strict=True):
             values[position] = statistics[position].finish(part, counts)
 

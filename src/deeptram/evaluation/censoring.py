@@ -62,14 +62,14 @@ class CensoringDistribution:
 
     def __init__(self, time: Floats, event: Mask) -> None:
         self.times, place = np.unique(time, return_inverse=True)
-        self._place = torch.from_numpy(place)
+        self.place = torch.from_numpy(place)
         self._censored = torch.from_numpy(np.flatnonzero(~event))
 
     def survivor(self, counts: Tensor) -> Tensor:
         """Return P(C > t) before the first distinct time and at each, shape (D + 1, B), of counts (n, B)."""
         nothing = counts.new_zeros(len(self.times), counts.shape[1])
-        total = nothing.index_add(0, self._place, counts)
-        censored = nothing.index_add(0, self._place[self._censored], counts[self._censored])
+        total = nothing.index_add(0, self.place, counts)
+        censored = nothing.index_add(0, self.place[self._censored], counts[self._censored])
         later = total.flip(0).cumsum(0).flip(0) - total
         later[-1] = 0.0
         steps = torch.where(censored > 0, later / (later + censored), 1.0)
@@ -115,14 +115,19 @@ class Censoring:
     """
 
     def __init__(self, time: Floats, event: Mask, train: Any = None) -> None:
-        self.fixed = train is not None
+        self.fixed, self._time = train is not None, time
         time, event = right_censored(train, "train") if self.fixed else (time, event)
         self.distribution = CensoringDistribution(time, event)
         self.survivor = self.distribution.survivor(torch.ones(len(time), 1, dtype=torch.float64))
 
-    def inverse(self, at: Floats, what: str) -> InverseCensoring:
-        """Return 1 / G at times, or say that the data do not tell it there; ``what`` needs it."""
-        position, last = self.distribution.position(at), self.distribution.times[-1]
+    def inverse(self, what: str, rows: Any, times: Floats | None = None) -> InverseCensoring:
+        """Return 1 / G at times and then at those of some rows, or say that the data do not tell it there."""
+        before = np.empty(0) if times is None else times
+        at, last = np.concatenate([before, self._time[rows]]), self.distribution.times[-1]
+        if self.fixed:
+            position = self.distribution.position(at)
+        else:
+            position = torch.cat([self.distribution.position(before), self.distribution.place[rows] + 1])
         # Without any censoring there is nothing to make up for, later neither.
         unknown = (at > last) & self.fixed & bool((self.survivor < 1).any())
         unknown |= (self.survivor[position, 0] == 0).numpy()

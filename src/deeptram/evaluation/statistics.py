@@ -39,6 +39,10 @@ class Statistic(ABC):
     def columns(self) -> Tensor:
         """Return the values to be summed, shape (S, n), float64."""
 
+    def sums(self, counts: Tensor) -> Tensor:
+        """Return the weighted sums of the columns, shape (S, B), for counts (n, B)."""
+        return self.columns() @ counts
+
     @abstractmethod
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
         """Return the B values of the metric from sums (S, B) and counts (n, B)."""

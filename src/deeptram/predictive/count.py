@@ -233,6 +233,10 @@ class CountPredictive(Predictive):
         """Return P(Y <= g) for every g of a common grid, shape (n, len(grid))."""
         return self._out(self._cdf_t(grid_values(grid, self.dtype)))
 
+    def sf_grid(self, grid: ArrayLike) -> Any:
+        """Return P(Y > g) for every g of a common grid, shape (n, len(grid))."""
+        return self._out(torch.exp(self._log_sf_t(grid_values(grid, self.dtype))))
+
     def pmf_grid(self, grid: ArrayLike) -> Any:
         """Return P(Y = g) for every count g of a common grid, shape (n, len(grid))."""
         return self._out(torch.exp(self.log_pmf_t(self._count_grid(grid))))

@@ -415,10 +415,20 @@ class SurvivalPredictive(LinePredictive):
         return self.times.unsqueeze(0)
 
     def _survivor(self, y: Tensor) -> Tensor:
+        if len(y) == 1 < len(self):  # the same times for all rows are looked up once
+            place = torch.searchsorted(self.times.contiguous(), y[0].contiguous(), right=True)
+            value = self.survival.index_select(1, (place - 1).clamp(min=0))
+            value[:, place == 0] = 1.0
+            value[:, torch.isposinf(y[0])] = 0.0
+            return value
         y = y.expand(len(self), -1)
         steps = torch.cat([torch.ones_like(self.survival[:, :1]), self.survival], dim=1)
         value = steps.gather(1, torch.searchsorted(self.times.contiguous(), y.contiguous(), right=True))
         return torch.where(torch.isposinf(y), torch.zeros_like(value), value)
+
+    def sf_grid(self, grid: ArrayLike) -> Any:
+        """Return P(Y > g) for every g of a common grid, shape (n, len(grid)), as it was given."""
+        return self._out(self._survivor(grid_values(grid, self.dtype)))
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
         return torch.log1p(-self._survivor(y))

@@ -115,15 +115,15 @@ def check_times(pred: Any, what: str) -> Times:
     )
 
 
-def log_survivor(pred: Times, times: Floats) -> Tensor:
-    """Return log P(Y > t) at times common to all rows, shape (n, T), float64."""
-    grid = torch.as_tensor(times, dtype=pred.dtype).reshape(1, -1)
-    return pred.log_sf_t(grid).detach().to(torch.float64).expand(len(pred), -1)
+def survivor(pred: Times, times: Floats) -> Tensor:
+    """Return P(Y > t) at times common to all rows, shape (n, T), float64."""
+    return torch.as_tensor(pred.sf_grid(times)).detach().to(torch.float64)
 
 
 def log_cumulative_hazard(pred: Times, times: Floats) -> Tensor:
     """Return log(-log P(Y > t)), shape (n, T), which tells risks apart where S is near 0 and near 1."""
-    return torch.log(-log_survivor(pred, times))
+    grid = torch.as_tensor(times, dtype=pred.dtype).reshape(1, -1)
+    return torch.log(-pred.log_sf_t(grid).detach().to(torch.float64)).expand(len(pred), -1)
 
 
 class PairSums:
@@ -267,11 +267,11 @@ def _statistics(
     if kind == "antolini":
         return [CurveConcordance(times, time, place, events)]
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    curves = torch.exp(log_survivor(times, horizon * (nodes + 1) / 2))
+    curves = survivor(times, horizon * (nodes + 1) / 2)
     risk = dense_ranks(-(curves @ torch.from_numpy(weights / 2))).numpy()
     inverse = None
     if kind == "uno" and len(events):
-        inverse = Censoring(time, event, train).inverse(time[events], "Uno's concordance")
+        inverse = Censoring(time, event, train).inverse("Uno's concordance", events)
     return [RankConcordance(PairSums(place, risk, events), torch.from_numpy(events), inverse, len(time))]
 
 

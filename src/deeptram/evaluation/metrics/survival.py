@@ -7,6 +7,7 @@ from ``train``, or from the evaluated rows themselves, and then anew in each boo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from deeptram.evaluation.metrics.concordance import (
     Times,
     check_times,
     log_cumulative_hazard,
-    log_survivor,
+    survivor,
 )
 from deeptram.evaluation.metrics.discrimination import RocArea
 from deeptram.evaluation.statistics import Statistic
@@ -33,7 +34,7 @@ Floats = npt.NDArray[np.float64]
 
 N_TIMES = 100  # of the default grid of the integrated Brier score
 LAST_QUANTILE = 0.9  # where it ends: beyond, few rows are left and their weights are large
-ROWS = 2**18  # elements treated at once
+CACHED = 2**17  # elements treated at once, such that they stay in the cache
 
 
 def brier_survival(y: Any, pred: Any, times: Any, train: Any = None) -> Any:
@@ -179,33 +180,43 @@ class CensoredBrier(Statistic):
     def __init__(
         self, pred: Times, time: Floats, event: Any, grid: Floats, weights: Floats, censoring: Censoring
     ) -> None:
-        self._weights = torch.from_numpy(weights)
+        self._pred, self._grid, self._weights = pred, grid, torch.from_numpy(weights)
         self.n_columns = len(grid)
-        first = torch.from_numpy(np.searchsorted(grid, time))  # the first time of the grid that a row is over
-        self._controls = torch.empty(len(time), len(grid), dtype=torch.float64)
-        cases = torch.empty(len(time), dtype=torch.float64)
-        places = torch.arange(len(grid))
-        step = max(1, ROWS // len(grid))
-        for start in range(0, len(time), step):
-            rows = slice(start, start + step)
-            survivor = torch.exp(log_survivor(pred[rows], grid))
-            waits = places < first[rows].unsqueeze(1)
-            cases[rows] = torch.where(waits, 0.0, survivor).square_() @ self._weights
-            self._controls[rows] = torch.where(waits, 1 - survivor, 0.0).square_()
-        seen = event & (time <= grid[-1])
-        self._events = torch.from_numpy(np.flatnonzero(seen))
-        self._cases = cases[self._events].unsqueeze(1)
-        self._inverse = censoring.inverse(np.concatenate([grid, time[seen]]), "the Brier score")
+        # The number of times of the grid at which a row is still at risk; they come first.
+        self._waits = torch.from_numpy(np.searchsorted(grid, time)).unsqueeze(1)
+        seen = np.flatnonzero(event & (time <= grid[-1]))
+        self._events = torch.from_numpy(seen)
+        self._cases = torch.empty(len(time), 1, dtype=torch.float64)
+        self._inverse = censoring.inverse("the Brier score", seen, grid)
 
     def columns(self) -> Tensor:
-        return self._controls.T
+        return torch.cat([controls for _, controls in self._controls()]).T
+
+    def sums(self, counts: Tensor) -> Tensor:
+        """Return the sums for the controls without holding all columns, shape (T, B)."""
+        total = counts.new_zeros(len(self._grid), counts.shape[1])
+        for rows, controls in self._controls():
+            total.addmm_(controls.T, counts[rows])
+        return total
+
+    def _controls(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield squared errors of the controls, some rows at a time; on the way those of cases are noted."""
+        places = torch.arange(len(self._grid))
+        step = max(1, CACHED // len(places))
+        for start in range(0, len(self._cases), step):
+            rows = slice(start, start + step)
+            waits = (places < self._waits[rows]).double()
+            error = (survivor(self._pred[rows], self._grid) - waits).square_()
+            controls = error * waits
+            self._cases[rows, 0] = error.sub_(controls) @ self._weights
+            yield rows, controls
 
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
         inverse = self._inverse(counts)
         n_times = len(self._weights)
         controls = torch.where(sums > 0, sums * inverse[:n_times], 0.0)
         own = counts[self._events]
-        cases = torch.where(own > 0, own * inverse[n_times:], 0.0) * self._cases
+        cases = torch.where(own > 0, own * inverse[n_times:], 0.0) * self._cases[self._events]
         return (self._weights @ controls + cases.sum(0)) / counts.sum(0)
 
 
@@ -252,7 +263,7 @@ def _auc(y: Any, pred: Any, times: Any = None, train: Any = None) -> list[Statis
     areas: list[Statistic] = []
     for k, t in enumerate(grid):
         case = (time <= t) & event
-        inverse = censoring.inverse(time[case], "auc_survival")
+        inverse = censoring.inverse("auc_survival", np.flatnonzero(case))
         areas.append(DynamicArea(risk[:, k], torch.from_numpy(case), torch.from_numpy(time > t), inverse))
     return areas
 
