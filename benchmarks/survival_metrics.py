@@ -21,7 +21,7 @@ from sksurv.linear_model import CoxPHSurvivalAnalysis
 from sksurv.util import Surv
 
 import deeptram as dt
-from deeptram.evaluation.metrics.concordance import NODES
+from deeptram.evaluation.metrics.pair_concordance import NODES
 
 torch.set_num_threads(1)
 
@@ -38,7 +38,7 @@ def timed(function: Callable[[], Any], repeats: int = 1) -> tuple[float, Any]:
 
 def main() -> None:
     """Print value and seconds of both, and the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=100_000)
     parser.add_argument("--times", type=int, default=100)
     arguments = parser.parse_args()

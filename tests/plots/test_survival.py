@@ -10,7 +10,6 @@ import scipy.stats
 import deeptram as dt
 from deeptram import plots
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.plots.survival import kaplan_meier
 from drawing import labels
 
 
@@ -23,13 +22,19 @@ def times():
     return X, dt.Surv.right(time, event), time, event
 
 
-def test_the_observed_curve_is_kaplan_meier(times):
+def test_the_observed_curve_and_its_band_are_kaplan_meier(times):
     lifelines = pytest.importorskip("lifelines")
     _, y, time, event = times
     grid = np.linspace(0, time.max(), 57)
+    pred = dt.Predictive.from_scipy(scipy.stats.expon(scale=np.ones(150)))
+    frame = plots.survival(pred, y, times=grid).frame().query("kind == 'observed'")
     fitted = lifelines.KaplanMeierFitter().fit(time, event)
     expected = fitted.survival_function_at_times(grid).to_numpy()
-    np.testing.assert_allclose(kaplan_meier(y.observations, grid), expected, atol=1e-12)
+    np.testing.assert_allclose(frame["survival"], expected, atol=1e-12)
+    inner = (expected > 0) & (expected < 1)
+    place = np.searchsorted(fitted.confidence_interval_.index, grid[inner], side="right") - 1
+    band = fitted.confidence_interval_.to_numpy()[place]
+    np.testing.assert_allclose(frame[["lower", "upper"]].to_numpy()[inner], band, atol=1e-9)
 
 
 def test_frame_has_means_of_predictions_and_numbers_at_risk(times, drawn):

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deeptram._validation import check_integer
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.evaluation.censoring import censoring_weights
+from deeptram.evaluation.metrics import kaplan_meier
 from deeptram.plots.display import Display
 from deeptram.plots.grid import named_predictions
 from deeptram.plots.style import colors, legend_beside, sequence_colors
@@ -34,8 +34,8 @@ def survival(
 ) -> SurvivalDisplay:
     r"""Show the mean predicted survival curve, and with ``y`` what was observed and how many were at risk.
 
-    The observed curve is Kaplan and Meier's,
-    :math:`\hat S(t) = 1 - \frac1n \sum_{t_i \le t} \delta_i / \hat G(t_i-)` with G that of the censoring.
+    The observed curve is Kaplan and Meier's, with its 95 % band (``deeptram.metrics.kaplan_meier``).
+    Calibrated predictions follow it, in all rows and in every group that is known at prediction.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ def survival(
     Returns
     -------
     Display
-        ``frame()`` has the columns ``name, group, kind, time, survival, at_risk``; kind is "predicted" or
-        "observed".
+        ``frame()`` has the columns ``name, group, kind, time, survival, at_risk, lower, upper``; kind is
+        "predicted" or "observed", which alone has the limits of its band.
 
     Examples
     --------
@@ -84,32 +84,13 @@ def survival(
     for name, pred in named.items():
         for group, rows in enumerate(_groups(pred, groups, grid), start=1):
             own = None if seen is None else seen.take(rows)
-            tables.append(_table(name, group, "predicted", grid, _mean_survival(pred[rows], grid), own))
+            tables.append(
+                _table(name, group, "predicted", grid, own, survival=_mean_survival(pred[rows], grid))
+            )
             if own is not None and (groups > 1 or name == list(named)[-1]):
                 label = name if groups > 1 else OBSERVED
-                tables.append(_table(label, group, OBSERVED, grid, kaplan_meier(own, grid), own))
+                tables.append(_table(label, group, OBSERVED, grid, own, **_observed(own, grid)))
     return SurvivalDisplay(pd.concat(tables, ignore_index=True))
-
-
-def kaplan_meier(seen: Observations, times: Floats) -> Floats:
-    """Return the observed share without the event after each time.
-
-    Parameters
-    ----------
-    seen : Observations
-        Exact and right-censored.
-    times : array, shape (T,)
-
-    Examples
-    --------
-    >>> seen = Observations(np.array([1.0, 2.0, 3.0]), np.array([1.0, np.inf, 3.0]))
-    >>> kaplan_meier(seen, np.array([0.5, 1.0, 3.0])).round(3)
-    array([1.   , 0.667, 0.   ])
-    """
-    weights = censoring_weights(seen) / len(seen)
-    order = np.argsort(seen.lower, kind="stable")
-    gone = np.concatenate([[0.0], np.cumsum(weights[order])])
-    return 1.0 - gone[np.searchsorted(seen.lower[order], times, side="right")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +100,7 @@ class SurvivalDisplay(Display):
     Parameters
     ----------
     table : DataFrame
-        Columns ``name, group, kind, time, survival, at_risk``.
+        Columns ``name, group, kind, time, survival, at_risk, lower, upper``.
     """
 
     @property
@@ -142,6 +123,8 @@ class SurvivalDisplay(Display):
             if kind == OBSERVED:
                 label = label if several else "observed (Kaplan-Meier)"
                 ax.step(part["time"], part["survival"], where="post", color=color, linewidth=1.0, label=label)
+                band = part["lower"].to_numpy(float), part["upper"].to_numpy(float)
+                ax.fill_between(part["time"], *band, step="post", color=color, alpha=0.15, linewidth=0)
             else:
                 ax.plot(part["time"], part["survival"], "--" if several else "-", color=color, label=label)
         ax.set(xlabel="time", ylabel="share without the event", ylim=(-0.02, 1.02))
@@ -201,10 +184,24 @@ def _mean_survival(pred: Predictive, grid: Floats) -> Floats:
     return np.asarray(1.0 - np.asarray(pred.cdf_grid(grid), dtype=np.float64).mean(axis=0))
 
 
+def _observed(seen: Observations, grid: Floats) -> dict[str, Floats]:
+    """Return the Kaplan-Meier curve and its band at the times of the grid."""
+    table = kaplan_meier(seen)
+    place = np.searchsorted(table["time"], grid, side="right") - 1
+    columns = {"survival": "survivor", "lower": "lower", "upper": "upper"}
+    return {name: table[column].to_numpy()[place] for name, column in columns.items()}
+
+
 def _table(
-    name: str, group: int, kind: str, grid: Floats, values: Floats, seen: Observations | None
+    name: str,
+    group: int,
+    kind: str,
+    grid: Floats,
+    seen: Observations | None,
+    survival: Floats,
+    lower: Floats | float = np.nan,
+    upper: Floats | float = np.nan,
 ) -> pd.DataFrame:
     at_risk = None if seen is None else [int((seen.lower >= t).sum()) for t in grid]
-    return pd.DataFrame(
-        {"name": name, "group": group, "kind": kind, "time": grid, "survival": values, "at_risk": at_risk}
-    )
+    parts = {"name": name, "group": group, "kind": kind, "time": grid, "survival": survival}
+    return pd.DataFrame({**parts, "at_risk": at_risk, "lower": lower, "upper": upper})

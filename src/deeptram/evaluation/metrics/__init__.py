@@ -11,8 +11,9 @@ from deeptram.evaluation.metrics.calibration import (
     citl,
     clopper_pearson,
 )
-from deeptram.evaluation.metrics.concordance import concordance
 from deeptram.evaluation.metrics.discrimination import accuracy, at_cutoff, auc, qwk
+from deeptram.evaluation.metrics.pair_concordance import concordance
+from deeptram.evaluation.metrics.product_limit import kaplan_meier
 from deeptram.evaluation.metrics.scorers import Scorer, scorer
 from deeptram.evaluation.metrics.survival import auc_survival, brier_survival, ibs
 from deeptram.evaluation.metrics.uniformity import (
@@ -42,6 +43,7 @@ __all__ = [
     "d_calibration",
     "get",
     "ibs",
+    "kaplan_meier",
     "names",
     "pit",
     "pit_histogram",

@@ -21,13 +21,13 @@ from deeptram.evaluation.bootstrap import replicates
 from deeptram.evaluation.censoring import Censoring, InverseCensoring, right_censored
 from deeptram.evaluation.checks import check_rows
 from deeptram.evaluation.measures import FunctionMetric, register
-from deeptram.evaluation.metrics.concordance import (
+from deeptram.evaluation.metrics.discrimination import RocArea
+from deeptram.evaluation.metrics.pair_concordance import (
     Times,
     check_times,
     log_cumulative_hazard,
     survivor,
 )
-from deeptram.evaluation.metrics.discrimination import RocArea
 from deeptram.evaluation.statistics import Statistic
 
 Floats = npt.NDArray[np.float64]
