@@ -19,7 +19,7 @@ SIZE = 10.0  # points that stand for one em of the page
 REWRITTEN = (
     (r"\\[bB]ig+[lr]?(?![a-z])", ""),
     (r"\\[td]frac", r"\\frac"),
-    (r"\\frac ?(\w) ?(\w)", r"\\frac{\1}{\2}"),
+    (r"\\frac ?(\w|\\[a-z]+) ?(\w|\\[a-z]+)", r"\\frac{\1}{\2}"),
     (r"\\frac ?(\w)\{", r"\\frac{\1}{"),
     (r"\\sqrt ?(\w|\\[a-z]+)", r"\\sqrt{\1}"),
     (r"\\text\{", r"\\mathrm{"),

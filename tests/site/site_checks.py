@@ -129,8 +129,8 @@ def findings(site: Path, pages: list[Path]) -> Iterator[str]:
 
 def page_findings(site: Path, pages: list[Path]) -> Iterator[str]:
     """Yield one sentence for everything that is wrong on some pages, in every width and scheme."""
-    with _browser() as browser:
-        for scheme in SCHEMES:
+    for scheme in SCHEMES:
+        with _browser() as browser:  # a new one: the site remembers the scheme it was first seen in
             wanted = {"name": "prefers-color-scheme", "value": scheme}
             browser.call("Emulation.setEmulatedMedia", features=[wanted])
             for page in pages:
@@ -138,11 +138,11 @@ def page_findings(site: Path, pages: list[Path]) -> Iterator[str]:
                     browser.open(page, width, 900, mobile=width < 500)
                     for sentence in browser.evaluate(LOOK) or []:
                         yield f"{page.relative_to(site)}, {width} px, {scheme}: {sentence}"
-        for message in dict.fromkeys(browser.complaints):
-            yield f"the console says: {message}"
-        for address in dict.fromkeys(browser.requests):
-            if not address.startswith(("file:", "data:", "about:")):
-                yield f"a page asks the network for {address}"
+            for message in dict.fromkeys(browser.complaints):
+                yield f"the console says ({scheme}): {message}"
+            for address in dict.fromkeys(browser.requests):
+                if not address.startswith(("file:", "data:", "about:")):
+                    yield f"a page asks the network ({scheme}) for {address}"
 
 
 def _browser() -> Browser:

@@ -151,7 +151,7 @@ def test_what_is_wrong_with_a_page_is_found(tmp_path):
         "heading after level 1",
         "contrast 2.32",
         "wider than the window",
-        "the console says: bad",
+        "the console says (dark): bad",
         "asks the network",
     ):
         assert words in found
