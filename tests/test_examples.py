@@ -47,6 +47,16 @@ def test_wrong_output_is_found(tmp_path):
         run_page(page)
 
 
+@pytest.mark.parametrize(
+    ("shown", "agrees"), [("0.40", True), ("0.41", True), ("0.42", False), ("0.4", False), ("(0.40", False)]
+)
+def test_one_unit_of_the_last_decimal_is_rounding(tmp_path, shown, agrees):
+    page = tmp_path / "page.md"
+    page.write_text(f"```python\nprint('x', 0.396.__format__('.2f'))\n```\n\n```text\nx {shown}\n```\n")
+    (result,) = page_code.run_blocks(page)
+    assert page_code.differs(result) is not agrees
+
+
 def test_failing_code_names_its_line(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("words\n```python\n\n1 / 0\n```\n")

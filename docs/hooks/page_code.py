@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 FENCE = re.compile(r"^```(?P<language>\w*)(?P<marks>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+DECIMAL = re.compile(r"(?P<before>[(\[]*)(?P<number>[+-]?\d*\.\d+)(?P<after>[)\],:;]*)")
 FIGURE = re.compile(r'figure="(?P<text>[^"]*)"')
 
 
@@ -155,9 +156,29 @@ def _run_shell(code: str) -> None:
 
 
 def differs(result: Result) -> bool:
-    """Whether a block printed something else than its page shows; spaces do not count."""
-    shown = result.block.output
-    return shown is not None and result.printed.split() != shown.split()
+    """Whether a block printed something else than its page shows.
+
+    Spaces do not count, and neither does one unit of the last decimal: processors round differently.
+    """
+    if result.block.output is None:
+        return False
+    printed, shown = result.printed.split(), result.block.output.split()
+    return len(printed) != len(shown) or not all(map(_agree, printed, shown))
+
+
+def _agree(printed: str, shown: str) -> bool:
+    if printed == shown:
+        return True
+    numbers = [DECIMAL.fullmatch(word) for word in (printed, shown)]
+    if (
+        None in numbers
+        or numbers[0]["before"] != numbers[1]["before"]
+        or numbers[0]["after"] != numbers[1]["after"]
+    ):
+        return False
+    a, b = (found["number"] for found in numbers)
+    decimals = len(b.partition(".")[2])
+    return len(a.partition(".")[2]) == decimals and abs(float(a) - float(b)) < 1.5 * 10.0**-decimals
 
 
 def rewrite(path: Path) -> None:
