@@ -18,6 +18,7 @@ from .estimators import (
     proportionality_test,
 )
 from .evaluation import conformal, evaluate
+from .fitting.deep import hooks
 from .fitting.deep.training import Training
 from .inputs import AsIs
 from .inputs.partitions import parquet
@@ -75,6 +76,7 @@ __all__ = [
     "evaluate",
     "export",
     "guarantees",
+    "hooks",
     "latent",
     "load",
     "metrics",

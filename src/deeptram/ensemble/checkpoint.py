@@ -73,7 +73,7 @@ class Configuration:
         record["networks"] = [identity(term.net) for term in Spec.of(model.terms).networks]
         training = Training() if model.training is None else model.training
         settings = {key: value for key, value in training.to_dict().items() if key not in _IRRELEVANT}
-        settings["augment"] = identity(training.augment)
+        settings["hooks"] = identity(training.hooks())
         held = validation if isinstance(validation, (float, int)) else None
         data = validation if isinstance(validation, (tuple, list)) else ()
         return cls(

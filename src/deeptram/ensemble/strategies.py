@@ -76,9 +76,9 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     if held is not None:
         validation = (take_rows(checked, held), take_rows(y, held, "y"))
     if ensemble.recalibrate:
-        ensemble.fit_recalibration(*validation)
+        ensemble.fit_recalibration(*validation[:2])
     if _tunes(ensemble):
-        X_held, y_held = validation
+        X_held, y_held = validation[:2]
         ensemble.tune_weights(X_held, y_held, template.loss)
 
 

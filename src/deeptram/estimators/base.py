@@ -125,7 +125,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
             two), which then is no covariate.
         sample_weight : array-like, Dask Series or str, optional, shape (n,)
             Non-negative case weights; a weight of 2 counts like the row twice.
-        validation : float or (X, y), optional
+        validation : float, (X, y) or (X, y, weights), optional
             For models with networks: the data on which the best epoch is
             chosen. Exact fits do not need it.
 

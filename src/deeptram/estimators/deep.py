@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram._threads import alone
-from deeptram._validation import check_same_length
+from deeptram._validation import check_same_length, check_sample_weight
 from deeptram.errors import (
     CollinearityWarning,
     ConvergenceWarning,
@@ -185,14 +185,14 @@ def held_out_rows(used: Rows, share: float, seed: int) -> Rows:
     return np.sort(used[order[:count]])
 
 
-def _encode_validation(estimator: BaseTram, validation: Any) -> tuple[Matrices, Encoded, Any]:
+def _encode_validation(estimator: BaseTram, validation: Any) -> tuple[Matrices, Encoded, Any, Array | None]:
     """Read validation data with the encodings of the training data."""
-    if not isinstance(validation, (tuple, list)) or len(validation) != 2:
+    if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
         raise InvalidTypeError(
             f"validation must be a share between 0 and 1 or a pair (X_val, y_val), got "
             f"{type(validation).__name__}; write validation=0.2 or validation=(X_val, y_val)"
         )
-    X, y = validation
+    X, y, weights = (*validation, None)[:3]
     try:
         X = estimator.check_X(X, estimator.spec_, reset=False)
         matrices = estimator.design_.matrices(X, estimator=type(estimator).__name__)
@@ -202,7 +202,7 @@ def _encode_validation(estimator: BaseTram, validation: Any) -> tuple[Matrices, 
     except InvalidInputError as error:
         raise InvalidInputError(f"validation data: {error}") from error
     check_same_length(X_val=matrices.x, y_val=encoded)
-    return matrices, encoded, X
+    return matrices, encoded, X, check_sample_weight(weights, len(encoded))
 
 
 @dataclass(frozen=True, eq=False)

@@ -162,6 +162,26 @@ class Outcome:
             return Encoded(codes=self.response.encode(y))
         return Encoded(observations=self._seen(self.kind.observe(y, self.log_first)))
 
+    def decode(self, encoded: Encoded) -> Any:
+        """Return outcomes as a user has them: levels, numbers, or a censored response.
+
+        Examples
+        --------
+        >>> outcome, encoded = Outcome.fit(OutcomeSettings("ordinal"), ["low", "high", "low"])
+        >>> outcome.decode(encoded).tolist()
+        ['low', 'high', 'low']
+        """
+        if encoded.codes is not None:
+            return np.asarray(self.levels, dtype=object)[encoded.codes]
+        seen = encoded.observations
+        if seen is None:
+            return np.zeros(0)
+        if self.kind.is_count:
+            return seen.upper - (1.0 if self.log_first else 0.0)
+        if seen.exact.all() and seen.entry is None:
+            return seen.upper
+        return Surv.interval(seen.lower, seen.upper, entry=seen.entry)
+
     def _seen(self, observations: Observations) -> Observations:
         """Return what was seen of lifetimes: a start or an entry at zero says nothing."""
         return observations.within((0.0, np.inf)) if self.lifetimes else observations

@@ -6,22 +6,25 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from deeptram._threads import one_thread
-from deeptram.errors import NonFiniteLossError
+from deeptram.errors import InvalidTypeError, NonFiniteLossError
 from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, Record, State, kept_memory, train
 from deeptram.fitting.deep.seeds import Stream
+from deeptram.fitting.deep.smoothing import Mixup, WeightAverage
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup
 from deeptram.fitting.deep.training import Training
 from deeptram.inputs.batches import Source, spans
-from deeptram.model.deep import DeepModel, evaluating, is_network_parameter
+from deeptram.model.deep import Batch, DeepModel, evaluating, is_network_parameter
 from deeptram.model.dropout import DrawnMasks, may_draw, set_stream
-from deeptram.model.parts import ComplexIntercept, ComplexShift, as_float64, has_convolutions
+from deeptram.model.parts import ComplexIntercept, ComplexShift, Working, as_float64, has_convolutions
+from deeptram.predictive import Predictive
 
 __all__ = ["DeepFit", "DeepTask", "fit_deep"]
 
@@ -76,15 +79,17 @@ class SingleEngine(Engine):
         self.model.use_channels_last()
         set_stream(self.model, DrawnMasks(member.seeds.dropout))
         self._optimizer = make_optimizer(self.model.named_parameters(), setup.training)
-        self._clip = setup.training.clip_norm
+        self._clip, decay = setup.training.clip_norm, setup.training.average
+        trained = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+        self._average = None if decay is None else WeightAverage(trained, decay)
+        self._mixup = Mixup(setup.training.mixup, [member.seeds.augment]) if setup.training.mixup else None
         self._stream, self._draws = Stream(member.seeds.augment), may_draw(self.model)
         self.model.train()
 
     def step(self, rows: Tensor) -> list[float]:
-        setup, own = self._setup, rows[0]
-        losses = self._row_losses(own, training=True)
-        weights = setup.data.weights_of(own)
-        loss = losses.mean() if weights is None else (losses * weights).mean()
+        own = rows[0]
+        losses = self._setup.step_losses(own, self._augmented, self._working, self._mixup)
+        loss = losses.mean()
         value = loss.item()
         if not math.isfinite(value):
             raise NonFiniteStep(0, own[~torch.isfinite(losses.detach()).cpu()], value)
@@ -93,18 +98,22 @@ class SingleEngine(Engine):
         if self._clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self._clip)
         self._optimizer.step()
+        if self._average is not None:
+            self._average.update()
         return [value]
 
-    def _row_losses(self, rows: Tensor, *, training: bool) -> Tensor:
-        setup = self._setup
-        data = setup.data if training or setup.validation is None else setup.validation
-        batch = data.batch(rows)
-        if training and setup.training.augment is not None:
-            with self._stream.drawing():
-                batch = setup.augmented(batch)
+    def _augmented(self, batch: Batch) -> Batch:
+        if self._setup.training.augment is None:
+            return batch
+        with self._stream.drawing():
+            return self._setup.augmented(batch)
+
+    def _working(self, batch: Batch) -> Working:
         with self._stream.drawing() if self._draws else nullcontext():
-            raw = self.model(batch)
-        return setup.loss.rows(self.model.working(raw), data.target.take(rows))
+            return self.model.working(self.model(batch))
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._average is None else self._average.applied()
 
     def validation_losses(self) -> list[float] | None:
         setup, rows = self._setup, self._member.validation_rows
@@ -115,10 +124,11 @@ class SingleEngine(Engine):
         total = torch.zeros((), dtype=torch.float64)
         mass = 0.0
         self.model.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._averaged():
             for start, stop in spans(len(rows), data.sources):
                 some = rows[start:stop]
-                losses, weights = self._row_losses(some, training=False), data.weights_of(some)
+                losses = setup.loss.rows(self._working(data.batch(some)), data.target.take(some))
+                weights = data.weights_of(some)
                 total += (losses if weights is None else losses * weights).double().sum().cpu()
                 mass += len(some) if weights is None else float(weights.double().sum())
         self.model.train()
@@ -126,12 +136,16 @@ class SingleEngine(Engine):
 
     def set_learning_rates(self, rates: Sequence[float]) -> None:
         for group in self._optimizer.param_groups:
-            group["lr"] = rates[0]
+            group["lr"] = rates[0] * group["share"]
 
     def state(self, position: int) -> State:
         frozen = {name for name, value in self.model.named_parameters() if not value.requires_grad}
-        state = self.model.state_dict().items()
-        return {name: value.detach().clone() for name, value in state if name not in frozen}
+        with self._averaged():
+            state = self.model.state_dict().items()
+            return {name: value.detach().clone() for name, value in state if name not in frozen}
+
+    def predict(self, member: Member, position: int) -> tuple[Any, Predictive]:
+        return self._setup.validation_predictions(member, self.state(position))
 
     def keep(self, positions: Sequence[int]) -> None:
         """Nothing to leave out: there is one member."""
@@ -146,7 +160,7 @@ def is_small_step(models: Sequence[DeepModel], training: Training) -> bool:
 
 
 def make_optimizer(parameters: Iterable[tuple[str, Tensor]], training: Training) -> torch.optim.Optimizer:
-    """Return Adam or AdamW at the count of steps asked for; weight decay acts on networks' weights only.
+    """Return the optimiser, Adam at the count of steps asked for; weight decay acts on networks only.
 
     Parameters
     ----------
@@ -164,16 +178,39 @@ def make_optimizer(parameters: Iterable[tuple[str, Tensor]], training: Training)
     named = list(parameters)
     networks = [p for name, p in named if is_network_parameter(name)]
     structured = [p for name, p in named if not is_network_parameter(name)]
+    rate = training.learning_rate
     groups = [
-        {"params": params, "weight_decay": decay}
-        for params, decay in ((networks, training.weight_decay), (structured, 0.0))
+        {"params": params, "lr": rate, "weight_decay": decay, "name": name}
+        for name, params, decay in (
+            ("networks", networks, training.weight_decay),
+            ("structured", structured, 0.0),
+        )
         if params
     ]
+    optimizer = _own_optimizer(groups, training) if callable(training.optimizer) else _adam(groups, training)
+    for group in optimizer.param_groups:
+        group["share"] = group["lr"] / rate
+    return optimizer
+
+
+def _own_optimizer(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:
+    optimizer = training.optimizer(groups) if callable(training.optimizer) else None
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidTypeError(
+            f"optimizer must be 'adam', 'adamw' or a function of parameter groups that returns a "
+            f"torch.optim.Optimizer, got one that returns {type(optimizer).__name__}; "
+            "for example lambda groups: torch.optim.SGD(groups, momentum=0.9)"
+        )
+    return optimizer
+
+
+def _adam(groups: list[dict[str, Any]], training: Training) -> torch.optim.Optimizer:
+    parameters = [parameter for group in groups for parameter in group["params"]]
     kind = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-    fused = named[0][1].device.type in ("cpu", "cuda")
+    fused = parameters[0].device.type in ("cpu", "cuda")
     optimizer = kind(groups, lr=training.learning_rate, eps=training.adam_epsilon, fused=fused)
     if training.adam_start:
-        for _, parameter in named:
+        for parameter in parameters:
             optimizer.state[parameter] = {
                 "step": torch.tensor(float(training.adam_start), device=parameter.device),
                 "exp_avg": torch.zeros_like(parameter),

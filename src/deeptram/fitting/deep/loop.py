@@ -7,6 +7,7 @@ member by itself. How a step is taken is the affair of an ``Engine``.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import sys
 import time
@@ -27,10 +28,12 @@ from torch import Tensor
 from deeptram._progress import is_watched, new_bar
 from deeptram._threads import alone
 from deeptram._validation import first_rows
+from deeptram.fitting.deep.hooks import EpochState, wants_to_stop
 from deeptram.fitting.deep.seeds import generator
 from deeptram.fitting.deep.task import Member
 from deeptram.fitting.deep.training import Training
 from deeptram.inputs.batches import shuffled_batches
+from deeptram.predictive import Predictive
 
 # Numbers of the parameters in glibc's <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -186,6 +189,10 @@ class Engine(ABC):
         """Return a copy of a member's parameters and buffers."""
 
     @abstractmethod
+    def predict(self, member: Member, position: int) -> tuple[Any, Predictive]:
+        """Return the outcomes of a member's validation rows and its predictions of them."""
+
+    @abstractmethod
     def keep(self, positions: Sequence[int]) -> None:
         """Go on with these members only."""
 
@@ -248,7 +255,10 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
                 rates = [_rate(training, epoch, records[m]) for m in active]
                 engine.set_learning_rates(rates)
                 batches = shuffled_batches(rows[active], training.batch_size, [shuffles[m] for m in active])
-                losses = _epoch(engine, batches, epoch, active, members, records)
+                losses = _epoch(engine, batches, epoch, active, members, records, training)
+                if callable(training.schedule):
+                    done = (epoch - 1 / len(batches)) / training.epochs
+                    rates = [training.learning_rate * training.schedule(done) for _ in active]
                 validation = engine.validation_losses()
                 seconds = time.perf_counter() - started
                 for position, m in enumerate(active):
@@ -267,7 +277,13 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
                     float(np.mean(losses)),
                     math.nan if validation is None else float(np.mean(validation)),
                 )
-                going = [p for p, m in enumerate(active) if not _is_over(training, records[m], epoch)]
+                states = [
+                    _epoch_state(engine, members[m], p, records[m], training) for p, m in enumerate(active)
+                ]
+                ended = [wants_to_stop(training.callbacks, state) for state in states]
+                going = [
+                    p for p, m in enumerate(active) if not (ended[p] or _is_over(training, records[m], epoch))
+                ]
                 for position, m in enumerate(active):
                     if position not in going or epoch == training.epochs:
                         records[m].last_state = engine.state(position)
@@ -292,10 +308,14 @@ def _epoch(
     active: list[int],
     members: Sequence[Member],
     records: list[Record],
+    training: Training,
 ) -> NDArray[np.float64]:
     """Go through the data once and return the mean loss of each member."""
     total = np.zeros(len(active))
-    for batch in batches:
+    for number, batch in enumerate(batches):
+        if callable(training.schedule):
+            done = (epoch - 1 + number / len(batches)) / training.epochs
+            engine.set_learning_rates([training.learning_rate * training.schedule(done)] * len(active))
         try:
             total += np.asarray(engine.step(batch)) * batch.shape[1]
         except NonFiniteStep as stop:
@@ -310,6 +330,22 @@ def _epoch(
                 records,
             ) from None
     return total / sum(batch.shape[1] for batch in batches)
+
+
+def _epoch_state(
+    engine: Engine, member: Member, position: int, record: Record, training: Training
+) -> EpochState:
+    row = record.rows[-1]
+    return EpochState(
+        member.seed,
+        int(row["epoch"]),
+        training.epochs,
+        row["train_loss"],
+        row["validation_loss"],
+        row["learning_rate"],
+        row["seconds"],
+        functools.partial(engine.predict, member, position),
+    )
 
 
 def _note(record: Record, row: dict[str, float], watched: str) -> None:
@@ -329,6 +365,8 @@ def _is_over(training: Training, record: Record, epoch: int) -> bool:
 
 def _rate(training: Training, epoch: int, record: Record) -> float:
     """Return the learning rate of a member in an epoch."""
+    if callable(training.schedule):  # which decides before every step
+        return training.learning_rate * training.schedule((epoch - 1) / training.epochs)
     if training.schedule == "cosine":
         return training.learning_rate * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / training.epochs))
     if training.schedule == "plateau" and record.since_lowered >= PLATEAU_EPOCHS:

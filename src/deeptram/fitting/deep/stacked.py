@@ -13,7 +13,9 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +27,13 @@ from deeptram.errors import UnsupportedError
 from deeptram.fitting.deep.gradient import finish, is_small_step, make_optimizer, non_finite_error
 from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, State, kept_memory, train
 from deeptram.fitting.deep.seeds import Stream, seeded
+from deeptram.fitting.deep.smoothing import Mixup, WeightAverage
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.inputs.batches import spans
 from deeptram.model.deep import Batch, DeepModel, Raw
 from deeptram.model.dropout import Call, DrawnMasks, MemberDropout, RecordedCalls, ReplayedMasks, set_stream
 from deeptram.model.parts import ComplexIntercept, has_convolutions
+from deeptram.predictive import Predictive
 
 ELEMENTWISE = (
     nn.ELU,
@@ -41,6 +45,17 @@ ELEMENTWISE = (
     nn.Sigmoid,
     nn.Softplus,
     nn.Tanh,
+)
+# Optimisers that move every number by itself, so that stacked members do not meet.
+ELEMENTWISE_OPTIMIZERS = (
+    torch.optim.Adagrad,
+    torch.optim.Adam,
+    torch.optim.Adamax,
+    torch.optim.AdamW,
+    torch.optim.NAdam,
+    torch.optim.RAdam,
+    torch.optim.RMSprop,
+    torch.optim.SGD,
 )
 Layer = tuple[str, nn.Module]
 
@@ -132,6 +147,11 @@ class StackedEngine(Engine):
         self._forward = None if self._ties else StackedForward.of(models[0])
         self._run = vmap(self._member_raw, in_dims=(0, 0, 0, 0), randomness="error")
         self._optimizer = make_optimizer(self._parameters.items(), setup.training)
+        if not isinstance(self._optimizer, ELEMENTWISE_OPTIMIZERS):
+            raise _cannot(f"{type(self._optimizer).__name__}, which may not treat every number by itself")
+        decay, mixup = setup.training.average, setup.training.mixup
+        self._average = None if decay is None else WeightAverage(self._parameters, decay)
+        self._mixup = Mixup(mixup, [member.seeds.augment for member in members]) if mixup else None
         self._factors: Tensor | None = None
         self.is_small = is_small_step(models, setup.training)
         self._skeleton.train()
@@ -145,13 +165,14 @@ class StackedEngine(Engine):
 
     def step(self, rows: Tensor) -> list[float]:
         setup = self._setup
-        batch = self._augmented(setup.data.batch(rows))
         masks = self._draw_masks(rows.shape[1])
-        losses = setup.loss.rows(
-            self._skeleton.working(self._vectorised(batch, masks)), setup.data.target.take(rows)
+        losses = setup.step_losses(
+            rows,
+            self._augmented,
+            lambda batch: self._skeleton.working(self._vectorised(batch, masks)),
+            self._mixup,
         )
-        weights = setup.data.weights_of(rows)
-        members = (losses if weights is None else losses * weights).mean(dim=1)
+        members = losses.mean(dim=1)
         values: list[float] = members.tolist()
         if not all(map(math.isfinite, values)):
             position = next(m for m, value in enumerate(values) if not math.isfinite(value))
@@ -162,6 +183,8 @@ class StackedEngine(Engine):
         if setup.training.clip_norm is not None:
             self._clip(setup.training.clip_norm)
         self._move()
+        if self._average is not None:
+            self._average.update()
         return values
 
     def _vectorised(self, batch: Batch, masks: list[Tensor]) -> Raw:
@@ -227,7 +250,7 @@ class StackedEngine(Engine):
         count = len(self._dropouts)
         total, mass = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
         self._skeleton.eval()
-        with torch.no_grad():
+        with torch.no_grad(), self._averaged():
             for start, stop in spans(n, data.sources):
                 rows = torch.arange(start, stop) if own is None else own[:, start:stop]
                 losses, weights = self._validation_rows(data, rows, count), data.weights_of(rows)
@@ -252,30 +275,41 @@ class StackedEngine(Engine):
     def set_learning_rates(self, rates: Sequence[float]) -> None:
         highest = max(rates)
         for group in self._optimizer.param_groups:
-            group["lr"] = highest
+            group["lr"] = highest * group["share"]
         self._factors = None
         if min(rates) < highest:
             like = next(iter(self._parameters.values()))
             self._factors = torch.tensor(rates, dtype=like.dtype, device=like.device) / highest
 
     def state(self, position: int) -> State:
-        together = {**self._parameters, **self._buffers}
-        state = {name: value[position].detach().clone() for name, value in together.items()}
+        with self._averaged():
+            together = {**self._parameters, **self._buffers}
+            state = {name: value[position].detach().clone() for name, value in together.items()}
         return {**state, **{name: state[first] for name, first in self._ties.items()}}
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._average is None else self._average.applied()
+
+    def predict(self, member: Member, position: int) -> tuple[Any, Predictive]:
+        return self._setup.validation_predictions(member, self.state(position))
 
     def keep(self, positions: Sequence[int]) -> None:
         index = torch.tensor(positions)
         for parameter in self._parameters.values():
             state = self._optimizer.state[parameter]
             here = index.to(parameter.device)
-            for name in ("exp_avg", "exp_avg_sq"):
-                if name in state:
-                    state[name] = state[name][here].contiguous()
+            for name, value in state.items():
+                if isinstance(value, Tensor) and value.shape == parameter.shape:
+                    state[name] = value[here].contiguous()
             parameter.data = parameter.data[here].contiguous()
             parameter.grad = None
         self._buffers = {name: value[index.to(value.device)] for name, value in self._buffers.items()}
         self._dropouts = [self._dropouts[p] for p in positions]
         self._augments = [self._augments[p] for p in positions]
+        if self._average is not None:
+            self._average.keep(index)
+        if self._mixup is not None:
+            self._mixup.keep(positions)
         if self._own_validation is not None:
             self._own_validation = self._own_validation[index]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,10 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from deeptram._rows import take_rows
 from deeptram._validation import check_same_length
 from deeptram.errors import InvalidInputError
 from deeptram.fitting.deep.losses import RowLoss, Target, gather_rows, make_loss
 from deeptram.fitting.deep.seeds import MemberSeeds, generator, seeded
+from deeptram.fitting.deep.smoothing import Mixup, SmoothedLoss, class_weighted, mixed
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
 from deeptram.fitting.deep.warm_start import apply_start, exact_start, free_start
 from deeptram.fitting.exact.columns import aliased_columns, rounding_of, standardize
@@ -30,6 +34,7 @@ from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import ComplexIntercept, Working, check_fresh, check_supported
 from deeptram.model.terms import CI, SI
 from deeptram.networks.frozen import embedded
+from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]
 
@@ -129,7 +134,7 @@ class DeepTask:
         The same rows, for the networks.
     sample_weight : ndarray or None, shape (n,)
         Case weights; rows of weight zero are not used.
-    validation : (Matrices, Encoded, X) or None
+    validation : (Matrices, Encoded, X), with weights or without, or None
         Rows on which the best epoch is chosen.
     validation_rows : ndarray of int or None
         The same for rows of X itself: they are left out of training. Members of
@@ -146,7 +151,7 @@ class DeepTask:
     encoded: Encoded
     X: Any
     sample_weight: Array | None = None
-    validation: tuple[Matrices, Encoded, Any] | None = None
+    validation: tuple[Matrices, Encoded, Any] | tuple[Matrices, Encoded, Any, Array | None] | None = None
     training: Training = field(default_factory=Training)
     validation_rows: NDArray[np.int64] | None = None
 
@@ -300,11 +305,66 @@ class Setup:
                 check_fresh(term, one, n_coef if nominal or isinstance(term, CI) else 1)
         self.scaling = task.scaling
         self.loss: RowLoss = make_loss(task.loss, task.outcome, task.latent, self.scaling.line)
+        self.step_loss = SmoothedLoss.of(self.loss, task.loss, task.outcome, self.training.label_smoothing)
         self.data = self._rows(task.matrices, task.encoded, task.X, weights)
-        self.validation = None if task.validation is None else self._rows(*task.validation, None)
+        self._step_weight = self._weight_tensor(
+            class_weighted(weights, self.training.class_weight, task.encoded, task.outcome)
+        )
+        self.step_loss.target(task.encoded.take(used[:1]), self.dtype, self.device)
+        self.validation = None if task.validation is None else self._rows(*task.validation)
         self._null: Tensor | None = None
 
-    def _rows(self, matrices: Matrices, encoded: Encoded, X: Any, weights: Array | None) -> TrainingRows:
+    def step_losses(
+        self,
+        rows: Tensor,
+        augment: Callable[[Batch], Batch],
+        run: Callable[[Batch], Working],
+        mixup: Mixup | None,
+    ) -> Tensor:
+        """Return the (weighted) training losses of rows (b,), or (M, b) of M members.
+
+        Parameters
+        ----------
+        rows : Tensor of int
+        augment, run : callable
+            What is done to a batch, and what the networks make of it.
+        mixup : Mixup or None
+        """
+        batch = augment(self.data.batch(rows))
+        if mixup is None:
+            return self._weighted_losses(run(batch), rows)
+        partners, share = mixup.draw(rows if rows.ndim > 1 else rows[None])
+        if rows.ndim == 1:
+            partners, share = partners[0], share[0]
+        working = run(mixed(batch, augment(self.data.batch(partners)), share))
+        own, other = self._weighted_losses(working, rows), self._weighted_losses(working, partners)
+        share = share.to(own)
+        return share * own + (1 - share) * other
+
+    def _weighted_losses(self, working: Working, rows: Tensor) -> Tensor:
+        losses = self.step_loss.rows(working, self.data.target.take(rows))
+        return losses if self._step_weight is None else losses * gather_rows(self._step_weight, rows)
+
+    def validation_predictions(self, member: Member, state: Mapping[str, Tensor]) -> tuple[Any, Predictive]:
+        """Return the outcomes of a member's validation rows and what it predicts with given weights."""
+        task = self.task
+        if task.validation is not None:
+            matrices, encoded, X = task.validation[:3]
+        elif member.validation_rows is not None:
+            rows = member.validation_rows.numpy()
+            matrices, encoded, X = task.matrices.take(rows), task.encoded.take(rows), take_rows(task.X, rows)
+        else:
+            raise InvalidInputError(
+                "a metric of an epoch needs validation data, got none; pass fit(X, y, validation=0.2)"
+            )
+        model = copy.deepcopy(member.model)
+        model.load_state_dict(state, strict=False)
+        parameters = model.row_parameters(X, matrices).numpy()
+        return task.outcome.decode(encoded), task.outcome.predictive(parameters, task.latent)
+
+    def _rows(
+        self, matrices: Matrices, encoded: Encoded, X: Any, weights: Array | None = None
+    ) -> TrainingRows:
         columns = {
             name: torch.as_tensor(values).to(self.device, torch.int64 if name == "strata" else self.dtype)
             for name, values in self.scaling.columns(self.task.spec, matrices).items()
@@ -312,11 +372,14 @@ class Setup:
         nets = [one.sources(X, self.dtype, self.device) for one in self.inputs]
         for several in nets:
             check_count(several, len(encoded))
-        weight = None
-        if weights is not None:
-            weight = torch.as_tensor(weights / weights[weights > 0].mean()).to(self.device, self.dtype)
         target = self.loss.target(encoded, self.dtype, self.device)
-        return TrainingRows(columns, nets, target, weight, len(encoded))
+        return TrainingRows(columns, nets, target, self._weight_tensor(weights), len(encoded))
+
+    def _weight_tensor(self, weights: Array | None) -> Tensor | None:
+        """Return weights with mean one."""
+        if weights is None:
+            return None
+        return torch.as_tensor(weights / weights[weights > 0].mean()).to(self.device, self.dtype)
 
     def member(self, seed: int) -> Member:
         """Return a fresh member: networks drawn from its seed, rows split, warm start applied."""

@@ -11,6 +11,7 @@ import torch
 
 from deeptram._validation import check_choice, check_flag, check_integer, check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.fitting.deep.hooks import check_callbacks
 
 OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("cosine", "plateau")
@@ -43,10 +44,16 @@ class Training:
         ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
     dtype : {"float32", "float64"}
         Precision of the networks; everything reported is computed in float64.
-    optimizer : {"adam", "adamw"}
-    schedule : {None, "cosine", "plateau"}
+    optimizer : {"adam", "adamw"} or callable
+        A function of parameter groups that returns a ``torch.optim.Optimizer``, for
+        example ``lambda groups: torch.optim.SGD(groups, momentum=0.9)``. The groups are dicts
+        with ``params``, ``lr``, ``weight_decay`` and ``name``, ``"networks"`` or ``"structured"``
+        (coefficients and baselines); their learning rates may be changed there.
+    schedule : {None, "cosine", "plateau"} or callable
         ``"cosine"`` lowers the learning rate to zero along half a cosine;
-        ``"plateau"`` halves it when the loss has not improved for 5 epochs.
+        ``"plateau"`` halves it when the loss has not improved for 5 epochs. A function gets the share of
+        the training that is done before each step and returns a factor of the learning rate:
+        ``dt.hooks.WarmUp(0.1)``, ``dt.hooks.OneCycle()``.
     clip_norm : float, optional
         Largest allowed norm of the gradient of all parameters.
     mixed_precision : {"auto", True, False}
@@ -75,6 +82,18 @@ class Training:
     standardize : bool
         Whether Adam sees the columns of LS centred and scaled. Coefficients are
         those of the columns as given either way.
+    callbacks : callable, object with ``on_epoch_end(state)``, or sequence of them
+        Called after every epoch of every member with a ``dt.hooks.EpochState``, where the member is trained
+        (with ``strategy="parallel"`` in a worker process). Returning True ends the member.
+    average : float, optional
+        Decay, such as 0.999, of an exponential moving average of the weights, which is what is
+        validated, kept and predicted with.
+    label_smoothing : float
+        Share of every label that is spread over all classes in training (classes and NLL only).
+    mixup : float
+        Parameter of the Beta distribution by which rows of a batch are mixed, inputs and losses; 0: not.
+    class_weight : {None, "balanced"} or dict
+        Factors of the weights of training rows by level; ``"balanced"`` gives all classes the same total.
 
     Examples
     --------
@@ -91,8 +110,8 @@ class Training:
     warm_start: bool = True
     device: str = "auto"
     dtype: str = "float32"
-    optimizer: str = "adam"
-    schedule: str | None = None
+    optimizer: str | Callable[..., Any] = "adam"
+    schedule: str | Callable[[float], float] | None = None
     clip_norm: float | None = None
     mixed_precision: bool | str = "auto"
     augment: Callable[[torch.Tensor], torch.Tensor] | None = None
@@ -102,6 +121,11 @@ class Training:
     adam_start: int = 0
     adam_epsilon: float = 1e-8
     standardize: bool = True
+    callbacks: Any = ()
+    average: float | None = None
+    label_smoothing: float = 0.0
+    mixup: float = 0.0
+    class_weight: str | Mapping[Any, float] | None = None
 
     def __post_init__(self) -> None:
         """Check every setting once."""
@@ -119,9 +143,17 @@ class Training:
         if self.validation is not None:
             _check_fraction(self.validation)
         check_choice(self.dtype, DTYPES, "dtype")
-        check_choice(self.optimizer, OPTIMIZERS, "optimizer")
-        if self.schedule is not None:
+        if not callable(self.optimizer):
+            check_choice(self.optimizer, OPTIMIZERS, "optimizer")
+        if self.schedule is not None and not callable(self.schedule):
             check_choice(self.schedule, SCHEDULES, "schedule")
+        object.__setattr__(self, "callbacks", check_callbacks(self.callbacks))
+        for name in ("average", "label_smoothing"):
+            if not 0 <= check_number(getattr(self, name) or 0.0, name) < 1:
+                raise InvalidInputError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}; try 0.99")
+        _check_number(self.mixup, "mixup", positive=False)
+        if not isinstance(self.class_weight, Mapping) and self.class_weight is not None:
+            check_choice(self.class_weight, ("balanced",), "class_weight")
         for name in ("warm_start", "restore_best", "standardize"):
             check_flag(getattr(self, name), name, auto=False)
         for name in ("mixed_precision", "progress"):
@@ -152,31 +184,38 @@ class Training:
         return DTYPES[self.dtype]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as JSON-able values; ``augment``, a function, is left out.
+        """Return the settings as JSON-able values; functions and unused smoothing are left out.
 
         Examples
         --------
         >>> Training.from_dict(Training(epochs=3).to_dict()) == Training(epochs=3)
         True
         """
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name != "augment"
-        }
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        plain = {name: value for name, value in values.items() if name not in _HOOKS and not callable(value)}
+        return {name: value for name, value in plain.items() if name not in _LATER or value != _LATER[name]}
+
+    def hooks(self) -> dict[str, Any]:
+        """Return the functions among the settings, which :meth:`to_dict` leaves out."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if name in _HOOKS or callable(value)}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Training:
         """Rebuild settings from :meth:`to_dict`."""
         if not isinstance(state, Mapping):
             raise InvalidTypeError(f"settings must be a dict made by to_dict, got {type(state).__name__}")
-        known = [field.name for field in dataclasses.fields(cls) if field.name != "augment"]
+        known = [field.name for field in dataclasses.fields(cls) if field.name not in _HOOKS]
         unknown = sorted(str(name) for name in set(state) - set(known))
         if unknown:
             raise InvalidInputError(
                 f"Training has no setting {', '.join(unknown)}; it has {', '.join(known)}"
             )
         return cls(**state)
+
+
+_HOOKS = ("augment", "callbacks")
+_LATER = {"average": None, "label_smoothing": 0.0, "mixup": 0.0, "class_weight": None}
 
 
 def resolve_device(name: str) -> torch.device:

@@ -1,0 +1,254 @@
+"""What users hang into the training loop: callbacks after every epoch, and schedules of the learning rate.
+
+A callback is a function of an ``EpochState``, or an object with ``on_epoch_end(state)``; returning True ends
+the training of that member. A schedule is a function from the share of the training that is done to a factor
+of the learning rate.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deeptram._validation import check_integer, check_number
+from deeptram.errors import InvalidInputError, InvalidTypeError, MissingDependencyError
+from deeptram.predictive import Predictive
+
+COLUMNS = ("seed", "epoch", "train_loss", "validation_loss", "learning_rate", "seconds")
+
+
+@dataclass(frozen=True, eq=False)
+class EpochState:
+    """What is known about a member after an epoch.
+
+    Attributes
+    ----------
+    seed : int
+        The member's seed: members that are trained together are told apart by it.
+    epoch, epochs : int
+        The epoch that ended, counted from 1, and how many there are at most.
+    train_loss, validation_loss : float
+        NaN without validation data.
+    learning_rate, seconds : float
+        At the end of the epoch, and of the whole epoch.
+    """
+
+    seed: int
+    epoch: int
+    epochs: int
+    train_loss: float
+    validation_loss: float
+    learning_rate: float
+    seconds: float
+    predict: Callable[[], tuple[Any, Predictive]] = field(repr=False)
+    """Returns the outcomes of the validation rows and the member's predictions of them."""
+
+    def score(self, metric: Callable[[Any, Predictive], Any]) -> float:
+        """Return any metric ``metric(y, pred)`` of the member on the validation rows.
+
+        For example ``state.score(dt.metrics.qwk)``.
+        """
+        return float(metric(*self.predict()))
+
+
+class CSVLog:
+    """Callback that writes a line for every epoch of every member.
+
+    Parameters
+    ----------
+    path : path
+        New lines are added to an existing file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> log = CSVLog(Path(tempfile.mkdtemp()) / "log.csv")
+    >>> log.on_epoch_end(EpochState(7, 1, 10, 0.5, 0.6, 0.001, 0.1, lambda: None))
+    >>> log.path.read_text().splitlines()
+    ['seed,epoch,train_loss,validation_loss,learning_rate,seconds', '7,1,0.5,0.6,0.001,0.1']
+    """
+
+    def __init__(self, path: Any) -> None:
+        self.path = Path(path)
+
+    def identity_parts(self) -> tuple[Any, ...]:
+        """Return what changes the members: nothing."""
+        return ()
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Write the line of an epoch."""
+        new = not self.path.is_file()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if new:
+                writer.writerow(COLUMNS)
+            writer.writerow([getattr(state, name) for name in COLUMNS])
+
+
+class TensorBoard:
+    """Callback that writes the losses of every member for TensorBoard (which has to be installed).
+
+    Parameters
+    ----------
+    folder : path
+        Each member has a folder of its own below.
+    """
+
+    def __init__(self, folder: Any) -> None:
+        if importlib.util.find_spec("tensorboard") is None:
+            raise MissingDependencyError(
+                "TensorBoard needs the package tensorboard, got none; pip install tensorboard, or use CSVLog"
+            )
+        self.folder = Path(folder)
+
+    def identity_parts(self) -> tuple[Any, ...]:
+        """Return what changes the members: nothing."""
+        return ()
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        """Write the numbers of an epoch."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        with SummaryWriter(str(self.folder / f"member-{state.seed}")) as writer:
+            for name in COLUMNS[2:]:
+                value = getattr(state, name)
+                if not math.isnan(value):
+                    writer.add_scalar(name, value, state.epoch)
+
+
+class EarlyStopping:
+    """Callback that ends a member whose metric on the validation rows does not improve any more.
+
+    The state of the best validation *loss* is kept; this decides only when to end. For the loss itself
+    ``Training(patience=...)`` is simpler.
+
+    Parameters
+    ----------
+    metric : callable
+        ``metric(y, pred)``, for example ``dt.metrics.qwk``.
+    patience : int
+        Epochs without improvement.
+    larger_is_better : bool
+    """
+
+    def __init__(
+        self, metric: Callable[[Any, Predictive], Any], patience: int, *, larger_is_better: bool = False
+    ) -> None:
+        if not callable(metric):
+            raise InvalidTypeError(
+                f"metric must be a function of outcomes and predictions, got {metric!r}; "
+                "for example dt.metrics.qwk"
+            )
+        self.metric, self.patience = metric, check_integer(patience, "patience", 1)
+        self.larger_is_better = larger_is_better
+        self.best: dict[int, tuple[float, int]] = {}
+
+    def identity_parts(self) -> tuple[Any, ...]:
+        """Return what changes the members: metric and patience, not what was seen so far."""
+        return self.metric, self.patience, self.larger_is_better
+
+    def on_epoch_end(self, state: EpochState) -> bool:
+        """Return whether the member has not improved for so many epochs."""
+        value = state.score(self.metric) * (-1 if self.larger_is_better else 1)
+        best, when = self.best.get(state.seed, (math.inf, 0))
+        if state.epoch == 1 or value < best:
+            self.best[state.seed] = (value, state.epoch)
+            return False
+        return state.epoch - when >= self.patience
+
+
+def check_callbacks(callbacks: Any) -> tuple[Any, ...]:
+    """Return callbacks as a tuple, or say which one is none."""
+    listed = tuple(callbacks) if isinstance(callbacks, Sequence) else (callbacks,)
+    for one in listed:
+        if not callable(one) and not callable(getattr(one, "on_epoch_end", None)):
+            raise InvalidTypeError(
+                f"a callback must be a function of an EpochState or have on_epoch_end(state), got {one!r}; "
+                "for example dt.hooks.CSVLog('log.csv')"
+            )
+    return listed
+
+
+def wants_to_stop(callbacks: Sequence[Any], state: EpochState) -> bool:
+    """Call all callbacks and return whether one of them ends the training of the member."""
+    answers = [(one.on_epoch_end if hasattr(one, "on_epoch_end") else one)(state) for one in callbacks]
+    return any(answer is True for answer in answers)
+
+
+# -- schedules ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Learning rate that grows linearly at first and then falls along half a cosine.
+
+    Parameters
+    ----------
+    share : float
+        Of the training in which it grows.
+    last : float
+        Factor at the end.
+
+    Examples
+    --------
+    >>> [round(WarmUp(0.1)(done), 3) for done in (0.0, 0.05, 0.1, 0.55, 1.0)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
+    """
+
+    share: float = 0.1
+    last: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the share."""
+        if not 0 <= check_number(self.share, "share") < 1:
+            raise InvalidInputError(f"share must lie in [0, 1), got {self.share!r}; for example 0.1")
+
+    def __call__(self, done: float) -> float:
+        """Return the factor when a share of the training is done."""
+        if done < self.share:
+            return done / self.share
+        left = 0.5 * (1 + math.cos(math.pi * (done - self.share) / (1 - self.share)))
+        return self.last + (1 - self.last) * left
+
+
+@dataclass(frozen=True)
+class OneCycle:
+    """Learning rate from a low value to its peak and down to almost nothing, both along half a cosine.
+
+    Smith and Topin (2018), in the form of ``torch.optim.lr_scheduler.OneCycleLR``.
+
+    Parameters
+    ----------
+    share : float
+        Of the training in which it grows.
+    divide : float
+        The peak is ``learning_rate``, the first value that divided by this.
+    last : float
+        The last value is the first divided by this.
+
+    Examples
+    --------
+    >>> [round(OneCycle()(done), 3) for done in (0.0, 0.3, 1.0)]
+    [0.04, 1.0, 0.0]
+    """
+
+    share: float = 0.3
+    divide: float = 25.0
+    last: float = 1e4
+
+    def __call__(self, done: float) -> float:
+        """Return the factor when a share of the training is done."""
+        low = 1 / self.divide
+        if done < self.share:
+            return _between(low, 1.0, done / self.share)
+        return _between(1.0, low / self.last, (done - self.share) / (1 - self.share))
+
+
+def _between(first: float, last: float, done: float) -> float:
+    return last + (first - last) * 0.5 * (1 + math.cos(math.pi * done))

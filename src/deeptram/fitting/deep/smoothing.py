@@ -1,0 +1,208 @@
+"""What may be done to rows and weights in training: smoothed labels, mixup, class weights, weight averages.
+
+All act on members trained alone and together alike, with random numbers of each member's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deeptram._validation import check_number
+from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.fitting.deep.losses import RowLoss, Target
+from deeptram.model.deep import Batch
+from deeptram.model.outcome import Encoded, Outcome
+from deeptram.model.parts import Working
+
+
+class SmoothedLoss(RowLoss):
+    r"""The log-score with a share :math:`\varepsilon` of every label spread evenly over all K classes.
+
+    .. math:: -(1 - \varepsilon) \log P(Y = y) - \frac{\varepsilon}{K} \sum_k \log P(Y = k)
+
+    Parameters
+    ----------
+    loss : RowLoss
+        The log-score of classes.
+    n_classes : int
+    share : float
+    """
+
+    def __init__(self, loss: RowLoss, n_classes: int, share: float) -> None:
+        self._loss, self._n_classes, self._share = loss, n_classes, share
+        self._classes: Target | None = None
+
+    @classmethod
+    def of(cls, loss: RowLoss, name: str, outcome: Outcome, share: float) -> RowLoss:
+        """Return the loss with smoothed labels where it allows them; the loss itself for a share of zero."""
+        if share == 0:
+            return loss
+        if outcome.levels is None or name != "nll":
+            raise UnsupportedError(
+                f"label_smoothing is for classes and loss='nll', got outcome={str(outcome.kind)!r} and "
+                f"loss={name!r}; leave it out"
+            )
+        return cls(loss, len(outcome.levels), share)
+
+    def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
+        self._classes = self._loss.target(Encoded(codes=np.arange(self._n_classes)), dtype, device)
+        return self._loss.target(encoded, dtype, device)
+
+    def rows(self, working: Working, target: Target) -> Tensor:
+        value = self._loss.rows(working, target)
+        if self._classes is None:
+            return value
+        like = torch.zeros(value.shape, dtype=torch.int64, device=value.device)
+        each = [self._loss.rows(working, self._classes.take(like + k)) for k in range(self._n_classes)]
+        return (1 - self._share) * value + self._share * torch.stack(each).mean(dim=0)
+
+
+class Mixup:
+    r"""Rows mixed with other rows of their batch: inputs and losses alike (Zhang et al. 2018).
+
+    With :math:`\lambda \sim \mathrm{Beta}(a, a)`, one for each batch and member, the loss of a row is
+    :math:`\lambda L(\hat h, y_i) + (1 - \lambda) L(\hat h, y_j)` where :math:`\hat h` is that of the
+    mixed inputs; so it works for every kind of outcome, censored ones too.
+
+    Parameters
+    ----------
+    strength : float
+        a.
+    seeds : sequence of M int
+    """
+
+    def __init__(self, strength: float, seeds: Sequence[int]) -> None:
+        self._strength = strength
+        self._draws = [np.random.default_rng([seed, 1]) for seed in seeds]
+
+    def draw(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the partners of rows (M, b), and each member's share of the rows themselves, (M, 1)."""
+        order = np.stack([draws.permutation(rows.shape[1]) for draws in self._draws])
+        shares = [[draws.beta(self._strength, self._strength)] for draws in self._draws]
+        return rows.gather(1, torch.from_numpy(order)), torch.tensor(shares)
+
+    def keep(self, positions: Sequence[int]) -> None:
+        """Go on with these members only."""
+        self._draws = [self._draws[p] for p in positions]
+
+
+def mixed(batch: Batch, other: Batch, share: Tensor) -> Batch:
+    """Return a batch of the inputs of two; integers (tokens, strata) cannot be mixed.
+
+    Examples
+    --------
+    >>> one, two = {"x": torch.zeros(1, 2, 1), "nets": []}, {"x": torch.ones(1, 2, 1), "nets": []}
+    >>> mixed(one, two, torch.tensor([[0.75]]))["x"].ravel()
+    tensor([0.2500, 0.2500])
+    """
+
+    def mix(a: Tensor, b: Tensor) -> Tensor:
+        if not a.is_floating_point():
+            raise UnsupportedError(
+                "mixup needs inputs that are numbers, got integers (token numbers or strata); leave it out"
+            )
+        part = share.to(a).reshape(*share.shape[:1], *(1,) * (a.ndim - 1))
+        return part * a + (1 - part) * b
+
+    result: Batch = {name: mix(batch[name], other[name]) for name in batch if name != "nets"}
+    pairs = zip(batch["nets"], other["nets"], strict=True)
+    result["nets"] = [tuple(map(mix, one, two)) for one, two in pairs]
+    return result
+
+
+def class_weighted(weights: Any, wanted: Any, encoded: Encoded, outcome: Outcome) -> Any:
+    """Return the weights of rows times those of their classes; unchanged where none are wanted.
+
+    Parameters
+    ----------
+    weights : ndarray or None, shape (n,)
+    wanted : None, "balanced" or dict of levels and factors
+    encoded, outcome : Encoded, Outcome
+
+    Examples
+    --------
+    >>> from deeptram.model import OutcomeSettings
+    >>> outcome, encoded = Outcome.fit(OutcomeSettings("ordinal"), ["a", "b", "b", "b"])
+    >>> class_weighted(None, "balanced", encoded, outcome).round(2)
+    array([2.  , 0.67, 0.67, 0.67])
+    """
+    if wanted is None:
+        return weights
+    codes, levels = encoded.codes, outcome.levels
+    if codes is None or levels is None:
+        raise UnsupportedError(
+            f"class_weight is for classes, got outcome={str(outcome.kind)!r}; pass sample_weight to fit"
+        )
+    base = np.ones(len(codes)) if weights is None else weights
+    if isinstance(wanted, str):
+        totals = np.bincount(codes, weights=base, minlength=len(levels))
+        return base * (base.sum() / (len(levels) * np.where(totals > 0, totals, 1.0)))[codes]
+    unknown = [level for level in wanted if level not in levels]
+    if unknown:
+        raise InvalidInputError(
+            f"class_weight must name levels of the outcome, {', '.join(map(repr, levels[:6]))}, got "
+            f"{unknown[0]!r}; correct it"
+        )
+    given = [check_number(wanted.get(level, 1.0), "class_weight", 0.0) for level in levels]
+    return base * np.array(given)[codes]
+
+
+class WeightAverage:
+    r"""Exponential moving average of weights, :math:`\bar w \leftarrow d \bar w + (1 - d) w` after each step.
+
+    In the first steps d is at most :math:`(1 + t) / (10 + t)`, so that the initial weights are forgotten.
+
+    Parameters
+    ----------
+    parameters : dict of Tensor
+        Those that are trained.
+    decay : float
+        d.
+
+    Examples
+    --------
+    >>> weight = torch.zeros(1)
+    >>> average = WeightAverage({"w": weight}, 0.5)
+    >>> _ = weight.fill_(1.0)
+    >>> average.update()
+    >>> with average.applied():
+    ...     round(weight.item(), 3)
+    0.818
+    >>> weight.item()
+    1.0
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], decay: float) -> None:
+        self._parameters, self._decay, self._steps = dict(parameters), decay, 0
+        self._averages = {name: value.detach().clone() for name, value in self._parameters.items()}
+
+    def update(self) -> None:
+        """Enter the weights after a step."""
+        self._steps += 1
+        decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
+        with torch.no_grad():
+            for name, value in self._parameters.items():
+                self._averages[name].lerp_(value.detach(), 1 - decay)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Let the parameters be their averages inside the block."""
+        own = {name: value.data for name, value in self._parameters.items()}
+        for name, value in self._parameters.items():
+            value.data = self._averages[name]
+        try:
+            yield
+        finally:
+            for name, value in self._parameters.items():
+                value.data = own[name]
+
+    def keep(self, index: Tensor) -> None:
+        """Go on with these members only, of parameters stacked along a first axis."""
+        for name, value in self._averages.items():
+            self._averages[name] = value[index.to(value.device)].contiguous()
