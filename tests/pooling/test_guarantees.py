@@ -81,7 +81,7 @@ def test_the_counter_example_is_shown_as_not_guaranteed():
     members = [dt.Predictive.from_proba([[1 - p, p]]) for p in (0.0005, 0.747)]
     result = dt.guarantees(members, dt.pool(members), [1])
     frame = table(result)
-    assert frame.loc["brier", ["statement", "applies", "held"]].tolist() == ["none", False, False]
+    assert frame.loc["brier", ["statement", "applies", "held"]].tolist() == ["none", False, "does not apply"]
     assert frame.loc["brier", "pool"] == pytest.approx(0.927, abs=5e-4)
     assert frame.loc["brier", "bound"] == pytest.approx(0.532, abs=5e-4)
     assert "only the linear pool has a guarantee in brier" in str(result)

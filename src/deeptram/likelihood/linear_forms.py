@@ -64,8 +64,8 @@ class Term(ABC):
         return value, gradient, hessian
 
     def take(self, keep: Tensor) -> Term:
-        """Return the contributions of the observations marked in a boolean mask over all of them."""
-        mine = torch.nonzero(keep[self.rows])[:, 0]
+        """Return the contributions of all observations as often as counted; a mask counts none or once."""
+        mine = torch.arange(len(self.rows)).repeat_interleave(keep.to(torch.int64)[self.rows])
         part = object.__new__(type(self))
         part.__dict__.update(self.__dict__)
         part.rows = self.rows[mine]

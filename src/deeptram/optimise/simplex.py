@@ -27,6 +27,7 @@ Oracle: TypeAlias = Callable[[Vector], tuple[float, Vector, Matrix]]
 _ROUNDING = 1e-15  # a weight below is none
 _SUFFICIENT = 1e-4
 _SHORTEST = 1e-10
+_FLAT = 1e-8  # of a second derivative
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,9 @@ class SimplexSolution:
     converged: bool
 
 
-def minimize(oracle: Oracle, start: Vector, *, tol: float = 1e-10, max_iter: int = 100) -> SimplexSolution:
+def minimize(
+    oracle: Oracle, start: Vector, *, tol: float = 1e-10, max_iter: int = 100, free: int = 0
+) -> SimplexSolution:
     """Minimise a function on the simplex from ``start``.
 
     Parameters
@@ -51,6 +54,8 @@ def minimize(oracle: Oracle, start: Vector, *, tol: float = 1e-10, max_iter: int
     tol : float
         Stop when the Frank-Wolfe gap is at most ``tol * max(1, |value|)``.
     max_iter : int
+    free : int
+        How many numbers at the end of w are not weights but free. The gap is then an estimate.
 
     Examples
     --------
@@ -63,48 +68,58 @@ def minimize(oracle: Oracle, start: Vector, *, tol: float = 1e-10, max_iter: int
     """
     w = np.asarray(start, dtype=np.float64)
     value, gradient, hessian = oracle(w)
+    size = len(w) - free
     if not np.isfinite(value):
-        w = np.full(len(w), 1.0 / len(w))
+        w = np.concatenate([np.full(size, 1.0 / size), w[size:]])
         value, gradient, hessian = oracle(w)
     steps = 0
     while steps < max_iter and np.isfinite(value):
-        if _gap(w, gradient) <= tol * max(1.0, abs(value)):
+        if _gap(w, gradient, hessian, size) <= tol * max(1.0, abs(value)):
             break
-        candidate = _second_order_step(w, gradient, hessian)
+        candidate = _second_order_step(w, gradient, hessian, size)
         found = _search(oracle, w, value, gradient, candidate)
         if found is None:
-            vertex = np.zeros_like(w)
-            vertex[np.argmin(gradient)] = 1.0
-            found = _search(oracle, w, value, gradient, vertex)
+            found = _search(oracle, w, value, gradient, _vertex(w, gradient, size))
         if found is None:
             break
         steps += 1
         w, value, gradient, hessian = found
-    gap = _gap(w, gradient)
+    gap = _gap(w, gradient, hessian, size)
     return SimplexSolution(w, value, gap, steps, np.isfinite(value) and gap <= tol * max(1.0, abs(value)))
 
 
-def _gap(w: Vector, gradient: Vector) -> float:
-    held = w > 0
+def _gap(w: Vector, gradient: Vector, hessian: Matrix, size: int) -> float:
+    held = np.flatnonzero(w[:size] > 0)
     if not np.isfinite(gradient).all():
         return float("inf")
-    return float(max(0.0, gradient[held] @ w[held] - gradient.min()))
+    bend = np.maximum(np.abs(np.diag(hessian)[size:]), _FLAT)
+    rest = float((gradient[size:] ** 2 / bend).sum() / 2)
+    return float(max(0.0, gradient[held] @ w[held] - gradient[:size].min())) + rest
 
 
-def _second_order_step(w: Vector, gradient: Vector, hessian: Matrix) -> Vector:
+def _vertex(w: Vector, gradient: Vector, size: int) -> Vector:
+    """Return the best vertex by the gradient; what is free stays."""
+    vertex = np.concatenate([np.zeros(size), w[size:]])
+    vertex[np.argmin(np.nan_to_num(gradient[:size], nan=np.inf))] = 1.0
+    return vertex
+
+
+def _second_order_step(w: Vector, gradient: Vector, hessian: Matrix, size: int) -> Vector:
     """Return the minimiser over the simplex of g'(v - w) + (v - w)'H(v - w)/2.
 
     A constrained Newton step in coordinates of the plane on which weights sum to one.
     """
     if not (np.isfinite(hessian).all() and np.isfinite(gradient).all()):
-        vertex = np.zeros_like(w)
-        vertex[np.argmin(np.nan_to_num(gradient, nan=np.inf))] = 1.0
-        return vertex
-    plane = _directions(len(w))
-    step, multipliers = newton_step(plane.T @ gradient, plane.T @ hessian @ plane, plane, w)
+        return _vertex(w, gradient, size)
+    plane = np.zeros((len(w), len(w) - 1))
+    plane[:size, : size - 1] = _directions(size)
+    plane[size:, size - 1 :] = np.eye(len(w) - size)
+    step, multipliers = newton_step(plane.T @ gradient, plane.T @ hessian @ plane, plane[:size], w[:size])
     v = w + plane @ step
-    v[(multipliers > 0) | (v < _ROUNDING)] = 0.0
-    return np.asarray(v / v.sum())
+    own = v[:size]  # a view
+    own[(multipliers > 0) | (own < _ROUNDING)] = 0.0
+    own /= own.sum()
+    return v
 
 
 def _directions(n: int) -> Matrix:

@@ -117,6 +117,24 @@ def log_beta_cdf(log_x: Tensor, log_rest: Tensor, a: float, b: float) -> Tensor:
     return value
 
 
+def beta_tail(x: Tensor, mirrored: Tensor, a: float, b: float) -> Tensor:
+    """Return the beta CDF with parameters (a, b), or (b, a) where mirrored; ends need no computation.
+
+    Examples
+    --------
+    >>> beta_tail(torch.tensor([0.5, 0.0]), torch.tensor([True, False]), 2.0, 1.0)
+    tensor([0.7500, 0.0000])
+    """
+    if a == b == 1:
+        return x
+    points, other = as_numpy(x), as_numpy(mirrored)
+    value = points.copy()
+    inside = (points > 0) & (points < 1)
+    first, second = np.where(other[inside], b, a), np.where(other[inside], a, b)
+    value[inside] = special.betainc(first, second, points[inside])
+    return torch.from_numpy(value)
+
+
 class _LogBetaCdf(torch.autograd.Function):
     """SciPy's incomplete beta function on the log scale, with its derivative in log x."""
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from deeptram._arrays import as_numpy
 from deeptram._validation import check_choice
-from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.evaluation import scores
 from deeptram.pooling.members import as_members, normalised_weights
 from deeptram.pooling.pool import pool
@@ -22,6 +22,7 @@ from deeptram.pooling.rule import PoolInfo
 from deeptram.pooling.structure import structure_check
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.line import LinePredictive
 from deeptram.responses.observations import Observations, Surv
 
 Floats = npt.NDArray[np.float64]
@@ -86,9 +87,11 @@ class Guarantees:
         return all(one.held for one in self.statements if one.applies)
 
     def frame(self) -> pd.DataFrame:
-        """Return one line per statement and score."""
+        """Return one line per statement and score; ``held`` says so where a statement does not apply."""
         rows = [[getattr(one, column) for column in _COLUMNS] for one in self.statements]
-        return pd.DataFrame(rows, columns=_COLUMNS)
+        table = pd.DataFrame(rows, columns=_COLUMNS)
+        table["held"] = table["held"].astype(object).where(table["applies"], "does not apply")
+        return table
 
     def __str__(self) -> str:
         """Write one line per statement."""
@@ -118,7 +121,11 @@ def guarantees(members: Any, pooled: Predictive, y: Any, weights: npt.ArrayLike 
     Prop. 5  the same                                                   log-linear (CDFs)
     Cor. 1   smallest worst-case regret in NLL                          transformation, logistic, binary
     Cor. 2   smallest worst-case regret in RPS                          linear, levels
+    Jensen   CRPS of the pool <= members' weighted mean                 quantile, on the line
     =======  =========================================================  ======================================
+
+    The last one is not in the paper: the CRPS is an integral of pinball losses, which are convex in the
+    quantiles that this pool averages.
 
     The inequalities hold row by row, so ``held`` asks every row. There is **no** such guarantee for RPS
     and Brier score of any but the linear pool; those lines are listed with ``applies = False``. Nor is
@@ -154,6 +161,11 @@ def guarantees(members: Any, pooled: Predictive, y: Any, weights: npt.ArrayLike 
             f"pooled must be a Predictive, got {type(pooled).__name__}; make it with dt.pool"
         )
     info = pooled.pool_info
+    if info is not None and info.by_row:
+        raise UnsupportedError(
+            "the propositions are about one set of weights, got a pool whose rows have weights of their own; "
+            "ask for rows with equal weights"
+        )
     w = _weights(weights, info, len(checked))
     task = _Task(checked, pooled, y, w, info)
     return Guarantees("unknown" if info is None else info.method, tuple(task.statements()))
@@ -197,6 +209,8 @@ class _Task:
         note = self._why_not(name)
         if note and self.method != "linear" and name != "nll":
             statement = "none"
+        if not note and self.method == "quantile":
+            statement = "Jensen"
         return _compare(statement, _MEAN, name, not note, own, mean, note)
 
     def _why_not(self, name: str) -> str:
@@ -204,6 +218,8 @@ class _Task:
             return "the pool does not say how it was made"
         if self.method == "quasi-arithmetic":
             return "no proposition covers the general quasi-arithmetic pool"
+        if self.method == "quantile" and name == "crps" and isinstance(self.pooled, LinePredictive):
+            return ""  # pinball losses are convex in the quantiles, which are averaged
         if self.method not in ("linear", *_PROPOSITION):
             return f"no proposition covers the {self.method} pool"
         if self.method != "linear" and name != "nll":

@@ -45,6 +45,7 @@ from deeptram.predictive.transformation import TrafoPredictive, TransformationPr
 _LEAST = -700.0  # log of the smallest F and 1 - F that are told apart: plain floats end at -745
 _LOGISTIC = Logistic()
 _OUTER = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # edges of panels on the logistic scale
+_NOISE = 32.0  # rounding errors of a quantile, in units of the last digit
 _MOST_DRAWS = 20_000  # of a pool of samples of different sizes: the least common multiple of these
 
 
@@ -187,7 +188,7 @@ class VincentLine(TrafoPredictive):
 
     def own_inverse_t(self, z: Tensor) -> Tensor:
         """Return the mean of the members' quantiles at F_Z(z), shape (n, G)."""
-        return self._mean(self._inverses(z))
+        return self._mean(self.inverses(z))
 
     def mean_t(self) -> Tensor:
         """Return the mean of the members' expectations, shape (n,)."""
@@ -224,7 +225,7 @@ class VincentLine(TrafoPredictive):
             z = self._root(inside)
         if not self.gives_numpy and torch.is_grad_enabled():
             residual = self.own_inverse_t(z) - torch.where(below | above, middle, y)
-            z = z - (residual - residual.detach()) * torch.exp(self._log_slope_at(z)).detach()
+            z = z - (residual - residual.detach()) * torch.exp(self.log_slope_at(z)).detach()
         z = torch.where(below, torch.full_like(z, -torch.inf), z)
         z = torch.where(above, torch.full_like(z, torch.inf), z)
         self._solved = (y, z)
@@ -234,17 +235,19 @@ class VincentLine(TrafoPredictive):
         """Return the log of the harmonic mean of the members' slopes at equal probabilities, shape (n, G)."""
         z = self.own_trafo_t(y)
         certain = torch.isinf(z)
-        slope = self._log_slope_at(torch.where(certain, torch.zeros_like(z), z))
+        slope = self.log_slope_at(torch.where(certain, torch.zeros_like(z), z))
         return torch.where(certain, torch.full_like(slope, -torch.inf), slope)
 
     def _mean(self, values: Sequence[Tensor]) -> Tensor:
         return weighted_sum(values, self.recipe.weights)
 
-    def _inverses(self, z: Tensor) -> list[Tensor]:
+    def inverses(self, z: Tensor) -> list[Tensor]:
+        """Return the members' quantiles at F_Z(z), each (n, G)."""
         return [member.inverse_t(z, self.latent) for member in self.recipe.members]
 
-    def _log_slope_at(self, z: Tensor) -> Tensor:
-        each = zip(self.recipe.members, self._inverses(z), strict=True)
+    def log_slope_at(self, z: Tensor) -> Tensor:
+        """Return log h' at the quantile of F_Z(z), shape (n, G)."""
+        each = zip(self.recipe.members, self.inverses(z), strict=True)
         slopes = [-member.log_slope_t(y, self.latent) for member, y in each]
         return -log_weighted_mean(slopes, self.recipe.weights)
 
@@ -252,7 +255,7 @@ class VincentLine(TrafoPredictive):
         members = self.recipe.members
 
         def residual(z: Tensor) -> tuple[Tensor, Tensor]:
-            each = self._inverses(z)
+            each = self.inverses(z)
             slopes = [torch.exp(-m.log_slope_t(at, self.latent)) for m, at in zip(members, each, strict=True)]
             return self._mean(each) - y, self._mean(slopes)
 
@@ -261,13 +264,12 @@ class VincentLine(TrafoPredictive):
         # Of draws, whose h is that of a smooth estimate, the root may lie outside.
         low = torch.where(residual(low)[0] > 0, torch.full_like(low, self._first), low)
         high = torch.where(residual(high)[0] < 0, torch.full_like(high, self._last), high)
-        start = self._first_guess(y, h, low, high)
-        noise = 4 * torch.finfo(self.dtype).eps * y.abs()
-        return solve_increasing(residual, low, high, start, noise)
-
-    def _first_guess(self, y: Tensor, h: Sequence[Tensor], low: Tensor, high: Tensor) -> Tensor:
-        """Return the root of the tangents of all h at y, exact where they are straight lines."""
-        width = [torch.exp(-member.log_slope_t(y, self.latent)) for member in self.recipe.members]
-        guess = self._mean([a * b for a, b in zip(width, h, strict=True)]) / self._mean(width)
+        # The root of the tangents of all h at y is exact where these are straight lines.
+        width = [torch.exp(-member.log_slope_t(y, self.latent)) for member in members]
+        scale = self._mean(width)
+        guess = self._mean([a * b for a, b in zip(width, h, strict=True)]) / scale
         usable = torch.isfinite(guess) & (guess >= low) & (guess <= high)
-        return torch.where(usable, guess, (low + high) / 2)
+        start = torch.where(usable, guess, (low + high) / 2)
+        eps = torch.finfo(self.dtype).eps
+        noise = _NOISE * eps * (y.abs() + torch.where(torch.isfinite(scale), scale, torch.zeros_like(scale)))
+        return solve_increasing(residual, low, high, start, noise)

@@ -71,6 +71,9 @@ class VincentCount(CountPredictive):
             k = torch.ceil(weighted_sum(places, self.recipe.weights)).clamp(min=0)
             return torch.where(torch.isinf(k), k, self._smallest(torch.where(torch.isinf(k), 0 * q, k), q))
 
+    def _refuse_endless(self, first: Tensor) -> None:
+        """Do nothing: the tables limit their size."""
+
     def _look_up(self, k: Tensor) -> tuple[Tensor, Tensor]:
         """Return log F and log(1 - F) at counts, from straight lines between the corners."""
         k = k.expand(len(self), -1)

@@ -72,7 +72,13 @@ class TrimmedMean(CdfRule):
 
     def log_kept(self, at: Points) -> Tensor:
         """Return the logs of the weights that are left at every point, shape (M, ...)."""
-        return at.once("kept", lambda: torch.log(kept_weights(at, self.trim)))
+        return at.once("kept", lambda: torch.log(self._kept(at)))
+
+    def _kept(self, at: Points) -> Tensor:
+        # The logit orders members also where all F round to 0, or all to 1.
+        order = torch.stack([low - high for low, high in at.log_tails()]).argsort(dim=0, stable=True)
+        kept = kept_weights(_along(at.weights, order), self.trim)
+        return torch.zeros_like(kept).scatter(0, order, kept)
 
     def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
         """Return the sample space: beyond it lies no more than the weight that is trimmed."""
@@ -112,11 +118,44 @@ class MedianRule(TrimmedMean):
         super().__init__(0.5)
 
 
-def kept_weights(at: Points, trim: float) -> Tensor:
-    """Return the weights that trimming leaves, summing to one at every point, shape (M, ...)."""
-    # The logit orders members also where all F round to 0, or all to 1.
-    order = torch.stack([low - high for low, high in at.log_tails()]).argsort(dim=0, stable=True)
-    weights = _along(at.weights, order)
+def trimmed_mean(logits: Tensor, values: Tensor, weights: Tensor, trim: float) -> tuple[Tensor, Tensor]:
+    """Return the trimmed mean of values that belong to points, and its derivative in the weights.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (M, ...)
+        Those of the members' F at the points, which decide who is trimmed.
+    values : Tensor, shape (M, ...)
+    weights : Tensor, shape (M,)
+    trim : float
+
+    Returns
+    -------
+    mean : Tensor, shape (...)
+    slope : Tensor, shape (M, ...)
+        Zero for the median, which is constant in the weights almost everywhere.
+    """
+    order = logits.argsort(dim=0, stable=True)
+    own, ordered = _along(weights, order), values.gather(0, order)
+    kept = kept_weights(own, trim)
+    mean = torch.where(kept > 0, kept * ordered, torch.zeros_like(ordered)).sum(dim=0)
+    if trim == 0.5:
+        return mean, torch.zeros_like(values)
+    passed = own.cumsum(dim=0)[:-1]
+    inside = (passed > trim) & (passed < 1 - trim)
+    steps = torch.where(inside, ordered[:-1] - ordered[1:], torch.zeros_like(ordered[1:])) / (1 - 2 * trim)
+    slope = torch.cat([steps.flip(0).cumsum(dim=0).flip(0), torch.zeros_like(ordered[:1])])
+    return mean, torch.zeros_like(slope).scatter(0, order, slope)
+
+
+def kept_weights(weights: Tensor, trim: float) -> Tensor:
+    """Return what trimming leaves of weights in the order of the values, summing to one, shape (M, ...).
+
+    Examples
+    --------
+    >>> kept_weights(torch.full((4,), 0.25), 0.25)
+    tensor([0.0000, 0.5000, 0.5000, 0.0000])
+    """
     upper = weights.cumsum(dim=0)
     lower = upper - weights
     if trim < 0.5:
@@ -125,8 +164,7 @@ def kept_weights(at: Points, trim: float) -> Tensor:
         first = (lower < 0.5 - TIE) & (upper >= 0.5 - TIE)
         last = (lower <= 0.5 + TIE) & (upper > 0.5 + TIE)
         kept = (first.to(weights.dtype) + last.to(weights.dtype)) / 2
-    kept = kept / kept.sum(dim=0)
-    return torch.zeros_like(kept).scatter(0, order, kept)
+    return kept / kept.sum(dim=0)
 
 
 def _along(weights: Tensor, order: Tensor) -> Tensor:

@@ -31,6 +31,7 @@ from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_number, check_same_length
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score
+from deeptram.optimise.differences import minimise_few
 from deeptram.pooling.recalibration.corrected import CorrectedCount, CorrectedLine
 from deeptram.pooling.weights.member_values import member_values
 from deeptram.predictive.base import Predictive
@@ -41,14 +42,6 @@ from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive
 
 Floats = npt.NDArray[np.float64]
 KINDS = {"intercept": (True, False), "spread": (False, True), "both": (True, True)}
-_WIDTHS = (
-    1e-3,
-    1e-5,
-    1e-7,
-)  # of the differences that stand for derivatives; smaller ones near impossible outcomes
-_STEPS = 30
-_LONGEST = 1.0  # step in units of the typical spread, and of log w
-_SETTLED = 1e-4  # of a Newton step: the next one would be its square
 _FEW_ROWS, _MANY_ROWS = 5_000, 20_000
 _QUARTILES = (0.25, 0.75)
 _NORMAL_RANGE = 1.349  # between the quartiles of a standard normal distribution
@@ -156,8 +149,8 @@ def correct(
         if len(pred) > _MANY_ROWS:
             some = np.arange(0, len(pred), len(pred) // _FEW_ROWS)
             small = _Task(pred[some], take_rows(y, some, "y"), score, fixed, free, task.unit)
-            start = _minimise(small, start, strength / len(pred))
-        best = _minimise(task, start, strength / len(pred))
+            start = minimise_few(small.penalised(strength / len(pred)), start)
+        best = minimise_few(task.penalised(strength / len(pred)), start)
     if task.score(best) > before:
         best = np.zeros(len(free))
     intercept, spread = task.values(best)
@@ -190,6 +183,10 @@ class _Task:
         corrected = _apply(self.pred, *self.values(x), self._centre)
         return float(np.asarray(self._judge(self.y, corrected)))
 
+    def penalised(self, pull: float) -> Callable[[Floats], float]:
+        """Return the mean score plus the pull towards no correction."""
+        return lambda x: self.score(x) + pull * float(x @ x) / 2
+
 
 class _ObservedClasses:
     """The NLL on levels needs h at the two thresholds of the observed class only."""
@@ -203,52 +200,6 @@ class _ObservedClasses:
         low, high = ((end[0] - intercept) / spread for end in (self.ends.lower, self.ends.upper))
         gap = self.ends.log_increment[0] - np.log(spread)
         return -float(self.latent.log_interval(low, high, gap).mean())
-
-
-def _minimise(task: _Task, x: Floats, pull: float) -> Floats:
-    """Return the minimum by Newton steps with differences for derivatives, each step no uphill one."""
-
-    def value(at: Floats) -> float:
-        return task.score(at) + pull * float(at @ at) / 2
-
-    here = value(x)
-    for _ in range(_STEPS):
-        derivatives = _derivatives(value, x, here)
-        if derivatives is None:
-            return x
-        gradient, hessian = derivatives
-        eigenvalues, vectors = np.linalg.eigh(hessian)
-        curvature = np.maximum(np.abs(eigenvalues), 1e-10)
-        step = -vectors @ ((vectors.T @ gradient) / curvature)
-        step *= min(1.0, _LONGEST / max(float(np.abs(step).max()), 1e-300))
-        length = 1.0
-        while not (new := value(x + length * step)) < here:
-            length /= 4
-            if length < 1e-4:
-                return x
-        x, here = x + length * step, new
-        if float(np.abs(length * step).max()) < _SETTLED:
-            return x
-    return x
-
-
-def _derivatives(value: Callable[[Floats], float], x: Floats, here: float) -> tuple[Floats, Floats] | None:
-    """Return gradient and Hessian by central differences; None where outcomes next to x are impossible."""
-    size = len(x)
-    for width in _WIDTHS:
-        ways = width * np.eye(size)
-        up, down = (np.array([value(x + sign * way) for way in ways]) for sign in (1, -1))
-        with np.errstate(invalid="ignore"):
-            hessian = np.diag((up - 2 * here + down) / width**2)
-        if not np.isfinite([up, down]).all():
-            continue
-        if size == 2:
-            corners = value(x + ways[0] + ways[1]) + value(x - ways[0] - ways[1])
-            cross = corners - up.sum() - down.sum() + 2 * here
-            hessian[0, 1] = hessian[1, 0] = cross / (2 * width**2)
-        if np.isfinite(hessian).all():
-            return (up - down) / (2 * width), hessian
-    return None
 
 
 def _centre(pred: Predictive, centre: float | None) -> Tensor:

@@ -290,67 +290,66 @@ class LineValues(MemberValues):
         masks = (seen.exact, ~seen.exact, seen.truncated)
         self.exact, self.intervals, self.truncated = (torch.from_numpy(m.nonzero()[0]) for m in masks)
         lower, upper = (_points(end) for end in (seen.lower, seen.upper))
-        self._value = lower[self.exact]
-        self._lower, self._upper = lower[self.intervals], upper[self.intervals]
-        self._entry = lower[:0] if seen.entry is None else _points(seen.entry)[self.truncated]
+        self.value = lower[self.exact]
+        self.lower, self.upper = lower[self.intervals], upper[self.intervals]
+        self.entry = lower[:0] if seen.entry is None else _points(seen.entry)[self.truncated]
 
-    def _of(self, rows: Tensor) -> list[LinePredictive]:
+    def of_rows(self, rows: Tensor) -> list[LinePredictive]:
+        """Return the members for some rows."""
         whole = len(rows) == len(self.members[0])
         return [member if whole else member[rows] for member in self.members]
 
     def exact_trafo(self, latent: Latent) -> tuple[Tensor, Tensor]:
         """Return h and log h' at exact values."""
-        members = self._of(self.exact)
-        h = _column([m.trafo_t(self._value, latent) for m in members])
-        log_slope = _column([m.log_slope_t(self._value, latent) for m in members])
+        members = self.of_rows(self.exact)
+        h = _column([m.trafo_t(self.value, latent) for m in members])
+        log_slope = _column([m.log_slope_t(self.value, latent) for m in members])
         return h, torch.where(torch.isinf(h), -torch.inf, log_slope)
 
     def exact_logs(self) -> tuple[Tensor, Tensor]:
         """Return log F and log f at exact values."""
-        members = self._of(self.exact)
-        log_cdf = _column([m.log_cdf_t(self._value) for m in members])
-        return log_cdf, _column([m.log_pdf_t(self._value) for m in members])
+        members = self.of_rows(self.exact)
+        log_cdf = _column([m.log_cdf_t(self.value) for m in members])
+        return log_cdf, _column([m.log_pdf_t(self.value) for m in members])
 
     def entry_trafo(self, latent: Latent) -> Tensor:
         """Return h at entry."""
-        return _column([m.trafo_t(self._entry, latent) for m in self._of(self.truncated)])
+        return _column([m.trafo_t(self.entry, latent) for m in self.of_rows(self.truncated)])
 
     def entry_logs(self) -> tuple[Tensor, Tensor]:
         """Return log F and log(1 - F) at entry."""
-        both = [(m.log_cdf_t(self._entry), m.log_sf_t(self._entry)) for m in self._of(self.truncated)]
+        both = [(m.log_cdf_t(self.entry), m.log_sf_t(self.entry)) for m in self.of_rows(self.truncated)]
         return _column([cdf for cdf, _ in both]), _column([sf for _, sf in both])
 
     def interval_trafo(self, latent: Latent) -> TransformedEnds:
         """Return h at the ends of censored outcomes."""
-        members = self._of(self.intervals)
-        low = _column([m.trafo_t(self._lower, latent) for m in members])
-        high = _column([m.trafo_t(self._upper, latent) for m in members])
+        members = self.of_rows(self.intervals)
+        low = _column([m.trafo_t(self.lower, latent) for m in members])
+        high = _column([m.trafo_t(self.upper, latent) for m in members])
         gaps = [self._log_increment(*each, latent) for each in zip(members, low, high, strict=True)]
         return TransformedEnds(low, high, torch.stack(gaps))
 
     def _log_increment(self, member: LinePredictive, low: Tensor, high: Tensor, latent: Latent) -> Tensor:
         if isinstance(member, TrafoPredictive) and member.latent == latent:
-            gap = member.log_increment_t(self._lower, self._upper)[:, 0].to(torch.float64)
+            gap = member.log_increment_t(self.lower, self.upper)[:, 0].to(torch.float64)
             return torch.where(torch.isinf(low) | torch.isinf(high), torch.inf, gap)
-        return _log_increment(
-            low, high, lambda: member.log_interval_t(self._lower, self._upper)[:, 0], latent
-        )
+        return _log_increment(low, high, lambda: member.log_interval_t(self.lower, self.upper)[:, 0], latent)
 
     def interval_log_cdf(self) -> LogCdfEnds:
         """Return log F at the ends of censored outcomes."""
-        open_above = torch.isposinf(self._upper)
+        open_above = torch.isposinf(self.upper)
         uppers, ratios = [], []
-        for member in self._of(self.intervals):
-            low, high = member.log_cdf_t(self._lower), member.log_cdf_t(self._upper)
-            ratio = log_ratio(low, high, member.log_interval_t(self._lower, self._upper))
-            tail = log_minus_log(low, member.log_sf_t(self._lower))
+        for member in self.of_rows(self.intervals):
+            low, high = member.log_cdf_t(self.lower), member.log_cdf_t(self.upper)
+            ratio = log_ratio(low, high, member.log_interval_t(self.lower, self.upper))
+            tail = log_minus_log(low, member.log_sf_t(self.lower))
             uppers.append(torch.where(open_above, 0.0, high))
             ratios.append(torch.where(open_above, tail, ratio))
         return LogCdfEnds(_column(uppers), _column(ratios))
 
     def interval_log_prob(self) -> Tensor:
         """Return the log-probabilities of censored outcomes."""
-        return _column([m.log_interval_t(self._lower, self._upper) for m in self._of(self.intervals)])
+        return _column([m.log_interval_t(self.lower, self.upper) for m in self.of_rows(self.intervals)])
 
     def masses(self) -> Masses | None:
         """Return densities at the outcomes and at quadrature nodes, if all outcomes are exact."""
@@ -363,7 +362,7 @@ class LineValues(MemberValues):
         empty = (log_nodes + log_weights).amax(dim=0) < _EMPTY
         log_weights = torch.where(empty, -torch.inf, log_weights).T
         log_nodes = torch.where(empty, 0.0, log_nodes).transpose(1, 2)
-        return Masses(_column([m.log_pdf_t(self._value) for m in self.members]), log_nodes, log_weights)
+        return Masses(_column([m.log_pdf_t(self.value) for m in self.members]), log_nodes, log_weights)
 
     def score_grid(self, method: str, score: str) -> ScoreGrid:
         """Return the nodes of a fixed quadrature rule for the CRPS."""

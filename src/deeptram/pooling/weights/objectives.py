@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from deeptram.evaluation.measures import Metric
 from deeptram.latent import Latent
 from deeptram.likelihood.linear_forms import Term, total
 from deeptram.optimise.simplex import Matrix, Oracle, SimplexSolution, Vector, minimize
+from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.pool import pool
 from deeptram.pooling.rule import Rule
 from deeptram.predictive.base import Predictive
@@ -47,7 +48,7 @@ class Objective(ABC):
 
     @abstractmethod
     def take(self, keep: Tensor) -> Objective:
-        """Return the objective of the rows marked in a boolean mask."""
+        """Return the objective of the rows with these numbers, some perhaps several times."""
 
 
 class LogLikelihood(Objective):
@@ -65,8 +66,8 @@ class LogLikelihood(Objective):
 
     def take(self, keep: Tensor) -> LogLikelihood:
         """Return the objective of some rows."""
-        terms = [term.take(keep) for term in self.terms]
-        return LogLikelihood(terms, int(keep.sum()), convex=self.convex)
+        counts = torch.bincount(keep, minlength=self.n_rows)
+        return LogLikelihood([term.take(counts) for term in self.terms], len(keep), convex=self.convex)
 
 
 class ScoreOfPool(Objective):
@@ -83,9 +84,7 @@ class ScoreOfPool(Objective):
     convex = False
     _step = 1e-5
 
-    def __init__(
-        self, score: Callable[[Vector, Any], float], n_rows: int, n_members: int, rows: Any = None
-    ) -> None:
+    def __init__(self, score: Any, n_rows: int, n_members: int, rows: Any = None) -> None:
         self.score, self.n_rows, self.n_members, self.rows = score, n_rows, n_members, rows
 
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
@@ -103,16 +102,61 @@ class ScoreOfPool(Objective):
                 hessian[j, k] = hessian[k, j] = (both - single[j] - single[k] + value) / self._step**2
         return value, gradient, hessian
 
+    def shaped(self, a: float, b: float) -> ScoreOfPool:
+        """Return the same for a beta-transformed pool with these parameters."""
+        return ScoreOfPool(self.score.with_rule(BetaLinear(a, b)), self.n_rows, self.n_members, self.rows)
+
     def take(self, keep: Tensor) -> ScoreOfPool:
         """Return the objective of some rows."""
-        index = np.flatnonzero(keep.numpy())
-        rows = index if self.rows is None else np.asarray(self.rows)[index]
-        return ScoreOfPool(self.score, len(index), self.n_members, rows)
+        rows = keep.numpy() if self.rows is None else np.asarray(self.rows)[keep.numpy()]
+        return ScoreOfPool(self.score, len(rows), self.n_members, rows)
 
 
 def _clean(w: Vector) -> Vector:
     w = np.where(np.abs(w) < 1e-15, 0.0, w)
     return np.asarray(w / w.sum())
+
+
+class ShapedScore(Objective):
+    """A score of the beta-transformed pool as a function of the weights, log a and log b.
+
+    Derivatives in the two parameters are differences; ``inner.shaped(a, b)`` has exact ones in the weights.
+    """
+
+    convex = False
+    _step = 1e-4
+    _widest = 6.9  # log of the largest parameter
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.n_rows = inner, inner.n_rows
+
+    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
+        """Return the sum of scores, its gradient and its Hessian."""
+        weights, shape = w[:-2], w[-2:]
+        m = len(weights)
+        value, inner_gradient, inner_hessian = self._at(weights, shape)
+        gradient, hessian = np.zeros(m + 2), np.zeros((m + 2, m + 2))
+        gradient[:m], hessian[:m, :m] = inner_gradient, inner_hessian
+        ways = self._step * np.eye(2)
+        sides = [[self._at(weights, shape + sign * way) for sign in (1, -1)] for way in ways]
+        for k, (up, down) in enumerate(sides):
+            gradient[m + k] = (up[0] - down[0]) / (2 * self._step)
+            hessian[m + k, m + k] = (up[0] - 2 * value + down[0]) / self._step**2
+            hessian[:m, m + k] = hessian[m + k, :m] = (up[1] - down[1]) / (2 * self._step)
+        corners = sum(self._at(weights, shape + sign * ways.sum(axis=0))[0] for sign in (1, -1))
+        edges = sum(side[0] for pair in sides for side in pair)
+        hessian[m, m + 1] = hessian[m + 1, m] = (corners - edges + 2 * value) / (2 * self._step**2)
+        return value, gradient, hessian
+
+    def _at(self, weights: Vector, shape: Vector) -> tuple[float, Vector, Matrix]:
+        if np.abs(shape).max() > self._widest:
+            return float("inf"), np.zeros(len(weights)), np.zeros((len(weights), len(weights)))
+        value: tuple[float, Vector, Matrix] = self.inner.shaped(*np.exp(shape)).evaluate(weights)
+        return value
+
+    def take(self, keep: Tensor) -> ShapedScore:
+        """Return the objective of some rows."""
+        return ShapedScore(self.inner.take(keep))
 
 
 class PooledScore:
@@ -127,6 +171,10 @@ class PooledScore:
         latent: Latent | None,
     ) -> None:
         self.members, self.y, self.method, self.latent, self.score = members, y, method, latent, score
+
+    def with_rule(self, rule: Rule) -> PooledScore:
+        """Return the same of another pool."""
+        return PooledScore(self.members, self.y, rule, self.score, self.latent)
 
     def __call__(self, w: Vector, rows: Any = None) -> float:
         """Return the sum of scores over rows (all by default)."""
@@ -150,17 +198,14 @@ class MeanScore:
         return value / n, gradient / n, hessian / n
 
 
-def solve(objective: Objective, n_members: int) -> SimplexSolution:
-    """Return the best weights for an objective held in memory.
+def solve(objective: Objective, n_members: int, start: Vector | None = None) -> SimplexSolution:
+    """Return the best weights for an objective held in memory, from a start if one is known.
 
     A sample of the rows gives the starting point for all of them, so that large data need few passes.
     """
     exact = not isinstance(objective, ScoreOfPool)
-    start = None
-    if objective.n_rows > _MANY_ROWS:
-        keep = torch.zeros(objective.n_rows, dtype=torch.bool)
-        keep[:: objective.n_rows // _FEW_ROWS] = True
-        sample = MeanScore(objective.take(keep))
+    if start is None and objective.n_rows > _MANY_ROWS:
+        sample = MeanScore(objective.take(torch.arange(0, objective.n_rows, objective.n_rows // _FEW_ROWS)))
         start = search(sample, n_members, convex=objective.convex, tol=_ROUGH, exact=exact).weights
     return search(MeanScore(objective), n_members, convex=objective.convex, start=start, exact=exact)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from deeptram.pooling.rules import get_rule, is_built_in
 from deeptram.pooling.weights.log_likelihood import CLOSED_FORM, Adding, Build, likelihood_terms
 from deeptram.pooling.weights.member_values import StackedLevelValues, member_values
 from deeptram.pooling.weights.objectives import LogLikelihood, Objective, PooledScore, ScoreOfPool
+from deeptram.pooling.weights.pull import Pull, PulledScore
+from deeptram.pooling.weights.rule_objectives import rule_objective
 from deeptram.pooling.weights.squared_errors import quadratic_objective
 from deeptram.predictive.base import Predictive
 
@@ -57,6 +59,8 @@ class Problem:
         One of ours, or any other.
     latent : Latent or None
         F_Z of the transformation pool.
+    pull : Pull or None
+        Of the weights towards given ones.
     """
 
     members: list[Predictive]
@@ -65,6 +69,12 @@ class Problem:
     method: Method
     score: Metric
     latent: Latent | None
+    pull: Pull | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows n."""
+        return len(self.members[0])
 
     @property
     def n_members(self) -> int:
@@ -75,6 +85,15 @@ class Problem:
         """Return the objective over the allowed members (all by default)."""
         if allowed is None:
             allowed = torch.ones(self.n_members, dtype=torch.bool)
+        if self.pull is None:
+            return self._encode(allowed)
+        towards = self.pull.towards
+        plain = self._encode(allowed & torch.from_numpy(towards > 0))
+        kept = towards[plain.held.numpy()]
+        pulled = PulledScore(plain.objective, Pull(self.pull.strength, kept / kept.sum()))
+        return replace(plain, objective=pulled)
+
+    def _encode(self, allowed: Tensor) -> EncodedMembers:
         if self.score is _NLL and isinstance(self.method, str):
             terms = self._likelihood_terms()
             if terms is not None:
@@ -96,6 +115,11 @@ class Problem:
         if isinstance(self.method, str) and self.score in _QUADRATIC:
             grid = member_values(members, self.y).score_grid(self.method, self.score.name)
             return quadratic_objective(grid, self.method, self._scale)
+        name = "nll" if self.score is _NLL else self.score.name if self.score in _QUADRATIC else None
+        if isinstance(self.method, Rule) and name is not None:
+            known = rule_objective(self.method, members, self.y, name)
+            if known is not None:
+                return known
         score = PooledScore(list(members), self.y, self.method, self.score, self.latent)
         return ScoreOfPool(score, len(members[0]), len(members))
 
@@ -104,7 +128,7 @@ class Problem:
         stack = None if self.stack is None else self.stack.take_rows(torch.as_tensor(rows))
         part = self.members if stack is None else stack.members()
         members = [member[rows] for member in part] if stack is None else [*part]
-        return Problem(members, stack, take_rows(self.y, rows, "y"), self.method, self.score, self.latent)
+        return replace(self, members=members, stack=stack, y=take_rows(self.y, rows, "y"))
 
 
 def problem(members: Any, y: Any, method: Method, score: MetricLike, latent: str | Latent | None) -> Problem:

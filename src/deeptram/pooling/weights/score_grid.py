@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -148,6 +148,12 @@ class ScoreGrid:
     def gather(self, values: Callable[[GridValues], Tensor]) -> Tensor:
         """Return some values of all members, (M, n, G)."""
         return torch.stack([values(table).detach() for table in self.tables]).to(torch.float64)
+
+    def take(self, keep: Tensor) -> ScoreGrid:
+        """Return the grid of some rows, for values that were gathered before."""
+        truth = None if self.truth is None else self.truth[keep]
+        weights = self.weights[keep] if isinstance(self.weights, Tensor) else self.weights
+        return replace(self, above=self.above[keep], weights=weights, truth=truth)
 
     def errors(self, table: GridValues) -> Tensor:
         """Return what one member gets wrong, every difference from the side that does not cancel."""

@@ -9,9 +9,13 @@ from torch import Tensor
 
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
+from deeptram.pooling.beta_linear import beta_tail, log_beta_pdf
 from deeptram.pooling.rule import TIE
+from deeptram.pooling.trimmed import trimmed_mean
 from deeptram.pooling.weights.objectives import Objective
 from deeptram.pooling.weights.score_grid import Operator, ScoreGrid
+
+_LEAST = 1e-12
 
 
 class SquaredErrors(Objective):
@@ -80,6 +84,55 @@ class ExponentialLink(Link):
         return torch.where(above, torch.expm1(eta), cdf), cdf, cdf
 
 
+class BetaLink(Link):
+    """The beta-transformed linear pool: F is a beta CDF of the mean CDF."""
+
+    def __init__(self, a: float, b: float) -> None:
+        self.a, self.b = a, b
+
+    def errors(self, eta: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return B - 1(above) from the accurate tail, b and b'."""
+        x = eta.clamp(0, 1)
+        error = beta_tail(torch.where(above, 1 - x, x), above, self.a, self.b)
+        inner = x.clamp(_LEAST, 1 - _LEAST)  # a density that grows without bound at an end
+        density = torch.exp(log_beta_pdf(torch.log(inner), torch.log1p(-inner), self.a, self.b))
+        bend = density * ((self.a - 1) / inner - (self.b - 1) / (1 - inner))
+        return torch.where(above, -error, error), density, bend
+
+
+class TrimmedErrors(Objective):
+    r""":math:`\sum_{ik} q_{ik} (\bar F_{ik} - 1(y_i \le t_{ik}))^2` of trimmed means, linear in w by pieces.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (M, n, G)
+        Those of the members' F.
+    trim : float
+    grid : ScoreGrid
+        Thresholds; with ``truth`` the errors of classes, their differences, are squared.
+    """
+
+    convex = False
+
+    def __init__(self, logits: Tensor, trim: float, grid: ScoreGrid) -> None:
+        self.logits, self.trim, self.grid = logits, trim, grid
+        self.n_rows = int(logits.shape[1])
+
+    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
+        """Return the sum of squared errors with gradient and the Hessian within a piece."""
+        sides = torch.where(self.grid.above, -torch.sigmoid(-self.logits), torch.sigmoid(self.logits))
+        error, slope = trimmed_mean(self.logits, sides, torch.from_numpy(w), self.trim)
+        if self.grid.truth is not None:
+            error, slope = _steps(error), _steps(slope)
+        weighted = (2 * self.grid.weights * slope).reshape(len(w), -1)
+        value = float((self.grid.weights * error**2).sum()) + self.grid.constant * self.n_rows
+        return value, (weighted @ error.reshape(-1)).numpy(), (weighted @ slope.reshape(len(w), -1).T).numpy()
+
+    def take(self, keep: Tensor) -> TrimmedErrors:
+        """Return the objective of some rows."""
+        return TrimmedErrors(self.logits[:, keep], self.trim, self.grid.take(keep))
+
+
 class ThresholdErrors(Objective):
     r""":math:`\sum_{ik} q_{ik} (F(\eta_{ik}) - 1(y_i \le t_{ik}))^2`: RPS and CRPS.
 
@@ -127,6 +180,10 @@ class ThresholdErrors(Objective):
             return eta
         balance = torch.tensordot(theta, self._signs, dims=1)
         return torch.where(balance.abs() > TIE, torch.sign(balance) * torch.inf, eta)
+
+    def shaped(self, a: float, b: float) -> ThresholdErrors:
+        """Return the same for a beta-transformed pool with these parameters."""
+        return type(self)(BetaLink(a, b), self.forms, self.above, self.node_weights, self.constant)
 
     def take(self, keep: Tensor) -> ThresholdErrors:
         """Return the objective of some rows."""

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 
 from deeptram._threads import one_thread
-from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
+from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights.objectives import ScoreOfPool, search
 from deeptram.pooling.weights.problem import Problem, problem
@@ -104,6 +105,11 @@ class _Stream:
             raise InvalidInputError(
                 f"every chunk must hold the same members, got {self.n_members} in the first chunk and "
                 f"{task.n_members} in a later one; check the source of the chunks"
+            )
+        if isinstance(task.method, BetaLinear) and isinstance(self.arguments[0], str):
+            raise UnsupportedError(
+                "the parameters of the beta-linear pool are tuned on all rows at once, got chunks; tune them "
+                "on a sample with tune_weights, and pass the BetaLinear object here"
             )
         encoded = task.encode()
         self.n_rows += encoded.objective.n_rows

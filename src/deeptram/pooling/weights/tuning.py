@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,19 @@ import torch
 
 from deeptram._html import card, few_digits, grid, share
 from deeptram._threads import one_thread
-from deeptram._validation import check_integer, random_generator
-from deeptram.errors import ConvergenceWarning, InvalidInputError
+from deeptram._validation import check_integer, check_number, check_probability_level, random_generator
+from deeptram.errors import ConvergenceWarning, InvalidInputError, UnsupportedError
 from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
-from deeptram.optimise.simplex import SimplexSolution, Vector
+from deeptram.optimise.simplex import SimplexSolution, Vector, minimize
+from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.weights.objectives import PooledScore, solve
+from deeptram.pooling.rules import get_rule
+from deeptram.pooling.weights.objectives import MeanScore, PooledScore, ShapedScore, solve
 from deeptram.pooling.weights.problem import EncodedMembers, Problem, problem
+from deeptram.pooling.weights.pull import Pull, PulledScore
+
+_SETTLED = 1e-9  # of the gap where some derivatives are differences
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,9 @@ class TunedWeights:
         Whether the first-order conditions hold to the tolerance.
     fold_weights : array, shape (folds, M), optional
         The weights of each fold (``tune_weights_cv`` only).
+    rule : Rule
+        The pool, with the parameters that were tuned along (``"beta-linear"``): pass it on as in
+        ``dt.pool(members, method=tuned.rule, weights=tuned.weights)``.
     """
 
     weights: Vector
@@ -48,6 +56,44 @@ class TunedWeights:
     n_iter: int
     converged: bool
     fold_weights: Vector | None = None
+    rule: Rule | None = None
+    task: Problem | None = field(default=None, repr=False, compare=False)
+
+    def interval(
+        self, level: float = 0.95, n_boot: int = 200, random_state: Any = 0
+    ) -> tuple[Vector, Vector]:
+        """Return a bootstrap interval of each weight as (lower, upper), each (M,).
+
+        Rows are drawn with replacement and the weights tuned again; the limits are quantiles of these.
+
+        Parameters
+        ----------
+        level : float
+        n_boot : int
+            Number of bootstrap samples.
+        random_state : int or numpy.random.Generator
+            The same seed gives the same interval.
+
+        Examples
+        --------
+        >>> import numpy as np, deeptram as dt
+        >>> rng = np.random.default_rng(1)
+        >>> y = rng.integers(0, 2, 300)
+        >>> p = np.where(y == 1, 0.3, 0.7) + rng.uniform(-0.25, 0.25, (2, 300))
+        >>> tuned = dt.tune_weights(np.stack([p, np.ones_like(p)], axis=-1), y)
+        >>> lower, upper = tuned.interval(n_boot=50)
+        >>> bool((lower <= tuned.weights).all() and (tuned.weights <= upper).all())
+        True
+        """
+        level, n_boot = check_probability_level(level), check_integer(n_boot, "n_boot", 2)
+        if self.task is None:
+            raise UnsupportedError(
+                "a bootstrap of weights needs the rows they were tuned on, got weights from folds or chunks; "
+                "use tune_weights"
+            )
+        draws = bootstrap_weights(self.task, self.weights, n_boot, random_generator(random_state))
+        lower, upper = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        return lower, upper
 
     def _repr_html_(self) -> str:
         """Show the weights as bars in a notebook, with score and certificate."""
@@ -71,6 +117,7 @@ def tune_weights(
     method: str | Rule = "transformation",
     score: MetricLike = "nll",
     latent: str | Latent | None = None,
+    pull: float = 0.0,
 ) -> TunedWeights:
     r"""Return the weights of a pool that minimise its mean score on (members, y), eq. (6).
 
@@ -85,6 +132,11 @@ def tune_weights(
     under left truncation) ``gap`` is NaN, and the best stationary point from equal weights and every
     single member is returned.
 
+    Of the other pools, the CRPS of ``"quantile"`` is convex in the weights (computed from the members'
+    quantiles at their common levels, or at 199). Trimmed means are linear in them piece by piece, and the
+    median is constant almost everywhere: there the best of equal weights and single members is returned.
+    With ``"beta-linear"`` its parameters are fitted, too (``rule``); a ``BetaLinear`` object keeps its own.
+
     Parameters
     ----------
     members : sequence of Predictive, or array of shape (M, n, K)
@@ -97,6 +149,10 @@ def tune_weights(
         derivatives by differences.
     latent : str or Latent, optional
         Scale of the transformation pool; default as for ``deeptram.pool``.
+    pull : float
+        Strength, in rows, of a pull towards equal weights: the mean score plus
+        :math:`\frac{\lambda}{n} \sum_m w_m \log(M w_m)` is minimised. Certified as before; ``value`` is the
+        score alone, and no weight is exactly zero.
 
     Returns
     -------
@@ -119,7 +175,11 @@ def tune_weights(
     >>> tuned.weights, tuned.gap < 1e-9
     (array([1., 0.]), True)
     """
-    return tune(problem(members, y, method, score, latent))
+    task = problem(members, y, method, score, latent)
+    strength = check_number(pull, "pull", 0.0)
+    if strength > 0:
+        task = replace(task, pull=Pull(strength, np.full(task.n_members, 1 / task.n_members)))
+    return tune_any(task, method)
 
 
 def tune_weights_cv(
@@ -174,9 +234,10 @@ def tune_weights_cv(
     results, total = [], 0.0
     for held_out in np.array_split(order, folds):
         rest = np.setdiff1d(np.arange(n), held_out)
-        tuned = tune(task.take(rest))
+        tuned = tune_any(task.take(rest), method)
         part = task.take(held_out)
-        total += PooledScore(part.members, part.y, part.method, part.score, part.latent)(tuned.weights)
+        judge = PooledScore(part.members, part.y, tuned.rule or part.method, part.score, part.latent)
+        total += judge(tuned.weights)
         results.append(tuned)
     weights = np.stack([result.weights for result in results])
     return TunedWeights(
@@ -186,18 +247,67 @@ def tune_weights_cv(
         sum(result.n_iter for result in results),
         all(result.converged for result in results),
         weights,
+        _mean_rule([result.rule for result in results]),
     )
+
+
+def _mean_rule(rules: list[Rule | None]) -> Rule | None:
+    """Return the rule of all folds; parameters that were fitted in each are averaged on the log scale."""
+    if not isinstance(rules[0], BetaLinear):
+        return rules[0]
+    return BetaLinear(*np.exp(np.mean([np.log(one.values()) for one in rules if one is not None], axis=0)))
+
+
+def tune_any(task: Problem, method: str | Rule) -> TunedWeights:
+    """Solve a problem; the parameters of a pool that was asked for by name are tuned, too."""
+    return tune_shape(task) if isinstance(method, str) and isinstance(task.method, BetaLinear) else tune(task)
+
+
+def bootstrap_weights(task: Problem, weights: Vector, n_boot: int, rng: np.random.Generator) -> Vector:
+    """Return the weights of bootstrap samples of the rows, shape (n_boot, M)."""
+    encoded = task.encode()
+    simple = bool(encoded.held.all()) and not bool(encoded.decisive.any())
+    draws = np.empty((n_boot, task.n_members))
+    with one_thread():
+        for number in range(n_boot):
+            rows = np.sort(rng.integers(0, task.n_rows, task.n_rows))
+            if isinstance(task.method, BetaLinear):
+                start = np.append(weights, np.log(task.method.values()))
+                draws[number] = tune_shape(task.take(rows), start).weights
+            elif simple:
+                part = encoded.objective.take(torch.from_numpy(rows))
+                draws[number] = solve(part, task.n_members, weights if part.convex else None).weights
+            else:
+                draws[number] = _tune(task.take(rows)).weights
+    return draws
 
 
 def tune(task: Problem) -> TunedWeights:
     """Solve a checked problem."""
     with one_thread():
-        return _tune(task)
+        rule = get_rule(task.method).prepared(task.members, task.latent)
+        return replace(_tune(task), rule=rule, task=task)
 
 
-def _tune(task: Problem) -> TunedWeights:
+def tune_shape(task: Problem, start: Vector | None = None) -> TunedWeights:
+    """Solve a problem of the beta-transformed pool together with its parameters, log a and log b."""
+    with one_thread():
+        objective = task.encode().objective
+        if start is None:  # the linear pool, and no transformation
+            equal = np.full(task.n_members, 1 / task.n_members)
+            start = np.append(solve(objective, task.n_members, equal).weights, [0.0, 0.0])
+        found = minimize(MeanScore(ShapedScore(objective)), start, tol=_SETTLED, free=2)
+    weights, rule = found.weights[:-2], BetaLinear(*np.exp(found.weights[-2:]))
+    value = found.value
+    if isinstance(objective, PulledScore):
+        value -= objective.pull.penalty(weights) / task.n_rows
+    tuned = TunedWeights(weights, value, float("nan"), found.n_iter, found.converged)
+    return replace(tuned, rule=rule, task=replace(task, method=rule))
+
+
+def _tune(task: Problem, start: Vector | None = None) -> TunedWeights:
     encoded = task.encode()
-    solution, held = _solve(encoded)
+    solution, held = _solve(encoded, start)
     if solution is None:
         return _hopeless(task)
     bound = solution.value - solution.gap
@@ -212,15 +322,29 @@ def _tune(task: Problem) -> TunedWeights:
     gap = max(solution.value - bound, solution.gap) if encoded.objective.convex else float("nan")
     weights = np.zeros(task.n_members)
     weights[held.numpy()] = solution.weights
-    return TunedWeights(weights, solution.value, gap, steps, solution.converged)
+    value = solution.value
+    if isinstance(encoded.objective, PulledScore):
+        value -= encoded.objective.pull.penalty(solution.weights) / task.n_rows
+    return TunedWeights(weights, value, gap, steps, solution.converged)
 
 
-def _solve(encoded: EncodedMembers) -> tuple[SimplexSolution | None, torch.Tensor]:
+def _solve(
+    encoded: EncodedMembers, start: Vector | None = None
+) -> tuple[SimplexSolution | None, torch.Tensor]:
     held = encoded.held
     if not bool(held.any()):
         return None, held
-    solution = solve(encoded.objective, int(held.sum()))
+    near = None if start is None else _scaled(start[held.numpy()])
+    if near is None and isinstance(encoded.objective, PulledScore):
+        near = encoded.objective.pull.towards
+    solution = solve(encoded.objective, int(held.sum()), near)
     return (solution if np.isfinite(solution.value) else None), held
+
+
+def _scaled(weights: Vector) -> Vector:
+    return (
+        np.asarray(weights / weights.sum()) if weights.sum() > 0 else np.full(len(weights), 1 / len(weights))
+    )
 
 
 def _support(solution: SimplexSolution, held: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,222 @@
+r"""Weights that differ between rows: by group, and by the time at which a forecast is made.
+
+Both give an array (n, M) that ``dt.pool`` takes as weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from deeptram._validation import check_integer, check_number, check_same_length
+from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.evaluation.measures import MetricLike
+from deeptram.latent import Latent
+from deeptram.optimise.simplex import Vector
+from deeptram.pooling.beta_linear import BetaLinear
+from deeptram.pooling.rule import Rule
+from deeptram.pooling.weights.problem import Problem, problem
+from deeptram.pooling.weights.pull import Pull
+from deeptram.pooling.weights.tuning import TunedWeights, tune_any
+
+_OPEN = 0.1  # share of equal weights in what groups are pulled to: no member is excluded by the others
+
+
+@dataclass(frozen=True)
+class GroupWeights:
+    """Weights of each group, pulled towards those of all rows.
+
+    Attributes
+    ----------
+    overall : TunedWeights
+        Of all rows together; new groups get these.
+    table : DataFrame
+        One line per group: its number of rows, the weights ``0..M-1``, the mean score ``value`` and ``gap``.
+    """
+
+    overall: TunedWeights
+    table: pd.DataFrame
+
+    def rows(self, groups: Any) -> Vector:
+        """Return the weights of rows from their groups, shape (n, M); those of all rows for unknown groups.
+
+        Parameters
+        ----------
+        groups : array-like, shape (n,)
+        """
+        members = range(len(self.overall.weights))
+        found = self.table[list(members)].reindex(pd.Index(np.asarray(groups))).to_numpy(dtype=np.float64)
+        unknown = np.isnan(found).any(axis=1)
+        found[unknown] = self.overall.weights
+        return np.asarray(found)
+
+
+def tune_weights_by_group(
+    members: Any,
+    y: Any,
+    groups: Any,
+    *,
+    method: str | Rule = "transformation",
+    score: MetricLike = "nll",
+    latent: str | Latent | None = None,
+    pull: float = 20.0,
+) -> GroupWeights:
+    r"""Tune weights for each group of rows, shrunk towards those of all rows.
+
+    In group g the sum of scores plus :math:`\lambda \sum_m w_m \log(w_m / r_m)` is minimised, r being the
+    weights of all rows (mixed with a tenth of equal weights, so that no member is excluded). Parameters of
+    the pool (``"beta-linear"``) are those of all rows: ``dt.pool(members, method=found.overall.rule, ...)``.
+
+    Parameters
+    ----------
+    members, y, method, score, latent
+        As for ``tune_weights``.
+    groups : array-like, shape (n,)
+        Labels: a target, a region, a forecast horizon.
+    pull : float
+        :math:`\lambda`, positive.
+
+    Returns
+    -------
+    GroupWeights
+
+    Examples
+    --------
+    >>> import numpy as np, deeptram as dt
+    >>> rng = np.random.default_rng(0)
+    >>> y, site = rng.integers(0, 2, 400), np.repeat(["a", "b"], 200)
+    >>> good = np.where(y == 1, 0.3, 0.7)
+    >>> p = np.stack([np.where(site == "a", good, 0.5), np.where(site == "b", good, 0.5)])
+    >>> p = np.clip(p + rng.uniform(-0.1, 0.1, p.shape), 0.05, 0.95)
+    >>> cdfs = np.stack([p, np.ones_like(p)], axis=-1)
+    >>> found = dt.weights.tune_weights_by_group(cdfs, y, site)
+    >>> found.table[[0, 1]].round(2)
+         0    1
+    a  1.0  0.0
+    b  0.0  1.0
+    >>> dt.pool(cdfs, weights=found.rows(site)).cdf().shape
+    (400, 2)
+    """
+    strength = check_number(pull, "pull", 0.0)
+    if strength == 0:
+        raise InvalidInputError(
+            "pull must be positive, got 0, with which small groups would have weights of their own alone; "
+            "use for example pull=1"
+        )
+    task = problem(members, y, method, score, latent)
+    labels = np.asarray(groups)
+    check_same_length(members=task.members[0], groups=labels)
+    overall = tune_any(task, method)
+    task = replace(task, method=_fixed(task, overall))
+    towards = (1 - _OPEN) * overall.weights + _OPEN / task.n_members
+    lines = {}
+    for label in pd.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        own = tune_any(replace(task.take(rows), pull=Pull(strength, towards)), task.method)
+        lines[label] = [len(rows), *own.weights, own.value, own.gap]
+    columns = ["n", *range(task.n_members), "value", "gap"]
+    return GroupWeights(overall, pd.DataFrame.from_dict(lines, orient="index", columns=columns))
+
+
+def _fixed(task: Problem, tuned: TunedWeights) -> str | Rule:
+    """Return the pool with the parameters that were tuned on all rows."""
+    return task.method if isinstance(task.method, str) or tuned.rule is None else tuned.rule
+
+
+@dataclass(frozen=True)
+class RollingWeights:
+    """Weights that are tuned again at every origin, on what was known by then.
+
+    Attributes
+    ----------
+    rows : array, shape (n, M)
+        The weights of each row, for ``dt.pool``.
+    table : DataFrame
+        One line per origin: how many rows were known, and the weights ``0..M-1`` from it on.
+    """
+
+    rows: Vector
+    table: pd.DataFrame
+
+    @property
+    def latest(self) -> Vector:
+        """The weights of the last origin."""
+        return np.asarray(self.table.iloc[-1, 1:], dtype=np.float64)
+
+
+def rolling_weights(
+    members: Any,
+    y: Any,
+    time: npt.ArrayLike,
+    *,
+    method: str | Rule = "transformation",
+    score: MetricLike = "nll",
+    latent: str | Latent | None = None,
+    lag: Any = None,
+    window: Any = None,
+    least: int = 20,
+    pull: float = 10.0,
+) -> RollingWeights:
+    """Tune weights by rolling origin: those of a row use only rows whose outcomes were known before it.
+
+    Parameters
+    ----------
+    members, y, method, score, latent
+        As for ``tune_weights``; all forecasts, past ones too.
+    time : array-like, shape (n,)
+        When each forecast was made: numbers or dates.
+    lag : number or timedelta, optional
+        How long after its time an outcome is known; rows with ``time < origin - lag`` are used. Default: at
+        once, so that all rows of earlier times are used. For forecasts several weeks ahead, that many weeks.
+    window : number or timedelta, optional
+        How far back to look; default: as far as there are rows.
+    least : int
+        Origins with fewer known rows have equal weights.
+    pull : float
+        Towards equal weights, in rows, as for ``tune_weights``.
+
+    Returns
+    -------
+    RollingWeights
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.stats, deeptram as dt
+    >>> rng = np.random.default_rng(0)
+    >>> week = np.repeat(np.arange(20), 10)
+    >>> y = rng.normal(size=200)
+    >>> members = [dt.Predictive.from_scipy(scipy.stats.norm(np.zeros(200) + m, 1.0)) for m in (0.0, 2.0)]
+    >>> found = dt.weights.rolling_weights(members, y, week, pull=1.0)
+    >>> found.rows[[0, -1]].round(2)
+    array([[0.5 , 0.5 ],
+           [0.98, 0.02]])
+    """
+    task = problem(members, y, method, score, latent)
+    if isinstance(method, str) and isinstance(task.method, BetaLinear):
+        raise UnsupportedError(
+            "rolling weights are those of one pool, got 'beta-linear', whose parameters would change with "
+            "the origin; pass an object with given ones, dt.BetaLinear(a, b)"
+        )
+    times = np.asarray(time)
+    check_same_length(members=task.members[0], time=times)
+    least, strength = check_integer(least, "least", 1), check_number(pull, "pull", 0.0)
+    equal = np.full(task.n_members, 1 / task.n_members)
+    if strength > 0:
+        task = replace(task, pull=Pull(strength, equal))
+    rows, lines = np.empty((task.n_rows, task.n_members)), {}
+    for origin in np.unique(times):
+        limit = origin if lag is None else origin - lag
+        known = times < limit
+        if window is not None:
+            known &= times >= origin - window
+        weights = equal
+        if known.sum() >= least:
+            weights = tune_any(task.take(np.flatnonzero(known)), task.method).weights
+        rows[times == origin] = weights
+        lines[origin] = [int(known.sum()), *weights]
+    table = pd.DataFrame.from_dict(lines, orient="index", columns=["known", *range(task.n_members)])
+    return RollingWeights(rows, table)
