@@ -5,6 +5,7 @@
   (``usual``). The objective pools the CDFs at every call, as scripts do; ``usual_prepared`` takes the
   logits once, outside.
 - Pooling 10^6 x 10 x 5 CDFs: every pool against NumPy's bare weighted sum (``numpy.tensordot``).
+- Vincentization of 10^5 rows x 10 members x 99 quantiles against ``numpy.tensordot`` on the quantiles.
 - Peak memory of the transformation pool, in a process of its own, as a multiple of its input.
 
 Run ``python benchmarks/pooling.py [--out FILE]``; the result is one JSON object on stdout.
@@ -158,6 +159,34 @@ def pooling(n: int, repeats: int) -> dict[str, Any]:
     return result
 
 
+def vincentization(n: int, repeats: int) -> dict[str, Any]:
+    """Compare the quantile pool of members given by quantiles with a bare weighted sum of these."""
+    rng = np.random.default_rng(4)
+    levels = np.arange(1, 100) / 100
+    tables = (rng.random((10, n, 99)) + 0.01).cumsum(axis=2)
+    members = [dt.Predictive.from_quantiles(levels, table) for table in tables]
+    weights = rng.dirichlet(np.ones(10))
+    bare = [best_of(lambda: np.tensordot(weights, tables, axes=1), repeats)]
+    ours, _ = best_of(lambda: dt.pool(members, method="quantile", weights=weights).values, repeats)
+    bare.append(best_of(lambda: np.tensordot(weights, tables, axes=1), repeats))
+    quantiles, found = best_of(
+        lambda: dt.pool(members, method="quantile", weights=weights).quantile(levels), max(1, repeats // 2)
+    )
+    seconds = float(np.mean([one for one, _ in bare]))
+    return {
+        "n": n,
+        "members": 10,
+        "levels": 99,
+        "tensordot_seconds": seconds,
+        "pool_seconds": ours,
+        "pool_and_quantiles_seconds": quantiles,
+        "ratio": ours / seconds,
+        "ratio_with_quantiles": quantiles / seconds,
+        "largest_difference": float(np.abs(found - bare[0][1]).max()),
+        "target_ratio": 3,
+    }
+
+
 def peak_memory(n: int) -> dict[str, Any]:
     """Measure the peak of the transformation pool in a new process, above what imports need."""
     command = [sys.executable, str(Path(__file__).resolve()), "--memory-of", str(n)]
@@ -216,6 +245,7 @@ def main() -> None:
     result = {
         "tuning": tuning(100_000 // factor, 5),
         "pooling": pooling(1_000_000 // factor, 5),
+        "vincentization": vincentization(100_000 // factor, 5),
         "memory": peak_memory(1_000_000 // factor),
         "machine": {
             "processor": platform.processor() or platform.machine(),

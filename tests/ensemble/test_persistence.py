@@ -132,3 +132,16 @@ def test_forged_ensembles(tmp_path, change, match):
     file.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(FileFormatError, match=match):
         dt.load(path)
+
+
+def test_tuned_parameters_of_a_pool_are_used_and_saved(tmp_path):
+    X, z = table()
+    models = [dt.Colr([dt.LS("a")]).fit(X[part], z[part]) for part in (slice(0, 40), slice(20, None))]
+    ensemble = dt.Ensemble.from_members(models, pooling="beta-linear")
+    tuned = ensemble.tune_weights(X, z)
+    info = ensemble.predict_distribution(X).pool_info
+    assert info.parameters == tuple(tuned.rule.values())
+    again = dt.load(ensemble.save(tmp_path / "e"))
+    assert again.pooling.values() == tuned.rule.values()
+    np.testing.assert_allclose(again.score(X, z), ensemble.score(X, z), rtol=1e-12)
+    assert -ensemble.score(X, z) == pytest.approx(tuned.value)

@@ -155,6 +155,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         else:
             self.weights_ = check_weights(given, len(self.members_))
         self.recalibrations_ = None
+        self.__dict__.pop("rule_", None)
         histories = [
             member.history_.assign(member=m)
             for m, member in enumerate(self.members_)
@@ -301,6 +302,8 @@ class Ensemble(PooledMembers, BaseEstimator):
         """
         tuned = tune_weights(self.predict_members(X), y, method=self.method(), score=score)
         self.weights_, self.tuning_ = tuned.weights, tuned
+        if tuned.rule is not None and tuned.rule.parameters and isinstance(self.pooling, str):
+            self.rule_ = tuned.rule  # a pool whose own parameters were tuned along
         return tuned
 
     def top_k(self, X: Any, y: Any, k: int, score: str = "nll") -> Ensemble:

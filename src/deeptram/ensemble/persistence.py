@@ -62,7 +62,7 @@ def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite
     seed = ensemble.random_state
     record = {
         "settings": settings,
-        "pooling": saved_rule(ensemble.pooling),
+        "pooling": saved_rule(getattr(ensemble, "rule_", ensemble.pooling)),
         "weights": ensemble.weights if isinstance(ensemble.weights, str) else "given",
         "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
         "root_seed": getattr(ensemble, "root_seed_", None),

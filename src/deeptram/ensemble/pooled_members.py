@@ -92,7 +92,8 @@ class PooledMembers(PredictiveMethods):
 
     def method(self, pooling: Any = None) -> str | Rule:
         """Return the ensemble's pool, or the one given, as it is meant for the outcome."""
-        return meant_pool(self.pooling if pooling is None else pooling, self.outcome_kind)
+        own: Any = getattr(self, "rule_", self.pooling)
+        return meant_pool(own if pooling is None else pooling, self.outcome_kind)
 
     @property
     def module_(self) -> PooledModule:

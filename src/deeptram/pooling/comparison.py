@@ -67,7 +67,8 @@ class FittedPool:
         """Return the pool with equal weights, or with those that are best on these rows."""
         if weights == "equal":
             return cls(method, np.full(len(members), 1 / len(members)))
-        return cls(method, tune_weights(members, y, method=method, score=score).weights)
+        tuned = tune_weights(members, y, method=method, score=score)
+        return cls(tuned.rule or method, tuned.weights)
 
     def corrected(self, correction: Any, members: Sequence[Predictive], y: Any) -> FittedPool:
         """Return the same pool with a correction (None for none) that is fitted to these rows."""

@@ -46,6 +46,7 @@ _LEAST = -700.0  # log of the smallest F and 1 - F that are told apart: plain fl
 _LOGISTIC = Logistic()
 _OUTER = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # edges of panels on the logistic scale
 _NOISE = 32.0  # rounding errors of a quantile, in units of the last digit
+_BLOCK = 1 << 16  # numbers of a block that stays in cache
 _MOST_DRAWS = 20_000  # of a pool of samples of different sizes: the least common multiple of these
 
 
@@ -106,8 +107,23 @@ def _mean_of_quantiles(recipe: Recipe) -> LinePredictive | None:
     for member in recipe.members:
         if not isinstance(member, QuantilesPredictive) or not torch.equal(member.q, first.q):
             return None
-    values = weighted_sum([member.values for member in recipe.members], recipe.weights)
+    values = _mean_of_tables([member.values for member in recipe.members], recipe.weights)
     return QuantilesPredictive(first.q, values, recipe.gives_numpy)
+
+
+def _mean_of_tables(tables: Sequence[Tensor], weights: Tensor) -> Tensor:
+    """Return the weighted mean of tables, block by block of rows: nothing but the result leaves the cache."""
+    if weights.ndim > 1 or any(table.requires_grad for table in tables):
+        return weighted_sum(tables, weights)
+    first, *rest = tables
+    total = torch.empty_like(first)
+    step = max(1, _BLOCK // first.shape[1])
+    for start in range(0, len(first), step):
+        rows = slice(start, start + step)
+        part = torch.mul(first[rows], float(weights[0]), out=total[rows])
+        for table, weight in zip(rest, weights[1:].tolist(), strict=True):
+            part.add_(table[rows], alpha=weight)
+    return total
 
 
 def _mean_of_draws(recipe: Recipe) -> LinePredictive | None:

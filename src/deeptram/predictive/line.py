@@ -371,7 +371,9 @@ class LinePredictive(Predictive):
 
     def _mark(self, quantiles: Tensor) -> None:
         """Warn of quantiles beyond the last observed lifetime, the first time there are any."""
-        if not self._marked and bool((quantiles.detach() > self.last_time).any()):
+        if self._marked or math.isinf(self.last_time):
+            return
+        if bool((quantiles.detach() > self.last_time).any()):
             self._marked = True
             warnings.warn(
                 f"some quantiles lie beyond {self.last_time:g}, the last observed (uncensored) time, where "

@@ -268,7 +268,10 @@ class QuantilesPredictive(LinePredictive):
         return torch.where(at_mass, torch.full_like(value, torch.inf), value)
 
     def quantile_t(self, q: Tensor) -> Tensor:
-        q = torch.atleast_2d(q).expand(len(self), -1)
+        q = torch.atleast_2d(q)
+        if len(q) == 1 and torch.equal(q[0], self.q):
+            return self.values
+        q = q.expand(len(self), -1)
         return self._quantiles(q, torch.log(q), torch.log1p(-q))
 
     def own_inverse_t(self, z: Tensor) -> Tensor:
