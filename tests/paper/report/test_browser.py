@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 
+import numpy as np
 import pytest
 
+from deeptram.paper.report.gallery import gallery_what_if
+from deeptram.pooling import pool
+from deeptram.predictive.discrete import DiscretePredictive
 from headless_browser import Browser, find_browser
 
 FIGURES = (
@@ -149,3 +154,20 @@ def test_it_prints(page):
     assert size[2:] == pytest.approx([595, 842], abs=2)  # A4
     folded = page.evaluate("[...document.querySelectorAll('details')].filter(d => !d.open).length")
     assert folded == 0
+
+
+def test_what_if_shifts_the_stored_h_of_the_members(page, run, view, rng):
+    name, made = gallery_what_if(run, view)
+    assert name.endswith("LS")
+    members = made.spec["members"]
+    for row in (0, 3):
+        change = rng.uniform(-2, 2, len(made.spec["inputs"]))
+        settings = {one["name"]: float(v) for one, v in zip(made.spec["inputs"], change, strict=True)}
+        told = page.evaluate(f"deeptramWhatIf.predict({json.dumps(settings)}, {row}, [], []).cdf")
+        shifted = [
+            DiscretePredictive.from_h(np.array(one["thetas"])[[row]] - change @ one["linear"]["coef"])
+            for one in members
+        ]
+        np.testing.assert_allclose(told[0], pool(shifted, method="transformation").cdf()[0], atol=1e-9)
+        for own, pred in zip(told[1:], shifted, strict=True):
+            np.testing.assert_allclose(own, pred.cdf()[0], atol=1e-9)

@@ -160,6 +160,14 @@ def test_worst_rows_are_the_least_likely_and_their_parts_add_up_to_h(reports):
     assert f"{top} {'+' if part[top] > 0 else '−'}{abs(part[top]):.2f}" in said
 
 
+def test_survival_has_its_concordance_and_brier_score(reports):
+    model, X, y, report = reports["survival"]
+    said = words(parsed(report.html), "answer")
+    value = dt.metrics.concordance(y, model.predict_distribution(X))
+    assert f"concordance index {value:.3f} (" in said
+    assert "integrated Brier score" in said
+
+
 def test_numbers_at_risk_are_in_the_survival_figure(reports):
     report = reports["survival"][3]
     figure = report.html[report.html.index('id="survival"') :]

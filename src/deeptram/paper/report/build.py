@@ -13,7 +13,7 @@ from deeptram.paper import RunFolder, Study, storage
 from deeptram.paper.config import EXACT_MODELS
 from deeptram.paper.grid_progress import duration
 from deeptram.paper.report.figures import FILE, FOLDED, save_figures, study_figures
-from deeptram.paper.report.gallery import make_gallery
+from deeptram.paper.report.gallery import gallery_what_if, make_gallery
 from deeptram.paper.report.results import (
     calibration_sentences,
     coefficient_readings,
@@ -78,6 +78,7 @@ def page_context(
     """Return everything the template shows, and write the figures to a folder if one is given."""
     study, members = view.study, view.tables.members
     done = int(members["done"].sum())
+    shifted = gallery_what_if(run, view)
     return {
         "title": TITLES.get(study.dataset, study.dataset),
         "study": study,
@@ -96,6 +97,8 @@ def page_context(
         "has_published": has_published(view),
         "guarantees": guarantee_summary(view).to_dict("records"),
         "gallery": make_gallery(run, view),
+        "what_if_model": None if shifted is None else shifted[0],
+        "what_if": None if shifted is None else shifted[1],
         "seconds": duration(float(members["seconds"].fillna(0).sum())),
         "command": run_command(view),
         "version": __version__,

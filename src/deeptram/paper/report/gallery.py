@@ -16,16 +16,18 @@ from deeptram.ensemble.epistemic import epistemic_band
 from deeptram.errors import FileFormatError
 from deeptram.paper import storage
 from deeptram.paper.config import Unit
-from deeptram.paper.members import load_parts, load_predictions
+from deeptram.paper.members import load_coefficients, load_parts, load_predictions
 from deeptram.paper.report.views import RunView
 from deeptram.paper.storage import RunFolder
 from deeptram.plots.report.page import png_address
+from deeptram.plots.report.whatif import WhatIf, shifted_rows
 from deeptram.pooling import pool
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 
 Floats = NDArray[np.float64]
 PER_KIND = 6
+OFFERED = 12  # rows of the what-if view
 WIDTH = 2.0  # standard deviations of the band
 
 
@@ -86,15 +88,53 @@ def make_gallery(run: RunFolder, view: RunView) -> Gallery | None:
     chosen = _best_ensemble(view, split)
     if chosen is None:
         return None
-    model, loss = chosen
-    done = run.finished(view.study, run.data_digests())
-    units = [u for u in done if (u.model, u.loss, u.split) == (model, loss, split)]
     names = [str(level) for level in view.config["levels"]]
-    members = [_rows(run, unit, len(names), rows) for unit in units]
+    _, members = _ensemble(run, view, chosen, split, rows)
+    cards = _cards(stored, _outcomes(run, split, rows), members, names)
+    return Gallery(*chosen, split, tuple(cards))
+
+
+def gallery_what_if(run: RunFolder, view: RunView) -> tuple[str, WhatIf] | None:
+    r"""Return the best ensemble with a linear shift for the what-if view: its name, and what the page embeds.
+
+    The members' h of the gallery's rows are stored; a change :math:`\Delta` of the covariates makes them
+    :math:`h - \Delta'\beta`, whatever the image.
+
+    Parameters
+    ----------
+    run : RunFolder
+    view : RunView
+    """
+    if storage.GALLERY not in view.config["files"]:
+        return None
+    _, split, rows = _stored(run)
+    chosen = _best_ensemble(view, split, linear=True)
+    if chosen is None:
+        return None
+    units, members = _ensemble(run, view, chosen, split, rows)
+    shown = np.arange(min(len(rows), OFFERED))
+    tables = [load_coefficients(run, unit).set_index("variable")["estimate"] for unit in units]
+    names = [str(level) for level in view.config["levels"]]
+    labels = [
+        f"image {k + 1}, observed {names[code]}" for k, code in enumerate(_outcomes(run, split, rows)[shown])
+    ]
+    changes = {variable: f"change of {variable}" for variable in tables[0].index}
+    heights = [np.asarray(member.trafo_t())[shown] for member in members]
+    return chosen[0], shifted_rows(heights, tables, changes, names, labels)
+
+
+def _ensemble(
+    run: RunFolder, view: RunView, chosen: tuple[str, str], split: int, rows: NDArray[np.int64]
+) -> tuple[list[Unit], list[DiscretePredictive]]:
+    """Return the members of an ensemble with their predictions of some test rows."""
+    done = run.finished(view.study, run.data_digests())
+    units = [unit for unit in done if (unit.model, unit.loss, unit.split) == (*chosen, split)]
+    return units, [_rows(run, unit, len(view.config["levels"]), rows) for unit in units]
+
+
+def _outcomes(run: RunFolder, split: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     codes, splits = load_parts(run)
-    y = codes[splits[split - 1].test[rows]]
-    cards = _cards(stored, y, members, names)
-    return Gallery(model, loss, split, tuple(cards))
+    return np.asarray(codes[splits[split - 1].test[rows]])
 
 
 def cdf_band(members: list[DiscretePredictive], pooled: Predictive) -> tuple[Floats, Floats]:
@@ -207,7 +247,8 @@ def _cards(
     return cards
 
 
-def _best_ensemble(view: RunView, split: int) -> tuple[str, str] | None:
+def _best_ensemble(view: RunView, split: int, *, linear: bool = False) -> tuple[str, str] | None:
+    """Return model and loss of the ensemble with the smallest NLL, if asked with a linear shift."""
     table = view.tables.metrics
     chosen = table[
         (table["method"] == "transformation")
@@ -215,6 +256,8 @@ def _best_ensemble(view: RunView, split: int) -> tuple[str, str] | None:
         & (table["metric"] == "nll")
         & (table["split"] == split)
     ]
+    if linear:
+        chosen = chosen[chosen["model"].str.endswith("LS")]
     if chosen.empty:
         return None
     best = chosen.sort_values(["loss", "estimate"], kind="stable").iloc[0]

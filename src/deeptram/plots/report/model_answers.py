@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeptram._rows import take_rows
-from deeptram.errors import DeeptramError, DeeptramWarning
+from deeptram.errors import DeeptramError, DeeptramWarning, UnsupportedError
 from deeptram.estimators import Tram
 from deeptram.evaluation import evaluate
 from deeptram.evaluation.metrics import d_calibration
@@ -31,6 +31,7 @@ from deeptram.predictive.line import LinePredictive
 from deeptram.responses import Surv
 
 Floats = NDArray[np.float64]
+TIME_METRICS = ("nll", "concordance", "ibs")
 MODEL, NULL = "model", "null model"
 SHUFFLES = 3
 MOST_ROWS = 2000  # for shuffling columns
@@ -90,7 +91,12 @@ def answers(
     null = null_model(model, y, pred)
     named = {MODEL: pred} | ({} if null is None else {NULL: null})
     reference = None if null is None else NULL
-    scores = evaluate(named, y, n_boot=n_boot, level=level, reference=reference, random_state=random_state)
+    settings: dict[str, Any] = {"n_boot": n_boot, "level": level, "random_state": random_state}
+    try:
+        chosen = TIME_METRICS if isinstance(y, Surv) else None
+        scores = evaluate(named, y, metrics=chosen, reference=reference, **settings)
+    except UnsupportedError:  # interval-censored or truncated times have the NLL only
+        scores = evaluate(named, y, reference=reference, **settings)
     importance = shuffled_losses(model, X, y, pred, table, random_state)
     calibration = calibration_words(scores, y, pred, level)
     head = [quality_sentence(scores, len(pred), null is not None), *calibration]

@@ -9,7 +9,7 @@ columns that such a part reads cannot be changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,6 +123,52 @@ def what_if(model: Any, X: Any, rows: Sequence[int], labels: Sequence[str]) -> W
     for one, member in zip(getattr(model, "recalibrations_", None) or [], specs, strict=False):
         member["recalibration"] = [one.intercept_.tolist(), one.slope_.tolist()]
     return WhatIf(spec, fixed=tuple(sorted(fixed)))
+
+
+def shifted_rows(
+    heights: Sequence[NDArray[np.float64]],
+    coefficients: Sequence[Mapping[str, float]],
+    changes: Mapping[str, str],
+    levels: Sequence[str],
+    labels: Sequence[str],
+) -> WhatIf:
+    r"""Return stored rows of an ensemble on levels that covariates shift: :math:`h_{row} - \Delta'\beta`.
+
+    Parameters
+    ----------
+    heights : sequence of M arrays, shape (n, K - 1)
+        h of each member, logistic latent; pooled on that scale with equal weights.
+    coefficients : sequence of M mappings
+        Of each member, by variable.
+    changes : mapping of variable -> str
+        The variables, and what their changes are called.
+    levels, labels : sequence of str
+        Names of the K levels and of the n rows.
+
+    Examples
+    --------
+    >>> one = shifted_rows([np.zeros((1, 1))], [{"x": 0.5}], {"x": "change of x"}, ["no", "yes"], ["row"])
+    >>> one.spec["members"][0]["linear"]["coef"], one.spec["inputs"][0]["range"]
+    ([0.5], [-2.0, 2.0])
+    """
+    names = list(changes.values())
+    steps = [["x", name] for name in names]
+    spec = {
+        **{"kind": "ordinal", "nominal": False, "levels": list(levels), "latent": "logistic", "basis": None},
+        **{"lifetimes": False, "count": False, "time": False, "offset": 0, "range": None},
+        "pool": "transformation",
+        "weights": [1 / len(heights)] * len(heights),
+        "inputs": [{"name": name, "fixed": False, "range": [-2.0, 2.0], "whole": False} for name in names],
+        "members": [
+            {
+                "thetas": np.asarray(h).tolist(),
+                "linear": {"coef": [float(own[v]) for v in changes], "steps": steps, "stored": None},
+            }
+            for h, own in zip(heights, coefficients, strict=True)
+        ],
+        "rows": [{"label": label, "values": dict.fromkeys(names, 0.0)} for label in labels],
+    }
+    return WhatIf(spec)
 
 
 def _why_not(model: Any, members: Sequence[Any]) -> str:
