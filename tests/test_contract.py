@@ -70,6 +70,7 @@ SIGNATURES: dict[str, list[str]] = {
         "score",
         "random_state",
     ],
+    "leaderboard": ["models", "X", "y", "cv", "metrics", "pool", "n_jobs", "random_state"],
     "conformal": ["pred", "y", "groups", "random_state"],
     "load": ["path"],
     "Surv.right": ["time", "event", "entry"],

@@ -2,7 +2,7 @@
 
 from . import calibration, datasets, errors, latent, metrics, networks, plots, scores, weights
 from ._version import __version__
-from .ensemble import Bags, Ensemble, export, load, predict_frame
+from .ensemble import Bags, Ensemble, export, leaderboard, load, predict_frame, register_adapter
 from .estimators import (
     BoxCox,
     Colr,
@@ -78,6 +78,7 @@ __all__ = [
     "guarantees",
     "hooks",
     "latent",
+    "leaderboard",
     "load",
     "metrics",
     "networks",
@@ -86,6 +87,7 @@ __all__ = [
     "pool",
     "predict_frame",
     "proportionality_test",
+    "register_adapter",
     "scores",
     "structure_check",
     "top_k",

@@ -258,3 +258,20 @@ def _(draw: Draw) -> Call:
 def from_members(group: Any, weights: Any, X: Any) -> Any:
     """Pool fitted models."""
     return dt.Ensemble.from_members(group, weights=weights).predict_distribution(X)
+
+
+@target("leaderboard", AREA, 0.3)
+def _(draw: Draw) -> Call:
+    name = draw.one(list(PRESETS))
+    build, kind = PRESETS[name]
+    n = draw.one([4, 20, 40])
+    settings = {
+        "cv": draw.option(2, 2, 3),
+        "metrics": draw.option(None, "nll", ["nll"]),
+        "pool": draw.option(True, False, ["linear"]),
+        "random_state": draw.random_state(),
+    }
+    models = {name: build(), "other": draw.one([dt.Lm(), build(), 3])}
+    return Call(
+        dt.leaderboard, (models, table(draw, n), response(draw, kind, n)), settings, nan=True, infinite=True
+    )

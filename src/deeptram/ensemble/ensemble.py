@@ -17,6 +17,7 @@ from deeptram._threads import alone
 from deeptram._validation import check_choice, check_weights
 from deeptram.ensemble.folds import fit_folds
 from deeptram.ensemble.members import check_model, check_pooling, gather_members, predict_all
+from deeptram.ensemble.pool_choice import PoolChoice, choose_pool
 from deeptram.ensemble.pooled_members import PooledMembers
 from deeptram.ensemble.strategies import fit_members
 from deeptram.estimators.base import BaseTram
@@ -44,7 +45,9 @@ class Ensemble(PooledMembers, BaseEstimator):
         With at least one network (CI or CS).
     n_members : int
         Number of members M.
-    pooling : {"transformation", "linear", "log-linear", "log-linear-density"} or Rule
+    pooling : {"transformation", "linear", "log-linear", "log-linear-density", ..., "auto"} or Rule
+        ``"auto"``: the transformation pool unless another is better on the validation data by more than
+        chance (:meth:`choose_pool`); ``choice_`` says which and why, ``coef_`` are those of the former.
         The transformation pool of a nominal outcome averages its logits: the order of classes is no matter.
     weights : {"equal", "tuned"} or array of shape (M,)
         ``"tuned"``: by the loss the members are trained with, on the validation
@@ -155,7 +158,8 @@ class Ensemble(PooledMembers, BaseEstimator):
         else:
             self.weights_ = check_weights(given, len(self.members_))
         self.recalibrations_ = None
-        self.__dict__.pop("rule_", None)
+        for name in ("rule_", "choice_"):
+            self.__dict__.pop(name, None)
         histories = [
             member.history_.assign(member=m)
             for m, member in enumerate(self.members_)
@@ -306,6 +310,28 @@ class Ensemble(PooledMembers, BaseEstimator):
             self.rule_ = tuned.rule  # a pool whose own parameters were tuned along
         return tuned
 
+    def choose_pool(self, X: Any, y: Any, score: str = "nll") -> PoolChoice:
+        """Choose the pool (and with ``weights="tuned"`` the weights) on these data, for ``pooling="auto"``.
+
+        Use data on which the members were not trained. All pools are compared out of fold
+        (``deeptram.compare_pools``); the transformation pool, which has coefficients, is taken unless others
+        are better by more than chance.
+
+        Parameters
+        ----------
+        X, y : data
+        score : {"nll", "rps", "brier", "quadratic", "crps"}
+
+        Returns
+        -------
+        PoolChoice
+            With ``pool``, ``reason`` and the ``table`` of all candidates; also kept as ``choice_``.
+        """
+        members = self.predict_members(X)
+        found = choose_pool(members, y, self.weights, self.outcome_kind, score)
+        self.choice_, self.rule_, self.weights_ = found
+        return self.choice_
+
     def top_k(self, X: Any, y: Any, k: int, score: str = "nll") -> Ensemble:
         """Return the ensemble of the k members with the smallest score on these data, best first.
 
@@ -321,7 +347,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         """
         best = top_k(self.predict_members(X), y, k, score)
         chosen = [self.members_[m] for m in best.indices]
-        ensemble = Ensemble.from_members(chosen, best.weights(self.weights_), pooling=self.pooling)
+        ensemble = Ensemble.from_members(chosen, best.weights(self.weights_), pooling=self.method())
         if self.recalibrations_ is not None:
             ensemble.recalibrations_ = [self.recalibrations_[m] for m in best.indices]
         return ensemble

@@ -54,14 +54,18 @@ def check_model(model: Any, *, deep: bool = True) -> BaseTram:
     return template
 
 
+AUTO = "auto"  # the pool is chosen on validation data
+
+
 def check_pooling(pooling: Any) -> None:
-    """Raise unless this is the name of a pool, or a rule (``QuasiArithmetic`` or one of your own).
+    """Raise unless this is "auto", the name of a pool, or a rule (``QuasiArithmetic`` or your own).
 
     Examples
     --------
     >>> check_pooling("linear")
     """
-    get_rule(pooling, "pooling")
+    if not (isinstance(pooling, str) and pooling == AUTO):
+        get_rule(pooling, "pooling")
 
 
 def meant_pool(pooling: str | Rule, kind: str | None) -> str | Rule:

@@ -15,6 +15,8 @@ from deeptram import latent as latents
 from deeptram._files import versions
 from deeptram._schema import agree, choice, fields, flag, integer, listed, misfit, optional, text
 from deeptram._validation import check_weights
+from deeptram.ensemble.members import AUTO
+from deeptram.ensemble.pool_choice import PoolChoice
 from deeptram.ensemble.strategies import STRATEGIES
 from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
@@ -63,6 +65,7 @@ def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite
     record = {
         "settings": settings,
         "pooling": saved_rule(getattr(ensemble, "rule_", ensemble.pooling)),
+        "chosen": ensemble.choice_.reason if ensemble.pooling == AUTO else None,
         "weights": ensemble.weights if isinstance(ensemble.weights, str) else "given",
         "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
         "root_seed": getattr(ensemble, "root_seed_", None),
@@ -135,15 +138,18 @@ def _ensemble_from_record(
         ]
         share_designs(members)
         model = None if record["model"] is None else parameters_from_record(record["model"], networks)
+        rule = rule_from_file(record["pooling"])
         ensemble = Ensemble(
             model,
-            pooling=rule_from_file(record["pooling"]),
+            pooling=rule if record["chosen"] is None else AUTO,
             weights=weights if record["weights"] == "given" else record["weights"],
             random_state=record["random_state"],
             **record["settings"],
         )
         ensemble._keep(members)
         ensemble.weights_ = tensors["weights"]
+        if record["chosen"] is not None:
+            ensemble.choice_, ensemble.rule_ = PoolChoice(record["pooling"]["name"], record["chosen"]), rule
         ensemble.recalibrations_ = _recalibrations_from_record(record["recalibrations"])
         for name in ("root_seed", "strategy"):
             if record[name] is not None:
@@ -197,6 +203,7 @@ _ENSEMBLE = fields(
             }
         ),
         "pooling": fields({"name": text, "parameters": listed(schema.number(), 0, 9)}, then=_pool),
+        "chosen": optional(text),
         "weights": choice(["equal", "tuned", "given"]),
         "random_state": optional(SEED),
         "root_seed": optional(SEED),

@@ -21,8 +21,9 @@ from deeptram.ensemble.coefficients import (
     why_no_coefficients,
 )
 from deeptram.ensemble.epistemic import epistemic_band, split_uncertainty
-from deeptram.ensemble.members import meant_pool, predict_all
+from deeptram.ensemble.members import AUTO, meant_pool, predict_all
 from deeptram.ensemble.onnx_graph import PooledModule, module_of
+from deeptram.ensemble.pool_choice import PoolChoice
 from deeptram.errors import MissingCoefficientsError, StructureError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import CoefficientTable, described_outcome
@@ -33,6 +34,8 @@ from deeptram.pooling.recalibration import Recalibration
 from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]
+
+_NOT_CHOSEN = "the pool of this %(name)s is not chosen yet; call choose_pool(X, y) with data set aside"
 
 
 class PooledMembers(PredictiveMethods):
@@ -45,6 +48,8 @@ class PooledMembers(PredictiveMethods):
     recalibrations_ : list of Recalibration, or None
         What is applied to each member's prediction before pooling.
     pooling : str or Rule
+    choice_ : PoolChoice
+        Of ``pooling="auto"``: the pool that was chosen.
     model : Tram or None
         The model all members are instances of, where they are.
     """
@@ -53,6 +58,8 @@ class PooledMembers(PredictiveMethods):
     weights_: Array
     recalibrations_: list[Recalibration] | None
     pooling: str | Rule
+    choice_: PoolChoice
+    rule_: str | Rule
     model: Any
 
     # -- prediction ------------------------------------------------------------------------------------
@@ -92,8 +99,19 @@ class PooledMembers(PredictiveMethods):
 
     def method(self, pooling: Any = None) -> str | Rule:
         """Return the ensemble's pool, or the one given, as it is meant for the outcome."""
+        if pooling is None and self._chooses:
+            check_is_fitted(self, "choice_", msg=_NOT_CHOSEN)
         own: Any = getattr(self, "rule_", self.pooling)
         return meant_pool(own if pooling is None else pooling, self.outcome_kind)
+
+    @property
+    def _chooses(self) -> bool:
+        return isinstance(self.pooling, str) and self.pooling == AUTO
+
+    @property
+    def _readable(self) -> str | Rule:
+        """The pool whose coefficients are shown: of a pool that was chosen, the transformation pool's."""
+        return meant_pool("transformation", self.outcome_kind) if self._chooses else self.method()
 
     @property
     def module_(self) -> PooledModule:
@@ -134,10 +152,18 @@ class PooledMembers(PredictiveMethods):
     def coef_(self) -> pd.Series:
         r"""Coefficients of the ensemble, :math:`\sum_m w_m \beta_m` (Prop. 2).
 
-        Missing, with the reason, where the pool has none.
+        Missing, with the reason, where the pool has none. With ``pooling="auto"`` those of the
+        transformation pool; ``attrs["note"]`` says so where another pool predicts.
         """
         values = self.weights_ @ self._coefficients("this ensemble has no coefficients", attribute=True)
-        return pd.Series(values, index=self.members_[0].coef_.index, name="coef", dtype=float)
+        coef = pd.Series(values, index=self.members_[0].coef_.index, name="coef", dtype=float)
+        if self._note is not None:
+            coef.attrs["note"] = self._note
+        return coef
+
+    @property
+    def _note(self) -> str | None:
+        return self.choice_.note(self._readable) if self._chooses and hasattr(self, "choice_") else None
 
     def coef_table(self, level: float = 0.95, method: str = "total") -> CoefficientTable:
         r"""Return the coefficients with intervals, under a header that says what they are.
@@ -172,7 +198,10 @@ class PooledMembers(PredictiveMethods):
         check_choice(method, METHODS, "method")
         level = check_probability_level(level)
         self._coefficients("this ensemble has no coefficient table")
-        return ensemble_table(self.members_, self.weights_, self._slopes, level, method)
+        table = ensemble_table(self.members_, self.weights_, self._slopes, level, method)
+        if self._note is not None:
+            table.attrs["header"].append(self._note)
+        return table
 
     def member_coefficients(self) -> pd.DataFrame:
         """Return the coefficients of each member, one line per member."""
@@ -182,7 +211,7 @@ class PooledMembers(PredictiveMethods):
         """Return why this ensemble has no coefficients, or None if it has."""
         check_is_fitted(self, "members_")
         recalibrated = self.recalibrations_ is not None
-        return why_no_coefficients(self.members_, self.method(), self.weights_, recalibrated)
+        return why_no_coefficients(self.members_, self._readable, self.weights_, recalibrated)
 
     def _coefficients(self, lost: str, *, attribute: bool = False) -> pd.DataFrame:
         """Return the members' coefficients, or raise with the reason why the ensemble has none."""
@@ -200,7 +229,8 @@ class PooledMembers(PredictiveMethods):
         if not hasattr(self, "members_"):
             return None
         first = self.members_[0]
-        facts: dict[str, Any] = {"pool": str(self.pooling)}
+        pooled = f"{AUTO}: {self.choice_.reason}" if hasattr(self, "choice_") else str(self.pooling)
+        facts: dict[str, Any] = {"pool": pooled}
         if isinstance(first, BaseTram):
             title = f"{type(first).__name__}, {described_outcome(first.outcome_)}"
             facts |= {"terms": described_terms(first), "h": h_in_words(first.outcome_), "rows": first.n_obs_}
@@ -226,7 +256,7 @@ class PooledMembers(PredictiveMethods):
             return parts
         if self.outcome_kind == "nominal":
             self.members_[0].contributions(X, y)  # says why there is no h
-        h = np.asarray(self.predict_distribution(X).trafo(y))
+        h = np.asarray(self.predict_distribution(X, self._readable).trafo(y))
         shifts = parts.drop(columns="log scale", errors="ignore")
         parts.insert(0, "intercept", h - shifts.sum(axis=1).to_numpy())
         return parts

@@ -20,7 +20,7 @@ from deeptram._rows import take_rows
 from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_integer, check_weights
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
-from deeptram.ensemble.members import MemberFit, check_model, check_pooling
+from deeptram.ensemble.members import AUTO, MemberFit, check_model, check_pooling
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError
 from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import deep_task, diverged_message
@@ -77,7 +77,10 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
         validation = (take_rows(checked, held), take_rows(y, held, "y"))
     if ensemble.recalibrate:
         ensemble.fit_recalibration(*validation[:2])
-    if _tunes(ensemble):
+    if ensemble.pooling == AUTO:
+        X_held, y_held = validation[:2]
+        ensemble.choose_pool(X_held, y_held, template.loss)
+    elif _tunes(ensemble):
         X_held, y_held = validation[:2]
         ensemble.tune_weights(X_held, y_held, template.loss)
 
@@ -97,8 +100,12 @@ def check_settings(ensemble: Ensemble) -> None:
 
 def _check_validation(ensemble: Ensemble, validation: Any) -> None:
     """Refuse to tune or recalibrate on the training data."""
-    recalibrates = bool(ensemble.recalibrate)
-    for name, wanted in (("weights='tuned'", _tunes(ensemble)), ("recalibrate=True", recalibrates)):
+    asked = {
+        "weights='tuned'": _tunes(ensemble),
+        "recalibrate=True": bool(ensemble.recalibrate),
+        f"pooling={AUTO!r}": ensemble.pooling == AUTO,
+    }
+    for name, wanted in asked.items():
         if wanted and validation is None:
             raise InvalidInputError(
                 f"{name} needs data that the members were not trained on, got none; pass "

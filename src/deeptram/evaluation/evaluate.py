@@ -134,7 +134,7 @@ def evaluate(
             f"{reference!r}{did_you_mean(reference, members)}"
         )
     every = [pred for group in members.values() for pred in group]
-    wanted = _metrics(metrics, every, y)
+    wanted = metrics_for(metrics, every, y)
     n = n_rows(y)
     codes = check_strata(strata, n)
     weights = check_sample_weight(sample_weight, n)
@@ -239,7 +239,8 @@ def _is_list(entry: Any) -> bool:
     return isinstance(entry, list | tuple)
 
 
-def _metrics(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str, Metric]:
+def metrics_for(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str, Metric]:
+    """Return the metrics asked for by name; None stands for the usual ones of the outcome."""
     nominal = any(_is_nominal(pred) for pred in predictions)
     if metrics is None:
         metrics = NOMINAL_METRICS if nominal else _default_metrics(predictions[0], y)

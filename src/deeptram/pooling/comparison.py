@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,21 +17,25 @@ from deeptram._progress import progress
 from deeptram._rows import take_rows
 from deeptram._tables import HeadedTable
 from deeptram._validation import as_list, check_choice, check_integer, check_same_length, random_generator
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.errors import DeeptramError, InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score
 from deeptram.pooling.members import as_members
 from deeptram.pooling.pool import pool
-from deeptram.pooling.recalibration import Recalibration
+from deeptram.pooling.recalibration import Recalibration, correct
+from deeptram.pooling.recalibration.correction import KINDS
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.rules import METHODS, get_rule
-from deeptram.pooling.weights import tune_weights
+from deeptram.pooling.weights import TunedWeights, tune_weights
+from deeptram.pooling.weights.log_likelihood import CLOSED_FORM
 from deeptram.predictive.base import Predictive
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 WEIGHTS = ("equal", "tuned")
+CORRECTIONS = (*KINDS, "recalibration")
 LEVEL = 0.95
+_FEW_ROWS = 1000  # on which weights are tuned where derivatives are differences of scores
 
 
 class PoolComparison(HeadedTable):
@@ -54,53 +58,60 @@ class FittedPool:
     method : str or Rule
     weights : array, shape (M,)
     correction : object with ``apply(pred)``, or None
+    tuning : TunedWeights or None
+        The certificate of tuned weights.
+    latent : str or None
+        The scale of the transformation pool where members have different ones: logistic.
     """
 
     method: str | Rule
     weights: Floats
     correction: Any = None
+    tuning: TunedWeights | None = None
+    latent: str | None = None
 
     @classmethod
     def fit(
         cls, method: str | Rule, weights: str, members: Sequence[Predictive], y: Any, score: str
     ) -> FittedPool:
         """Return the pool with equal weights, or with those that are best on these rows."""
+        own = {member.latent.name for member in members if member.latent is not None}
+        latent = "logistic" if len(own) > 1 else None
         if weights == "equal":
-            return cls(method, np.full(len(members), 1 / len(members)))
-        tuned = tune_weights(members, y, method=method, score=score)
-        return cls(tuned.rule or method, tuned.weights)
+            return cls(method, np.full(len(members), 1 / len(members)), latent=latent)
+        n = len(members[0])
+        if get_rule(method).name not in CLOSED_FORM and n > _FEW_ROWS:
+            some = np.arange(0, n, -(-n // _FEW_ROWS))
+            members, y = [member[some] for member in members], take_rows(y, some, "y")
+        tuned = tune_weights(members, y, method=method, score=score, latent=latent)
+        return cls(tuned.rule or method, tuned.weights, tuning=tuned, latent=latent)
 
-    def corrected(self, correction: Any, members: Sequence[Predictive], y: Any) -> FittedPool:
+    def corrected(self, correction: Any, members: Sequence[Predictive], y: Any, score: str) -> FittedPool:
         """Return the same pool with a correction (None for none) that is fitted to these rows."""
         if correction is None:
             return self
-        return FittedPool(self.method, self.weights, new_correction(correction).fit(self.apply(members), y))
+        return replace(self, correction=fit_correction(correction, self.apply(members), y, score))
 
     def apply(self, members: Sequence[Predictive]) -> Predictive:
         """Return the pool of these members."""
-        pooled = pool(members, method=self.method, weights=self.weights)
+        pooled = pool(members, method=self.method, weights=self.weights, latent=self.latent)
         return pooled if self.correction is None else self.correction.apply(pooled)
 
 
-_CORRECTIONS: dict[str, Any] = {"recalibration": Recalibration}
-
-
-def new_correction(correction: Any) -> Any:
-    """Return an unfitted correction, by its name or as a copy of an object with ``fit`` and ``apply``.
+def fit_correction(correction: Any, pred: Predictive, y: Any, score: str) -> Any:
+    """Return a correction that is fitted to these rows: by its name, or a copy of an object.
 
     Examples
     --------
-    >>> type(new_correction("recalibration")).__name__
-    'Recalibration'
+    >>> pred = Predictive.from_proba([[0.5, 0.5]] * 4)
+    >>> fit_correction("spread", pred, [0, 1, 1, 0], "nll").spread
+    1.0
     """
+    if correction == "recalibration":
+        return Recalibration().fit(pred, y)
     if isinstance(correction, str):
-        return _CORRECTIONS[check_choice(correction, _CORRECTIONS, "corrections")]()
-    if not (callable(getattr(correction, "fit", None)) and callable(getattr(correction, "apply", None))):
-        raise InvalidTypeError(
-            f"corrections must be None, {', '.join(map(repr, _CORRECTIONS))} or objects with fit and apply, "
-            f"got {type(correction).__name__}; use for example deeptram.calibration.Recalibration()"
-        )
-    return copy.deepcopy(correction)
+        return correct(pred, y, correction, score=score)
+    return copy.deepcopy(correction).fit(pred, y)
 
 
 def compare_pools(
@@ -109,7 +120,7 @@ def compare_pools(
     *,
     methods: Any = None,
     weights: Sequence[str] = WEIGHTS,
-    corrections: Sequence[Any] = (None, "recalibration"),
+    corrections: Sequence[Any] = (None, "spread"),
     cv: Any = 5,
     score: str = "nll",
     random_state: Any = 0,
@@ -123,6 +134,8 @@ def compare_pools(
     scored with the candidate that is best on the *other* folds (``attrs["nested"]``), minus the score of the
     best row. Weights and corrections are not found anew for that; they have few parameters.
 
+    Weights of pools whose scores have no closed form in them are tuned on at most 1,000 rows of a fold.
+
     Parameters
     ----------
     members : sequence of Predictive, or array of shape (M, n, K)
@@ -133,7 +146,8 @@ def compare_pools(
         the reason in ``attrs["left_out"]``.
     weights : sequence of {"equal", "tuned"}
     corrections : sequence
-        None, ``"recalibration"`` (on the scale of h), or objects with ``fit(pred, y)`` and ``apply(pred)``.
+        None, ``"spread"``, ``"intercept"`` or ``"both"`` (on the scale of the outcome, ``deeptram.correct``),
+        ``"recalibration"`` (on that of h), or objects with ``fit(pred, y)`` and ``apply(pred)``.
     cv : int or splitter
         Number of folds (shuffled), or a scikit-learn splitter.
     score : {"nll", "rps", "brier", "quadratic", "crps"}
@@ -170,7 +184,7 @@ def compare_pools(
     folds = folds_of(cv, n, y, generator)
     rows = np.full((len(rules) * len(ways) * len(changes), n), np.nan)
     names = [(get_rule(r).name, w, _name(c)) for r in rules for w in ways for c in changes]
-    left_out: dict[str, str] = {}
+    left_out: dict[str, DeeptramError] = {}
     fold_of = np.empty(n, dtype=np.int64)
     evaluate = get_score(score)
     with progress("comparing pools", len(names) * len(folds)) as steps:
@@ -182,20 +196,17 @@ def compare_pools(
                 if isinstance(pooled, Predictive):
                     rows[place, held] = evaluate(take_rows(y, held, "y"), pooled, reduction="none")
                 else:
-                    left_out[", ".join(names[place])] = str(pooled)
+                    left_out.setdefault(", ".join(names[place]), pooled)
     kept = [place for place, label in enumerate(names) if ", ".join(label) not in left_out]
     if not kept:
-        raise UnsupportedError(
-            f"at least one candidate must have a meaning for these members, got {len(names)} without; "
-            f"the first: {next(iter(left_out.values()))}"
-        )
+        raise next(iter(left_out.values()))
     table = _table([names[place] for place in kept], rows[kept])
     best = ", ".join([*table.loc[0, ["pool", "weights"]], f"correction {table.loc[0, 'correction']}"])
     nested = float(_chosen_elsewhere(rows[kept], fold_of).mean())
     price = max(nested - table.loc[0, "score"], 0.0)  # what is best elsewhere is never better than the best
     table.attrs.update(
         nested=nested,
-        left_out=left_out,
+        left_out={label: str(error) for label, error in left_out.items()},
         header=[
             f"Pools of {len(checked)} members: {score} of {n} rows out of fold ({len(folds)} folds)",
             f"best: {best}, score {table.loc[0, 'score']:.4f}",
@@ -258,9 +269,20 @@ def _asked(methods: Any, weights: Any, corrections: Any) -> tuple[list[Any], lis
     for way in ways:
         check_choice(way, WEIGHTS, "weights")
     for change in changes:
-        if change is not None:
-            new_correction(change)
+        _check_correction(change)
     return rules, ways, changes
+
+
+def _check_correction(correction: Any) -> None:
+    if isinstance(correction, str):
+        check_choice(correction, CORRECTIONS, "corrections")
+    elif correction is not None and not all(
+        callable(getattr(correction, name, None)) for name in ("fit", "apply")
+    ):
+        raise InvalidTypeError(
+            f"corrections must be None, {', '.join(map(repr, CORRECTIONS))} or objects with fit and apply, "
+            f"got {type(correction).__name__}; use for example deeptram.calibration.Temperature()"
+        )
 
 
 def _several(given: Any, name: str, entries: str) -> list[Any]:
@@ -284,19 +306,19 @@ def _predictions(
     y: Any,
     fold: tuple[Rows, Rows],
     score: str,
-) -> Iterator[Predictive | UnsupportedError]:
+) -> Iterator[Predictive | DeeptramError]:
     """Yield what each candidate, fitted to the other rows, predicts for those held out; or why it cannot."""
     (known, new), known_y = ([[m[part] for m in members] for part in fold]), take_rows(y, fold[0], "y")
     for rule, way in itertools.product(rules, ways):
         try:
             plain = FittedPool.fit(rule, way, known, known_y, score)
-        except UnsupportedError as error:
+        except DeeptramError as error:
             yield from [error] * len(changes)
             continue
         for change in changes:
             try:
-                yield plain.corrected(change, known, known_y).apply(new)
-            except UnsupportedError as error:
+                yield plain.corrected(change, known, known_y, score).apply(new)
+            except DeeptramError as error:
                 yield error
 
 
@@ -320,9 +342,9 @@ def _table(names: Sequence[tuple[str, str, str]], rows: Floats) -> PoolCompariso
     return table
 
 
-def _reasons(left_out: dict[str, str]) -> list[str]:
-    """Return one line per reason, with the pools or corrections it is about."""
+def _reasons(left_out: dict[str, DeeptramError]) -> list[str]:
+    """Return one line per reason, with the candidates it is about."""
     by_reason: dict[str, list[str]] = {}
-    for label, reason in left_out.items():
-        by_reason.setdefault(reason, []).append(label)
+    for label, error in left_out.items():
+        by_reason.setdefault(str(error), []).append(label)
     return [f"left out: {'; '.join(labels)}: {reason}" for reason, labels in by_reason.items()]

@@ -21,6 +21,7 @@ from deeptram.predictive.foreign import (
     from_torch,
     from_trafo,
 )
+from deeptram.predictive.joined import join_rows
 from deeptram.predictive.kinds import OUTCOMES, Kind, RowParameters, build_predictive, kind_of
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive, SurvivalPredictive
@@ -50,5 +51,6 @@ __all__ = [
     "from_survival",
     "from_torch",
     "from_trafo",
+    "join_rows",
     "kind_of",
 ]

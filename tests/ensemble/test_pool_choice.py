@@ -1,0 +1,108 @@
+"""pooling="auto": what is chosen, why, and what stays readable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import deeptram as dt
+from deeptram.errors import InvalidInputError
+from deeptram.pooling import METHODS
+
+CUT = np.array([-1.5, 0.0, 1.5])
+
+
+def data(n=300, seed=0):
+    rng = np.random.default_rng(seed)
+    X = pd.DataFrame(rng.normal(size=(n, 2)), columns=["a", "b"])
+    return X, (rng.logistic(size=n)[:, None] > CUT - X[["a"]].to_numpy()).sum(axis=1)
+
+
+def ensemble(weights="equal"):
+    X, y = data()
+    model = dt.Polr(
+        [dt.CS(dt.networks.MLP((4,)), "b"), dt.LS("a")], training=dt.Training(epochs=3, progress=False)
+    )
+    return dt.Ensemble(model, 3, pooling="auto", weights=weights, random_state=1).fit(X, y, validation=0.4)
+
+
+def test_members_of_one_kind_keep_the_transformation_pool():
+    fitted = ensemble()
+    assert fitted.choice_.pool == "transformation"
+    assert "out of fold" in fitted.choice_.reason
+    assert "readable" in fitted.choice_.reason
+    assert set(fitted.choice_.table["pool"]) == set(METHODS) - {"quantile"}
+    assert "note" not in fitted.coef_.attrs
+    X, _ = data(20, 3)
+    pooled = fitted.predict_distribution(X)
+    np.testing.assert_array_equal(
+        pooled.cdf(), fitted.predict_distribution(X, pooling="transformation").cdf()
+    )
+
+
+def test_tuned_weights_are_among_the_candidates():
+    fitted = ensemble("tuned")
+    assert set(fitted.choice_.table["weights"]) == {"equal", "tuned"}
+    assert fitted.weights_.sum() == pytest.approx(1)
+
+
+@pytest.fixture
+def contradicting():
+    """Two members are right, one has the effect the wrong way round, one knows nothing."""
+    X, y = data(400)
+    up = [dt.Polr([dt.LS("a")]).fit(X, y) for _ in range(2)]
+    noise = np.random.default_rng(9).integers(0, 4, 400)
+    down = [dt.Polr([dt.LS("a")]).fit(X.assign(a=-6 * X["a"]), y), dt.Polr([dt.LS("a")]).fit(X, noise)]
+    return dt.Ensemble.from_members([*up, *down], pooling="auto")
+
+
+def test_another_pool_predicts_and_the_coefficients_say_so(tmp_path, contradicting):
+    X, y = data(500, 5)
+    choice = contradicting.choose_pool(X, y, score="rps")
+    members = contradicting.predict_members(X)
+    best = choice.table.iloc[0]
+    others = choice.table[choice.table["pool"] == "transformation"]
+    assert choice.pool == best["pool"] != "transformation"
+    assert f"better than the transformation pool by {others['difference'].iloc[0]:.3g}" in choice.reason
+    np.testing.assert_array_equal(
+        contradicting.predict_distribution(X).cdf(), dt.pool(members, method=choice.pool).cdf()
+    )
+    note = f"coefficients: of the transformation pool, with the same weights; the {choice.pool} pool predicts"
+    coef = contradicting.coef_
+    assert coef.attrs["note"] == note
+    expected = np.mean([member.coef_.to_numpy() for member in contradicting.members_], axis=0)
+    np.testing.assert_allclose(coef, expected)
+    assert note in repr(contradicting.coef_table(method="asymptotic"))
+    parts = contradicting.contributions(X, y=1)
+    h = contradicting.predict_distribution(X, pooling="transformation").trafo(1)
+    np.testing.assert_allclose(parts.sum(axis=1), h)
+    again = dt.load(contradicting.save(tmp_path / "saved"))
+    assert again.pooling == "auto"
+    assert (again.choice_.pool, again.choice_.reason) == (choice.pool, choice.reason)
+    np.testing.assert_array_equal(
+        again.predict_distribution(X).cdf(), contradicting.predict_distribution(X).cdf()
+    )
+    assert again.coef_.attrs["note"] == note
+
+
+def test_nothing_is_predicted_before_a_choice():
+    X, y = data(60)
+    waiting = dt.Ensemble.from_members([dt.Polr().fit(X, y)] * 2, pooling="auto")
+    with pytest.raises(NotFittedError, match=r"not chosen yet; call choose_pool\(X, y\)"):
+        waiting.predict_distribution(X)
+    waiting.choose_pool(X, y)
+    assert len(waiting.predict(X)) == 60
+
+
+def test_bad_input():
+    X, y = data(60)
+    model = dt.Polr([dt.CS(dt.networks.MLP((4,)), "b")], training=dt.Training(epochs=1, progress=False))
+    with pytest.raises(
+        InvalidInputError, match="pooling='auto' needs data that the members were not trained on"
+    ):
+        dt.Ensemble(model, 2, pooling="auto").fit(X, y)
+    given = dt.Ensemble.from_members([dt.Polr().fit(X, y)] * 2, weights=[0.5, 0.5], pooling="auto")
+    with pytest.raises(InvalidInputError, match="pooling='auto' chooses the weights, too, got given ones"):
+        given.choose_pool(X, y)
