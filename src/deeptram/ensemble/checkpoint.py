@@ -38,7 +38,7 @@ from deeptram.networks import Budget
 SCHEMA = 1
 INDEX = "checkpoint.json"
 # Settings that change how training runs or looks, not what it computes.
-_IRRELEVANT = ("progress", "device")
+_IRRELEVANT = ("progress", "device", "workers")
 _INDEX = fields({"schema": integer(), "root_seed": SEED, "configuration": mapping(text)})
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from deeptram._rows import is_memory_map
 from deeptram.errors import InvalidInputError
@@ -46,6 +47,10 @@ class Source(ABC):
     @abstractmethod
     def gather(self, rows: Tensor) -> Tensor:
         """Return the given rows, shape ``(b, *shape)``, on the device of the model."""
+
+    def on_cpu(self) -> Source:
+        """Return the same rows as a source that leaves them in the memory of the CPU."""
+        return self
 
     def span(self, start: int, stop: int) -> Tensor:
         """Return consecutive rows, shape ``(stop - start, *shape)``."""
@@ -113,6 +118,9 @@ class TensorSource(Source):
 
     def gather(self, rows: Tensor) -> Tensor:
         return torch.from_numpy(self._rows[rows.cpu().numpy()]).to(self._device, self._dtype)
+
+    def on_cpu(self) -> Source:
+        return TensorSource(self._rows, self._dtype)
 
 
 class MemoryImages(Source):
@@ -190,6 +198,62 @@ class LazyImages(Source):
     def gather(self, rows: Tensor) -> Tensor:
         batch = self._images.batch(rows.cpu().numpy())
         return batch.to(self._device, self._dtype).contiguous(memory_format=torch.channels_last)
+
+    def on_cpu(self) -> Source:
+        return LazyImages(self._images, self._dtype)
+
+
+class Prefetch:
+    """Batches of rows that have to be read and decoded, made by worker processes before they are needed.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        Those in memory are left out.
+    batches : sequence of Tensor of int
+        In the order in which they will be asked for.
+    workers : int
+        Number of processes.
+    """
+
+    def __init__(self, sources: Sequence[Source], batches: Sequence[Tensor], workers: int) -> None:
+        self._numbers = [k for k, source in enumerate(sources) if not source.in_memory]
+        self._batches = [batch.reshape(-1) for batch in batches]
+        self._next = 0
+        loader = DataLoader(
+            _Rows([sources[k].on_cpu() for k in self._numbers]),
+            batch_sampler=[batch.tolist() for batch in self._batches],
+            num_workers=workers,
+            collate_fn=_as_it_is,
+            generator=torch.Generator(),  # so that torch's global one is left alone
+        )
+        self._batch_iterator = iter(loader) if self._numbers else iter(())
+
+    def take(self, rows: Tensor) -> dict[int, Tensor]:
+        """Return the rows of each source that was read ahead, by its number; nothing for rows out of turn."""
+        if not self._numbers or self._next >= len(self._batches):
+            return {}
+        if not torch.equal(rows, self._batches[self._next]):
+            return {}
+        self._next += 1
+        return dict(zip(self._numbers, next(self._batch_iterator), strict=True))
+
+
+class _Rows(Dataset[Any]):
+    """All rows of some sources; a whole batch is read at once."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        self._sources = sources
+
+    def __len__(self) -> int:
+        return len(self._sources[0]) if self._sources else 0
+
+    def __getitems__(self, rows: list[int]) -> list[Tensor]:
+        return [source.gather(torch.tensor(rows)) for source in self._sources]
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
 
 
 def image_batches(

@@ -86,6 +86,9 @@ class SingleEngine(Engine):
         self._stream, self._draws = Stream(member.seeds.augment), may_draw(self.model)
         self.model.train()
 
+    def expect(self, batches: Sequence[Tensor]) -> None:
+        self._setup.expect(batches)
+
     def step(self, rows: Tensor) -> list[float]:
         own = rows[0]
         losses = self._setup.step_losses(own, self._augmented, self._working, self._mixup)

@@ -173,6 +173,10 @@ class Engine(ABC):
     """Takes steps for M members at once (M may be 1). Positions count the members still active."""
 
     @abstractmethod
+    def expect(self, batches: Sequence[Tensor]) -> None:
+        """Make the batches of the next epoch ready, where worker processes are to do so."""
+
+    @abstractmethod
     def step(self, rows: Tensor) -> list[float]:
         """Take a step on batches (M, b) and return the M losses before it; raises ``NonFiniteStep``."""
 
@@ -255,6 +259,7 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
                 rates = [_rate(training, epoch, records[m]) for m in active]
                 engine.set_learning_rates(rates)
                 batches = shuffled_batches(rows[active], training.batch_size, [shuffles[m] for m in active])
+                engine.expect(batches)
                 losses = _epoch(engine, batches, epoch, active, members, records, training)
                 if callable(training.schedule):
                     done = (epoch - 1 / len(batches)) / training.epochs

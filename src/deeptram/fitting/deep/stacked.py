@@ -163,6 +163,9 @@ class StackedEngine(Engine):
         )
         return raw
 
+    def expect(self, batches: Sequence[Tensor]) -> None:
+        self._setup.expect(batches)
+
     def step(self, rows: Tensor) -> list[float]:
         setup = self._setup
         masks = self._draw_masks(rows.shape[1])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -25,7 +26,7 @@ from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_dev
 from deeptram.fitting.deep.warm_start import apply_start, exact_start, free_start
 from deeptram.fitting.exact.columns import aliased_columns, rounding_of, standardize
 from deeptram.fitting.exact.starts import typical_values
-from deeptram.inputs.batches import Source, check_augmented, spans
+from deeptram.inputs.batches import Prefetch, Source, check_augmented, spans
 from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
 from deeptram.latent import Latent
 from deeptram.model.deep import Batch, DeepModel, check_count, evaluating
@@ -233,6 +234,7 @@ class TrainingRows:
         n: int,
     ) -> None:
         self.columns, self.nets, self.target, self.weight, self.n = columns, nets, target, weight, n
+        self.prefetch: Prefetch | None = None
 
     def __len__(self) -> int:
         return self.n
@@ -246,10 +248,16 @@ class TrainingRows:
         """Return the inputs of some rows, each with the leading axes of ``rows``."""
         batch: Batch = {name: gather_rows(values, rows) for name, values in self.columns.items()}
         flat = rows.reshape(-1)
+        ready = {} if self.prefetch is None else self.prefetch.take(flat)
+        device = next(iter(self.target.tensors.values())).device
+        found = iter(
+            ready[k].to(device) if k in ready else source.gather(flat)
+            for k, source in enumerate(self.sources)
+        )
         batch["nets"] = [
             tuple(
-                s.gather(flat).reshape(*rows.shape, *s.shape) if rows.ndim > 1 else s.gather(flat)
-                for s in several
+                one.reshape(*rows.shape, *one.shape[1:]) if rows.ndim > 1 else one
+                for one in itertools.islice(found, len(several))
             )
             for several in self.nets
         ]
@@ -313,6 +321,11 @@ class Setup:
         self.step_loss.target(task.encoded.take(used[:1]), self.dtype, self.device)
         self.validation = None if task.validation is None else self._rows(*task.validation)
         self._null: Tensor | None = None
+
+    def expect(self, batches: Sequence[Tensor]) -> None:
+        """Let worker processes read the batches of an epoch ahead, where there are any."""
+        if self.training.workers:
+            self.data.prefetch = Prefetch(self.data.sources, batches, self.training.workers)
 
     def step_losses(
         self,

@@ -94,6 +94,9 @@ class Training:
         Parameter of the Beta distribution by which rows of a batch are mixed, inputs and losses; 0: not.
     class_weight : {None, "balanced"} or dict
         Factors of the weights of training rows by level; ``"balanced"`` gives all classes the same total.
+    workers : int
+        Processes that read and decode the next batches of entries that are not in memory (files, data sets,
+        memory maps) while the networks compute; 0: the training itself does.
 
     Examples
     --------
@@ -126,6 +129,7 @@ class Training:
     label_smoothing: float = 0.0
     mixup: float = 0.0
     class_weight: str | Mapping[Any, float] | None = None
+    workers: int = 0
 
     def __post_init__(self) -> None:
         """Check every setting once."""
@@ -152,6 +156,7 @@ class Training:
             if not 0 <= check_number(getattr(self, name) or 0.0, name) < 1:
                 raise InvalidInputError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}; try 0.99")
         _check_number(self.mixup, "mixup", positive=False)
+        check_integer(self.workers, "workers", 0)
         if not isinstance(self.class_weight, Mapping) and self.class_weight is not None:
             check_choice(self.class_weight, ("balanced",), "class_weight")
         for name in ("warm_start", "restore_best", "standardize"):
@@ -215,7 +220,7 @@ class Training:
 
 
 _HOOKS = ("augment", "callbacks")
-_LATER = {"average": None, "label_smoothing": 0.0, "mixup": 0.0, "class_weight": None}
+_LATER = {"average": None, "label_smoothing": 0.0, "mixup": 0.0, "class_weight": None, "workers": 0}
 
 
 def resolve_device(name: str) -> torch.device:
