@@ -23,6 +23,7 @@ from deeptram.networks.factories import (
 )
 from deeptram.networks.frozen import Frozen, frozen
 from deeptram.networks.mlp import MLP
+from deeptram.networks.numeric import embedded_columns
 from deeptram.networks.paper import paper_melanoma, paper_mnist, paper_utkface
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "NetworkFactory",
     "RandomAffine",
     "Frozen",
+    "embedded_columns",
     "from_dict",
     "frozen",
     "glorot_",
