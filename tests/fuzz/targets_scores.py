@@ -75,8 +75,7 @@ def forecast_target(name: str) -> None:
 
 
 for _name in FORECASTS:
-    if hasattr(scores, _name):
-        forecast_target(_name)
+    forecast_target(_name)
 
 
 @target("metrics.accuracy", AREA)
@@ -160,11 +159,16 @@ def _(draw: Draw) -> Call:
     return Call(metrics.d_calibration, pair(draw), {"bins": draw.option(2, 4, 10)}, low=0.0)
 
 
-if hasattr(metrics, "coverage"):
+@target("metrics.coverage", AREA)
+def _(draw: Draw) -> Call:
+    return Call(metrics.coverage, pair(draw), {"level": draw.option(0.5, 0.95)}, low=0.0, high=1.0)
 
-    @target("metrics.coverage", AREA)
-    def _(draw: Draw) -> Call:
-        return Call(metrics.coverage, pair(draw), {"level": draw.option(0.5, 0.95)}, low=0.0, high=1.0)
+
+@target("metrics.kaplan_meier", AREA, 0.5)
+def _(draw: Draw) -> Call:
+    time = np.ceil(np.abs(draw.normals(9))) + 0.1
+    y = dt.Surv.right(time, draw.rng.random(9) < draw.one([0.0, 0.5, 1.0]))
+    return Call(metrics.kaplan_meier, (draw.maybe(y), draw.option(0.5, 0.95)), nan=True)  # nobody left
 
 
 def survival_target(name: str, settings: Any) -> None:
@@ -188,8 +192,7 @@ SURVIVAL = {
     "auc_survival": lambda draw: {"times": draw.array(np.array([0.2, 0.5]))},
 }
 for _name, _settings in SURVIVAL.items():
-    if hasattr(metrics, _name):
-        survival_target(_name, _settings)
+    survival_target(_name, _settings)
 
 
 @target("evaluate", AREA, 1.5)

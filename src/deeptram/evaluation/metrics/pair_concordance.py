@@ -267,7 +267,7 @@ def _statistics(
     if kind == "antolini":
         return [CurveConcordance(times, time, place, events)]
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
-    curves = survivor(times, horizon * (nodes + 1) / 2)
+    curves = survivor(times, horizon * ((nodes + 1) / 2))
     risk = dense_ranks(-(curves @ torch.from_numpy(weights / 2))).numpy()
     inverse = None
     if kind == "uno" and len(events):
