@@ -14,7 +14,7 @@ from deeptram._files import DONE
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation import metrics as M
 from deeptram.evaluation import scores
-from deeptram.evaluation.bootstrap import Sample, resample, weighted_mean
+from deeptram.evaluation.bootstrap import Sample, mean_sample, resample
 from deeptram.paper import RunFolder, Unit, aggregate
 from deeptram.paper.data import load_study_data, make_splits
 from deeptram.paper.ensembles import METRICS, Entry, Group, split_samples
@@ -158,8 +158,8 @@ def test_replicates_are_metrics_of_resampled_rows(truth):
 
 def test_averages_leave_out_members_without_weight():
     infinite = Sample(np.inf, np.full(3, np.inf))
-    assert weighted_mean([Sample(1.0, np.ones(3)), infinite], np.array([1.0, 0.0])).value == 1.0
-    assert weighted_mean([Sample(1.0, np.ones(3)), infinite], np.array([0.5, 0.5])).value == np.inf
+    assert mean_sample([Sample(1.0, np.ones(3)), infinite], np.array([1.0, 0.0])).value == 1.0
+    assert mean_sample([Sample(1.0, np.ones(3)), infinite], np.array([0.5, 0.5])).value == np.inf
 
 
 def test_calibration_is_averaged_over_splits(tables):
