@@ -42,7 +42,8 @@ def truth(draw: Draw, group: Any) -> Any:
 
 
 def method(draw: Draw) -> Any:
-    return draw.option(*METHODS, dt.QuasiArithmetic(np.sqrt, np.square))
+    more = ("quantile", "median", dt.TrimmedMean(0.1), dt.BetaLinear(2.0, 0.7))
+    return draw.option(*METHODS, dt.QuasiArithmetic(np.sqrt, np.square), *more)
 
 
 @target("pool", AREA)
@@ -72,6 +73,27 @@ def _(draw: Draw) -> Call:
     pairs = [(np.sqrt, np.square), (np.log, np.exp), (np.sin, np.cos), (np.zeros_like, np.ones_like)]
     g, inverse = draw.one(pairs)
     return Call(dt.QuasiArithmetic, (draw.maybe(g), draw.maybe(inverse)))
+
+
+@target("TrimmedMean", AREA, 0.2)
+def _(draw: Draw) -> Call:
+    return Call(dt.TrimmedMean, (draw.maybe(draw.one([0.0, 0.2, 0.5, 0.7, -1.0])),))
+
+
+@target("BetaLinear", AREA, 0.2)
+def _(draw: Draw) -> Call:
+    return Call(dt.BetaLinear, (draw.maybe(draw.one([1.0, 0.0, 1e9])), draw.maybe(2.0)))
+
+
+@target("correct then Correction.apply", AREA, 0.5)
+def _(draw: Draw) -> Call:
+    pred = prediction(draw)
+    settings = {"kind": draw.option("intercept", "spread", "both"), "score": draw.option("nll", "crps")}
+    return Call(_corrected, (pred, outcome(draw, pred)), settings)
+
+
+def _corrected(pred: Any, y: Any, **settings: Any) -> Any:
+    return dt.correct(pred, y, **settings).apply(pred)
 
 
 def tuning(draw: Draw) -> dict[str, Any]:

@@ -25,11 +25,15 @@ from deeptram.pooling.rule import (
     log_increment,
     log_weighted_mean,
 )
+from deeptram.predictive.calculus import solve_increasing
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.rows import numbers_from, uniforms
+from deeptram.predictive.tabulated import QuantilesPredictive
 from deeptram.predictive.transformation import TrafoPredictive
+
+_NOISE = 16.0  # rounding errors of h, in units of the last digit
 
 
 class PooledDiscrete(DiscretePredictive):
@@ -178,6 +182,36 @@ class PooledLine(_FunctionsOfY, LinePredictive):
     def knots_t(self) -> Tensor | None:
         """Return the members' knots and the finite ends of their sample spaces."""
         return _all_knots(self.recipe.members)
+
+    def own_inverse_t(self, z: Tensor) -> Tensor:
+        """Return y with h(y) = z, shape (n, G); of quantile members between their knots, at jumps exactly."""
+        knots = self.knots_t()
+        if knots is None or not any(isinstance(m, QuantilesPredictive) for m in self.recipe.members):
+            return super().own_inverse_t(z)
+        z = z.expand(len(self), -1)
+        with torch.no_grad():
+            found, known = self._between_knots(z, knots.expand(len(self), -1).sort(dim=1).values)
+        if bool(known.all()):
+            return self._with_gradient(found, z)
+        return torch.where(known, found, super().own_inverse_t(z))
+
+    def _between_knots(self, z: Tensor, knots: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y, and whether it lies between the outer knots, or at the jump of the first one."""
+        h = self.trafo_t(knots)
+        place = torch.searchsorted(h.contiguous(), z.contiguous())  # the first knot with h >= z
+        upper = knots.gather(1, place.clamp(max=knots.shape[1] - 1))
+        lower = knots.gather(1, (place - 1).clamp(min=0))
+        jumps = self.trafo_t(torch.nextafter(upper, torch.full_like(upper, -torch.inf))) < z
+        inside = (place > 0) & (place < knots.shape[1])
+        lower = torch.where(jumps | ~inside, upper, lower)
+        noise = _NOISE * torch.finfo(self.dtype).eps * (1 + z.abs())
+
+        def residual(y: Tensor) -> tuple[Tensor, Tensor]:
+            return self.trafo_t(y) - z, torch.exp(self.log_slope_t(y))
+
+        y = solve_increasing(residual, lower, upper, (lower + upper) / 2, noise)
+        y = torch.where(jumps, upper, y)
+        return y, torch.isfinite(z) & (inside | ((place == 0) & jumps))
 
     def __getitem__(self, rows: Any) -> PooledLine:
         """Return the pool of some rows of every member."""
