@@ -112,9 +112,10 @@ SIGNATURES: dict[str, list[str]] = {
 }
 NAMES = [
     "SI", "CI", "LS", "CS", "Scale", "Varying", "Tram", "Polr", "Logit", "Colr", "BoxCox", "Coxph",
-    "Lehmann", "Lm", "Survreg", "Cotram", "Training", "Predictive", "Surv", "QuasiArithmetic", "Ensemble",
+    "Lehmann", "Lm", "Survreg", "Cotram", "Training", "Predictive", "Surv", "QuasiArithmetic", "Ensemble", "BetaLinear", "TrimmedMean",
     "tune_weights_cv", "networks.MLP", "networks.CNN", "networks.paper_mnist", "networks.paper_melanoma",
-    "networks.paper_utkface", "latent.get", "Ensemble.from_members", "compare",
+    "networks.paper_utkface", "latent.get", "Ensemble.from_members", "compare", "correct", "Correction.apply", "TunedWeights.interval",
+    "weights.tune_weights_by_group", "weights.rolling_weights",
 ]  # fmt: skip
 TRAM_METHODS = [
     "fit", "predict", "predict_distribution", "predict_proba", "predict_quantile", "predict_survival",

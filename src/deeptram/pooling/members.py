@@ -135,7 +135,7 @@ def normalised_weights(weights: npt.ArrayLike | None, n_members: int, n_rows: in
     >>> normalised_weights([0.25, 0.75], 2)
     array([0.25, 0.75])
     """
-    if n_rows is None or np.ndim(weights) != 2:  # type: ignore[arg-type]
+    if n_rows is None or not _is_table(weights):
         checked = check_weights(weights, n_members)
         return np.asarray(checked / checked.sum())
     given = as_float(weights, "weights")
@@ -152,6 +152,14 @@ def normalised_weights(weights: npt.ArrayLike | None, n_members: int, n_rows: in
             "divide each row by its sum"
         )
     return np.asarray(given / total)
+
+
+def _is_table(weights: Any) -> bool:
+    """Whether weights have two axes; what is no array has none."""
+    try:
+        return np.ndim(weights) == 2
+    except ValueError:  # lists of unequal length
+        return False
 
 
 def common_latent(members: Sequence[Predictive]) -> Latent | None:

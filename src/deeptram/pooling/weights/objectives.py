@@ -23,6 +23,7 @@ from deeptram.predictive.base import Predictive
 
 TOLERANCE = 1e-11
 _ROUGH = 1e-6
+_MOST_STEPS, _FEW_STEPS = 100, 25  # with exact derivatives, and with differences, which end in noise
 _FEW_ROWS = 8_000
 _MANY_ROWS = 24_000
 
@@ -235,16 +236,17 @@ def search(
         Whether derivatives are exact; differences allow a gap of 1e-7 only.
     """
     tol = tol if exact else max(tol, 1e-7)
+    steps = _MOST_STEPS if exact else _FEW_STEPS
     equal = np.full(n_members, 1.0 / n_members)
     if n_members == 1:
-        return minimize(oracle, equal, tol=tol)
+        return minimize(oracle, equal, tol=tol, max_iter=steps)
     if convex:
-        return minimize(oracle, equal if start is None else start, tol=tol)
+        return minimize(oracle, equal if start is None else start, tol=tol, max_iter=steps)
     starts = [equal, *np.eye(n_members)] if start is None else [start]
-    found = [minimize(oracle, point, tol=tol) for point in starts]
+    found = [minimize(oracle, point, tol=tol, max_iter=steps) for point in starts]
     best = min(found, key=_rank)
-    steps = sum(solution.n_iter for solution in found)
-    return SimplexSolution(best.weights, best.value, best.gap, steps, best.converged)
+    taken = sum(solution.n_iter for solution in found)
+    return SimplexSolution(best.weights, best.value, best.gap, taken, best.converged)
 
 
 def _rank(solution: SimplexSolution) -> float:
