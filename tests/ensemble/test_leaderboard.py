@@ -366,6 +366,8 @@ class TestErrors:
             InvalidInputError, match=r"at least one model must predict distributions, .*LinearRegression"
         ):
             dt.leaderboard({"points": LinearRegression()}, X, eta)
+        with pytest.raises(InvalidTypeError, match="pool must be the name of a pool or a rule, got int"):
+            dt.leaderboard({"a": dt.Lm(), "b": dt.BoxCox()}, X, eta + np.sin(9 * eta), cv=2, pool=[1])
         with pytest.raises(InvalidInputError, match="X, y must have the same number of rows"):
             dt.leaderboard({"normal": dt.Lm()}, X, eta[:5])
 

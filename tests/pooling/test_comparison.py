@@ -143,12 +143,12 @@ def test_all_pools_and_corrections_of_levels(ordinal):
 
 def test_pools_without_closed_form_are_tuned_on_some_rows():
     rng = np.random.default_rng(5)
-    x = rng.normal(size=2600)
+    x = rng.normal(size=8600)
     cut = np.array([-1.0, 1.0])
-    y = (rng.logistic(size=2600)[:, None] > cut - x[:, None]).sum(axis=1)
+    y = (rng.logistic(size=8600)[:, None] > cut - x[:, None]).sum(axis=1)
     members = [dt.Predictive.from_trafo(cut - s * x[:, None]) for s in (0.2, 1.0)]
     found = FittedPool.fit("trimmed-mean", "tuned", members, y, "nll")
-    some = np.arange(0, 2600, 3)
+    some = np.arange(0, 8600, 3)
     expected = dt.tune_weights([m[some] for m in members], y[some], method="trimmed-mean")
     np.testing.assert_allclose(found.weights, expected.weights)
 

@@ -30,6 +30,7 @@ from deeptram.evaluation.bootstrap import bootstrap, check_strata
 from deeptram.evaluation.evaluate import metrics_for, summarise
 from deeptram.evaluation.measures import Metric
 from deeptram.evaluation.statistics import Statistic
+from deeptram.pooling import get_rule
 from deeptram.pooling.comparison import FittedPool, folds_of
 from deeptram.predictive import DiscretePredictive, Predictive, join_rows
 from deeptram.predictive.kinds import DISCRETE
@@ -339,7 +340,7 @@ def _add_pools(
     lines: list[dict[str, Any]] = []
     for method, way in itertools.product(methods, ("equal", "tuned")):
         begun = time.perf_counter()
-        label = f"{POOL}{method if isinstance(method, str) else method.name}, {way}"
+        label = f"{POOL}{get_rule(method, 'pool').name}, {way}"
         try:
             parts = []
             for number, (train, held) in enumerate(folds):

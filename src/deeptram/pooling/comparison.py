@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 WEIGHTS = ("equal", "tuned")
 CORRECTIONS = (*KINDS, "recalibration")
 LEVEL = 0.95
-_FEW_ROWS = 1000  # on which weights are tuned where derivatives are differences of scores
+_FEW_ROWS = 4000  # on which weights are tuned where derivatives are differences of scores
 
 
 class PoolComparison(HeadedTable):
@@ -134,7 +134,7 @@ def compare_pools(
     scored with the candidate that is best on the *other* folds (``attrs["nested"]``), minus the score of the
     best row. Weights and corrections are not found anew for that; they have few parameters.
 
-    Weights of pools whose scores have no closed form in them are tuned on at most 1,000 rows of a fold.
+    Weights of pools whose scores have no closed form in them are tuned on at most 4,000 rows of a fold.
 
     Parameters
     ----------
