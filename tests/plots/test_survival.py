@@ -10,6 +10,7 @@ import scipy.stats
 import deeptram as dt
 from deeptram import plots
 from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.plots.survival import BAND
 from drawing import labels
 
 
@@ -45,7 +46,7 @@ def test_frame_has_means_of_predictions_and_numbers_at_risk(times, drawn):
     np.testing.assert_allclose(predicted["survival"], model.predict_survival(X, [0.5, 1.0]).mean(axis=0))
     assert predicted["at_risk"].tolist() == [(time >= 0.5).sum(), (time >= 1.0).sum()]
     ax = drawn(plots.survival(model, y, X=X))
-    assert labels(ax) == ["Coxph", "observed (Kaplan-Meier)"]
+    assert labels(ax) == ["Coxph", "observed (Kaplan-Meier)", BAND]
     assert {text.get_text() for text in ax.texts} >= {"at risk", "150"}
 
 
@@ -62,7 +63,12 @@ def test_groups_are_by_predicted_risk(times, drawn):
 def test_several_predictions_share_what_was_observed(times, drawn):
     X, y, _, _ = times
     models = {"cox": dt.Coxph().fit(X, y), "weibull": dt.Survreg().fit(X, y)}
-    assert labels(drawn(plots.survival(models, y, X=X))) == ["cox", "weibull", "observed (Kaplan-Meier)"]
+    assert labels(drawn(plots.survival(models, y, X=X))) == [
+        "cox",
+        "weibull",
+        "observed (Kaplan-Meier)",
+        BAND,
+    ]
     assert labels(drawn(plots.survival(models, X=X))) == ["cox", "weibull"]
     with pytest.raises(InvalidInputError, match="groups are for one prediction, got 2"):
         plots.survival(models, y, X=X, groups=2)

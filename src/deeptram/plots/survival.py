@@ -14,7 +14,7 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.metrics import kaplan_meier
 from deeptram.plots.display import Display
 from deeptram.plots.grid import named_predictions
-from deeptram.plots.style import colors, legend_beside, sequence_colors
+from deeptram.plots.style import BAND_COLOR, colors, legend_beside, sequence_colors
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.responses import Observations
@@ -27,6 +27,8 @@ Floats = NDArray[np.float64]
 POINTS = 101
 TICKS = 5
 OBSERVED = "observed"
+LEVEL = 0.95  # of the bands of observed curves
+BAND = f"{100 * LEVEL:g} % band of the observed"
 
 
 def survival(
@@ -128,6 +130,8 @@ class SurvivalDisplay(Display):
             else:
                 ax.plot(part["time"], part["survival"], "--" if several else "-", color=color, label=label)
         ax.set(xlabel="time", ylabel="share without the event", ylim=(-0.02, 1.02))
+        if self.table["lower"].notna().any():
+            ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=BAND)
         self._draw_numbers(ax, shades if several else ["black"])
         legend_beside(ax)
 
@@ -186,7 +190,7 @@ def _mean_survival(pred: Predictive, grid: Floats) -> Floats:
 
 def _observed(seen: Observations, grid: Floats) -> dict[str, Floats]:
     """Return the Kaplan-Meier curve and its band at the times of the grid."""
-    table = kaplan_meier(seen)
+    table = kaplan_meier(seen, level=LEVEL)
     place = np.searchsorted(table["time"], grid, side="right") - 1
     columns = {"survival": "survivor", "lower": "lower", "upper": "upper"}
     return {name: table[column].to_numpy()[place] for name, column in columns.items()}
