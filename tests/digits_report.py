@@ -29,5 +29,5 @@ def digits_report(tmp_path_factory) -> Path:
 
 def _call(*arguments: str) -> str:
     result = CliRunner().invoke(app, list(arguments))
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout

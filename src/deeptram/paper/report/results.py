@@ -239,7 +239,8 @@ def guarantee_summary(view: RunView) -> pd.DataFrame:
     table = view.tables.guarantees
     if "applies" not in table or table.empty:
         return pd.DataFrame()
-    covered = table[table["applies"].astype(bool)]
+    covered = table[table["applies"].astype(str) == "True"]  # as text, where a file has empty cells
+    covered = covered.assign(held=covered["held"].astype(str) == "True")
     grouped = covered.groupby(["statement", "claim", "score", "method"], sort=True)
     summary = grouped.agg(
         checks=("held", "size"), held=("held", "sum"), worst_row=("worst_row", "max")
