@@ -132,18 +132,20 @@ class Parquet(RowPieces):
     def _frames(self) -> Iterator[pd.DataFrame]:
         from pyarrow import dataset, system_memory_pool
 
-        # as little ahead as keeps the reader busy: half the memory, and not slower
+        # one row group after the other: a scan of all would read ahead as far as memory goes
         options = dataset.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
-        batches = self._dataset.to_batches(
-            columns=list(self.columns),
-            batch_size=self.batch_rows,
-            batch_readahead=2,
-            fragment_readahead=1,
-            fragment_scan_options=options,
-            memory_pool=system_memory_pool(),
-        )
-        for batch in batches:
-            yield batch.to_pandas()
+        groups = (part for one in self._dataset.get_fragments() for part in one.split_by_row_group())
+        for group in groups:
+            batches = group.to_batches(
+                schema=self._dataset.schema,
+                columns=list(self.columns),
+                batch_size=self.batch_rows,
+                batch_readahead=2,
+                fragment_scan_options=options,
+                memory_pool=system_memory_pool(),
+            )
+            for batch in batches:
+                yield batch.to_pandas()
 
     def reduce(self, task: Task[T], merge: Merge[T]) -> T:
         """Return what ``merge`` makes of ``task(frame, number)`` of all batches, on torch's threads."""
