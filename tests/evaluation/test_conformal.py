@@ -39,7 +39,7 @@ class Simulation:
 
 def counts_covered(kind: str, repetitions: int, n: int, m: int) -> np.ndarray:
     """How many of m new outcomes are covered, in each repetition with n calibration rows of its own."""
-    calibration, new = Simulation(kind, repetitions * n, 1), Simulation(kind, repetitions * m, 2)
+    calibration, new = Simulation(kind, repetitions * n, 11), Simulation(kind, repetitions * m, 12)
     groups = np.repeat(np.arange(repetitions), n)
     fitted = dt.conformal(calibration.pred, calibration.y, groups=groups)
     again = np.repeat(np.arange(repetitions), m)
