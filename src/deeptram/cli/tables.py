@@ -361,7 +361,7 @@ def _pyarrow(what: str) -> Any:
 def _parquet_file(place: Path, path: Path) -> Iterator[Any]:
     parquet = _pyarrow(f"reading {path.name}").parquet
     try:
-        with parquet.ParquetFile(place, thrift_container_size_limit=2**20) as file:
+        with parquet.ParquetFile(place, thrift_container_size_limit=2**20, pre_buffer=False) as file:
             yield file
     except (FileFormatError, GeneratorExit):
         raise
