@@ -24,7 +24,6 @@ Values = NDArray[np.float64]
 COUNTING = "(rows count from 0 below the header)"
 ROUNDING_LIMIT = 0.01
 _QUANTILE = re.compile(r"q?(0?\.\d+(?:e-\d+)?|\d+e-\d+)")
-_TIE = 1e-9  # of the range of a row: what a point mass is spread over
 
 
 class Form(ABC):
@@ -198,7 +197,7 @@ class _Quantiles(_OfNumbers):
     def distribution(
         self, values: Values, columns: Sequence[str], path: Path, tolerance: float
     ) -> Predictive:
-        return quantile_forecast(_levels(columns), values, f"{path}: ")
+        return _checked(Predictive.from_quantiles, path, _levels(columns), values)
 
     def table(self, pred: Predictive, columns: Sequence[str]) -> pd.DataFrame:
         return _quantile_table(pred, _levels(columns))
@@ -221,10 +220,7 @@ class _Samples(_OfNumbers):
     def distribution(
         self, values: Values, columns: Sequence[str], path: Path, tolerance: float
     ) -> Predictive:
-        try:
-            return Predictive.from_samples(values)
-        except DeeptramError as error:
-            raise InvalidInputError(f"{path}: {error} {COUNTING}") from error
+        return _checked(Predictive.from_samples, path, values)
 
     def table(self, pred: Predictive, columns: Sequence[str]) -> pd.DataFrame:
         return _quantile_table(pred, QUANTILES)
@@ -232,42 +228,6 @@ class _Samples(_OfNumbers):
 
 _FORMS: dict[str, Form] = {form.name: form for form in (_Probabilities(), _Cdf(), _Quantiles(), _Samples())}
 FORMS = tuple(_FORMS)
-
-
-def quantile_forecast(levels: Sequence[float], values: Values, where: str = "") -> Predictive:
-    """Return distributions through quantiles, of which several may be equal.
-
-    Equal quantiles are a point mass. It is spread over a stretch below it that is 1e-9 of the row's range
-    long, so that F jumps there to its right value, and every pool is defined.
-
-    Parameters
-    ----------
-    levels : sequence of Q float
-    values : array, shape (n, Q)
-    where : str
-        Begins messages.
-
-    Examples
-    --------
-    >>> pred = quantile_forecast([0.25, 0.5, 0.75], np.array([[0.0, 0.0, 2.0]]))
-    >>> pred.cdf(0.0).round(6), pred.quantile(0.5).round(6)
-    (array([0.5]), array([0.]))
-    """
-    falls = (np.diff(values, axis=1) < 0).any(axis=1)
-    if falls.any():
-        raise InvalidInputError(
-            f"{where}quantiles must not decrease, got a decrease in {first_rows(falls)}; sort them {COUNTING}"
-        )
-    size = values.shape[1]
-    equal_after = np.zeros_like(values)
-    for k in range(size - 2, -1, -1):
-        equal_after[:, k] = np.where(values[:, k] == values[:, k + 1], equal_after[:, k + 1] + 1, 0.0)
-    scale = np.maximum(np.abs(values).max(axis=1), np.ptp(values, axis=1))
-    unit = _TIE * np.where(scale > 0, scale, 1.0)[:, None] / size
-    try:
-        return Predictive.from_quantiles(levels, values - unit * equal_after)
-    except DeeptramError as error:
-        raise InvalidInputError(f"{where}{error} {COUNTING}") from error
 
 
 def column_of_numbers(column: pd.Series, path: Path) -> Values:
@@ -311,6 +271,13 @@ def _without_extras(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     known = {spelling(level) for level in levels}
     guesses = table[PREDICTION].astype(str).unique()
     return table[names[:at]] if all(spelling(guess) in known for guess in guesses) else table
+
+
+def _checked(build: Callable[..., Predictive], path: Path, *values: Any) -> Predictive:
+    try:
+        return build(*values)
+    except DeeptramError as error:
+        raise InvalidInputError(f"{path}: {error} {COUNTING}") from error
 
 
 def _quantile_table(pred: Predictive, levels: Sequence[float]) -> pd.DataFrame:

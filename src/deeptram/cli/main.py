@@ -12,6 +12,7 @@ COMMANDS = {
     "fit": ("deeptram.cli.fit:fit_command", "Fit a transformation model, or an ensemble, to a table."),
     "predict": ("deeptram.cli.predict:predict_command", "Predict the distribution of each row of a table."),
     "pool": ("deeptram.cli.pool:pool_command", "Pool the predictions of several models."),
+    "hub": ("deeptram.cli.hub:hub_commands", "Pool and score the submissions of a forecast hub."),
     "reproduce": ("deeptram.cli.studies:reproduce_command", "Rerun one of the paper's studies."),
     "report": ("deeptram.cli.studies:report_command", "Write the report of a run, or of a model on data."),
     "data": ("deeptram.cli.data:data_commands", "Data sets on this computer."),
