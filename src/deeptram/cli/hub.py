@@ -15,7 +15,7 @@ from deeptram._validation import check_choice
 from deeptram.cli.group import PATH, DeeptramGroup, ManyValuesCommand, many
 from deeptram.cli.help import one_of
 from deeptram.cli.hub_pools import SCHEMES, Weighting, pool_forecasts, submission_rows
-from deeptram.cli.hub_scores import ALL, HubScoresDisplay, score_rows, score_table
+from deeptram.cli.hub_scores import ALL, GROUP, HubScoresDisplay, score_rows, score_table
 from deeptram.cli.output import (
     check_free,
     emit,
@@ -166,18 +166,17 @@ def score_command(
             f"{hub} must have observations of its targets, got none; name them with --truth"
         )
     table = score_table(rows, baseline)
+    main = table.groupby(["target", "output_type"], sort=False)["metric"].transform("first")
+    shown = table[table["metric"] == main]
     if out is not None:
         write_table(out / "scores.csv", table)
-        main = table.groupby(["target", "output_type"], sort=False)["metric"].transform("first")
-        HubScoresDisplay(table[table["metric"] == main]).save(out / "scores.png")
+        HubScoresDisplay(shown).save(out / "scores.png")
     if silent:
         note(f"no observations of {', '.join(silent)}, which is not scored")
     if as_json:
         emit({"scores": table, "out": out})
     elif not quiet:
-        for (target, output, metric), group in table[table["horizon"] == ALL].groupby(
-            ["target", "output_type", "metric"], sort=False
-        ):
+        for (target, output, metric), group in shown[shown["horizon"] == ALL].groupby(GROUP, sort=False):
             Console(highlight=False).print(_shown(f"{target}, {output}: {metric_label(metric)}", group))
 
 

@@ -110,8 +110,7 @@ def submission_rows(forecasts: Sequence[Forecasts], columns: Sequence[str]) -> p
         (values,) = one.values.values()
         n, k = values.shape
         table = one.tasks[list(columns)].loc[np.repeat(np.arange(n), k)].reset_index(drop=True)
-        ids = ["NA"] if isinstance(one.output, Point) else [_text(entry) for entry in one.ids]
-        table[TYPE], table[TYPE_ID], table[VALUE] = one.output.name, np.tile(ids, n), values.ravel()
+        table[TYPE], table[TYPE_ID], table[VALUE] = one.output.name, _ids(one, n), values.ravel()
         tables.append(table[~np.isnan(values.ravel())])
     return pd.concat(tables, ignore_index=True)
 
@@ -122,11 +121,15 @@ def _pool_one(hub: Hub, one: Forecasts, method: str, weighting: Weighting, truth
         for models, part in _by_availability(one, rows, weights):
             w = np.array([weights[model] for model in models])
             w = w / w.sum()
+            template = None
+            if isinstance(one.output, Draws):
+                template = _drawn([one.values[model][part] for model in models], w)
+            if template is not None and method == "linear":
+                values[part] = template  # a mixture of draws is some draws of each
+                continue
             members = [one.predictive(model, part) for model in models]
             found = one.output.values(pool(members, method=method, weights=w), one.ids)
-            if isinstance(one.output, Draws):
-                found = _in_order_of_draws(found, [one.values[model][part] for model in models], w)
-            values[part] = found
+            values[part] = found if template is None else _in_order_of(template, found)
     return values
 
 
@@ -219,25 +222,23 @@ def _points(
     return values
 
 
-def _in_order_of_draws(sorted_values: Values, draws: Sequence[Values], weights: Values) -> Values:
-    """Return values in the order that draws of the members have, which keeps dependence between tasks.
-
-    Of each member as many draws as its weight says are the template; the smallest value goes where the
-    template is smallest (the empirical copula of the members' draws).
-    """
-    size = sorted_values.shape[1]
+def _drawn(draws: Sequence[Values], weights: Values) -> Values:
+    """Return of each member as many draws as its weight says, evenly spaced over its numbers."""
+    size = draws[0].shape[1]
     exact = weights * size
     counts = np.floor(exact).astype(int)
     counts[np.argsort(counts - exact, kind="stable")[: size - counts.sum()]] += 1
-    template = np.concatenate(
-        [
-            own[:, np.floor((np.arange(count) + 0.5) * own.shape[1] / max(count, 1)).astype(int)]
-            for own, count in zip(draws, counts, strict=True)
-        ],
-        axis=1,
-    )
+    chosen = [np.floor((np.arange(count) + 0.5) * size / max(count, 1)).astype(int) for count in counts]
+    return np.concatenate([own[:, which] for own, which in zip(draws, chosen, strict=True)], axis=1)
+
+
+def _in_order_of(template: Values, ascending: Values) -> Values:
+    """Return values in the order of a template, the smallest where it is smallest.
+
+    The dependence between tasks is then that of the template (its empirical copula).
+    """
     ranks = np.argsort(np.argsort(template, axis=1, kind="stable"), axis=1, kind="stable")
-    return np.take_along_axis(sorted_values, ranks, axis=1)
+    return np.take_along_axis(ascending, ranks, axis=1)
 
 
 def _allowed(values: Values, one: Forecasts) -> Values:
@@ -247,5 +248,12 @@ def _allowed(values: Values, one: Forecasts) -> Values:
     return np.maximum(rounded, float(rule["minimum"])) if "minimum" in rule else rounded
 
 
-def _text(entry: Any) -> str:
-    return f"{entry:g}" if isinstance(entry, float) else str(entry)
+def _ids(one: Forecasts, n: int) -> Any:
+    """Return the output type ids of n tasks; draws are numbered over the tasks of a trajectory."""
+    if isinstance(one.output, Point):
+        return "NA"
+    if not isinstance(one.output, Draws):
+        return np.tile([f"{entry:g}" if isinstance(entry, float) else str(entry) for entry in one.ids], n)
+    within: list[str] = one.output.trajectory or list(one.tasks.columns)
+    first = one.tasks.groupby(within, sort=True).ngroup().to_numpy() * len(one.ids)
+    return (first[:, None] + np.arange(1, len(one.ids) + 1)).ravel().astype(str)

@@ -11,7 +11,6 @@ import pandas as pd
 
 from deeptram.datasets.hub import MODEL, Forecasts
 from deeptram.datasets.hub_outputs import Point
-from deeptram.evaluation import metrics
 from deeptram.plots.display import Display, panels
 from deeptram.plots.style import legend_beside, looks, metric_label
 
@@ -53,8 +52,7 @@ def _each_score(one: Forecasts, model: str, rows: Any, y: Any) -> Iterator[tuple
         return
     pred = one.predictive(model, rows)
     for name in one.output.scores:
-        if name in metrics.names():
-            yield name, one.output.score(name, y, pred, one.ids)
+        yield name, one.output.score(name, y, pred, one.ids)
 
 
 def score_table(rows: pd.DataFrame, baseline: str | None = None, horizon: str = "horizon") -> pd.DataFrame:
@@ -105,15 +103,12 @@ def score_table(rows: pd.DataFrame, baseline: str | None = None, horizon: str = 
 
 
 def _skill(wide: pd.DataFrame, baseline: str | None) -> pd.Series:
-    models = list(wide.columns)
-    logs = pd.DataFrame(0.0, index=models, columns=models)
-    for i in models:
-        for j in models:
-            both = wide[[i, j]].dropna() if i != j else wide[[i]].dropna()
-            with np.errstate(divide="ignore", invalid="ignore"):
-                logs.loc[i, j] = np.log(both[i].mean() / both[j].mean())
-    with np.errstate(invalid="ignore"):
-        theta = np.exp(logs.mean(axis=1))
+    values, models = wide.to_numpy(dtype=np.float64), list(wide.columns)
+    there = ~np.isnan(values)
+    # Sums of the scores of model i over the tasks that model j has, too: common tasks cancel in the ratio.
+    sums = np.where(there, values, 0.0).T @ there
+    with np.errstate(divide="ignore", invalid="ignore"):
+        theta = pd.Series(np.exp(np.log(sums / sums.T).mean(axis=1)), index=models)
         return theta / theta[baseline] if baseline in models else theta
 
 

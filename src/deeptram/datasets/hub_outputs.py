@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.evaluation import metrics as measures
+from deeptram.evaluation.scores.quantiles import PARTS, wis
 from deeptram.predictive import DiscretePredictive, Predictive
 
 Values = NDArray[np.float64]
@@ -90,7 +91,7 @@ class Quantiles(OutputType):
     """Quantiles of a number at common levels."""
 
     name = "quantile"
-    scores = ("wis", "crps")
+    scores = ("wis", *PARTS)
     tuned_by = "crps"
 
     def predictive(self, values: Values, ids: Sequence[Any]) -> Predictive:
@@ -99,6 +100,13 @@ class Quantiles(OutputType):
     def values(self, pred: Predictive, ids: Sequence[Any]) -> Values:
         return np.maximum.accumulate(np.asarray(pred.quantile(list(ids)), dtype=np.float64), axis=1)
 
+    def score(self, name: str, y: Any, pred: Predictive, ids: Sequence[Any]) -> Values:
+        """Return the weighted interval score of the central intervals that the quantiles have, or a part."""
+        upper = {round(1 - q, 9) for q in ids}
+        levels = [round(1 - 2 * q, 9) for q in ids if q < 0.5 and round(q, 9) in upper]
+        part = None if name == "wis" else name
+        return np.asarray(wis(y, pred, levels, part=part, reduction="none"), dtype=np.float64)
+
 
 class Draws(OutputType):
     """Draws of a number; a draw of the same number belongs to the same trajectory."""
@@ -106,6 +114,11 @@ class Draws(OutputType):
     name = "sample"
     scores = ("crps",)
     tuned_by = "crps"
+
+    @property
+    def trajectory(self) -> list[str]:
+        """The task ids that draws of the same number share; the others vary along a trajectory."""
+        return list((self.settings.get("output_type_id_params") or {}).get("compound_taskid_set") or [])
 
     def identified(self, rows: pd.DataFrame, task: list[str], column: str) -> pd.DataFrame:
         """Return the rows with draws counted within each task: hubs number them over several tasks."""
