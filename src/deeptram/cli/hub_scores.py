@@ -106,7 +106,9 @@ def _skill(wide: pd.DataFrame, baseline: str | None) -> pd.Series:
     values, models = wide.to_numpy(dtype=np.float64), list(wide.columns)
     there = ~np.isnan(values)
     # Sums of the scores of model i over the tasks that model j has, too: common tasks cancel in the ratio.
-    sums = np.where(there, values, 0.0).T @ there
+    sums = np.stack(
+        [np.where(there & there[:, [j]], values, 0.0).sum(axis=0) for j in range(len(models))], axis=1
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         theta = pd.Series(np.exp(np.log(sums / sums.T).mean(axis=1)), index=models)
         return theta / theta[baseline] if baseline in models else theta
@@ -143,8 +145,7 @@ class HubScoresDisplay(Display):
                     linewidth=1,
                     label=str(model),
                 )
-            box.set_title(f"{target}\n{output}", fontsize="small")
+            box.set_title(f"{target}\n{output}: {metric_label(metric)}", fontsize="small")
             box.set_xlabel(self.horizon)
-            box.set_ylabel(metric_label(metric))
         if boxes:
             legend_beside(boxes[-1])
