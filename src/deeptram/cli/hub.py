@@ -15,7 +15,7 @@ from deeptram._validation import check_choice
 from deeptram.cli.group import PATH, DeeptramGroup, ManyValuesCommand, many
 from deeptram.cli.help import one_of
 from deeptram.cli.hub_pools import SCHEMES, Weighting, pool_forecasts, submission_rows
-from deeptram.cli.hub_scores import ALL, GROUP, HubScoresDisplay, score_rows, score_table
+from deeptram.cli.hub_scores import ALL, GROUP, HubScoresDisplay, score_table, task_scores
 from deeptram.cli.output import (
     check_free,
     emit,
@@ -65,7 +65,7 @@ def hub_commands() -> None:
 @force_option
 @json_option
 @quiet_option
-def pool_command(
+def hub_pool_command(
     hub: Path,
     out: Path,
     methods: list[str] | None,
@@ -131,7 +131,7 @@ def pool_command(
 @force_option
 @json_option
 @quiet_option
-def score_command(
+def hub_score_command(
     hub: Path,
     out: Path | None,
     pooled: Path | None,
@@ -160,7 +160,7 @@ def score_command(
         check_choice(baseline, known, "--baseline")
     silent = sorted({one.target for one in forecasts if observed(one).isna().all()})
     with working("scoring", quiet):
-        rows = score_rows(forecasts, observed)
+        rows = task_scores(forecasts, observed)
     if not len(rows):
         raise InvalidInputError(
             f"{hub} must have observations of its targets, got none; name them with --truth"

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeptram.datasets.hub import TYPE, TYPE_ID, VALUE, Forecasts, Hub
-from deeptram.datasets.hub_outputs import Draws, Point
+from deeptram.datasets.hub_outputs import Draws, PointForecast
 from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
 from deeptram.pooling import pool
 from deeptram.pooling.weights import tune_weights
@@ -73,7 +73,7 @@ def pool_forecasts(
     list of Forecasts
         In the order given; means and medians are those of the pooled distributions where there are some.
     """
-    distributions = [one for one in forecasts if not isinstance(one.output, Point)]
+    distributions = [one for one in forecasts if not isinstance(one.output, PointForecast)]
     pooled: dict[int, Values] = {}
     for one in distributions:
         try:
@@ -85,7 +85,7 @@ def pool_forecasts(
     whole = [one for one in distributions if id(one) in pooled]
     found = []
     for one in forecasts:
-        if isinstance(one.output, Point):
+        if isinstance(one.output, PointForecast):
             values = _points(hub, one, whole, pooled, method, weighting, truth)
         elif id(one) in pooled:
             values = pooled[id(one)]
@@ -183,7 +183,7 @@ def _tuned(
     one: Forecasts, rows: NDArray[np.int64], observed: pd.Series, method: str
 ) -> Mapping[str, float] | None:
     """Return weights tuned on the tasks that all models have and that were observed; None if too few."""
-    if isinstance(one.output, Point):
+    if isinstance(one.output, PointForecast):
         return None
     there = np.all([one.available(model) for model in one.models], axis=0) & observed.notna().to_numpy()
     used = rows[there[rows]]
@@ -250,7 +250,7 @@ def _allowed(values: Values, one: Forecasts) -> Values:
 
 def _ids(one: Forecasts, n: int) -> Any:
     """Return the output type ids of n tasks; draws are numbered over the tasks of a trajectory."""
-    if isinstance(one.output, Point):
+    if isinstance(one.output, PointForecast):
         return "NA"
     if not isinstance(one.output, Draws):
         return np.tile([f"{entry:g}" if isinstance(entry, float) else str(entry) for entry in one.ids], n)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from deeptram.datasets.hub import MODEL, Forecasts
-from deeptram.datasets.hub_outputs import Point
+from deeptram.datasets.hub_outputs import PointForecast
 from deeptram.plots.display import Display, panels
 from deeptram.plots.style import legend_beside, looks, metric_label
 
@@ -21,7 +21,7 @@ ALL = "all"
 GROUP = ["target", "output_type", "metric"]
 
 
-def score_rows(forecasts: Sequence[Forecasts], truth: Callable[[Forecasts], pd.Series]) -> pd.DataFrame:
+def task_scores(forecasts: Sequence[Forecasts], truth: Callable[[Forecasts], pd.Series]) -> pd.DataFrame:
     """Return one row per model, task and score.
 
     Parameters
@@ -47,7 +47,7 @@ def _scores_of(one: Forecasts, observed: pd.Series) -> Iterator[pd.DataFrame]:
 
 
 def _each_score(one: Forecasts, model: str, rows: Any, y: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(one.output, Point):
+    if isinstance(one.output, PointForecast):
         yield one.output.error, one.output.errors(one.values[model][rows, 0], y)
         return
     pred = one.predictive(model, rows)
@@ -65,7 +65,7 @@ def score_table(rows: pd.DataFrame, baseline: str | None = None, horizon: str = 
     Parameters
     ----------
     rows : DataFrame
-        From :func:`score_rows`.
+        From :func:`task_scores`.
     baseline : str, optional
     horizon : str
         The task id that is the horizon; rows of horizon ``"all"`` are over all of them.

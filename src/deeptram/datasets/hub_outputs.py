@@ -206,7 +206,7 @@ class CdfValues(OutputType):
         return smallest.drop(columns=value_column)
 
 
-class Point(OutputType):
+class PointForecast(OutputType):
     """A mean or a median: a number, no distribution."""
 
     scores = ()
@@ -251,7 +251,7 @@ def output_type_of(name: str, settings: Mapping[str, Any]) -> OutputType:
     'crps'
     """
     if name in POINTS:
-        return Point(name, settings)
+        return PointForecast(name, settings)
     if name not in _DISTRIBUTIONS:
         known = ", ".join((*_DISTRIBUTIONS, *POINTS))
         raise UnsupportedError(f"output_type must be one of {known}, got {name!r}; leave these rows out")
