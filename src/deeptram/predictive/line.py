@@ -19,7 +19,7 @@ from deeptram.errors import ExtrapolationWarning, InvalidInputError, Unsupported
 from deeptram.latent import Latent
 from deeptram.predictive import functionals
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.calculus import FAR, coordinate, coordinate_of, solve_increasing
+from deeptram.predictive.calculus import FAR, coordinate, solve_increasing
 from deeptram.predictive.functionals import mode
 from deeptram.predictive.rows import grid_values, horizons, probabilities, row_values, uniforms
 from deeptram.responses.observations import Observations, Surv
@@ -395,26 +395,8 @@ class LinePredictive(Predictive):
         # What F jumps over, or never reaches, needs no search.
         first = torch.where(residual(-far)[0] >= 0, -far, far)
         last = torch.where(residual(far)[0] <= 0, far, -far)
-        low, high = torch.minimum(last, first), first
-        knots = self.knots_t()
-        if knots is not None and knots.shape[1]:
-            low, high = self._bracket(knots, goal, low, high)
-        u = solve_increasing(residual, low, high, (low + high) / 2, noise)
+        u = solve_increasing(residual, torch.minimum(last, first), first, (last + first) / 2, noise)
         return coordinate(u, lower, upper)[0]
-
-    def _bracket(self, knots: Tensor, goal: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the ends of the smooth stretch in which trafo reaches a goal; at a jump, its place twice."""
-        lower, upper = self.support_t()
-        ends = knots.expand(len(self), -1).sort(dim=1).values.contiguous()
-        cell = torch.searchsorted(self.trafo_t(ends).cummax(dim=1).values, goal.contiguous())
-        last = ends.shape[1] - 1
-        right, left = ends.gather(1, cell.clamp(max=last)), ends.gather(1, (cell - 1).clamp(min=0))
-        before = torch.nextafter(right, torch.full_like(right, -torch.inf))
-        jumps = self.trafo_t(before) < goal
-        after = coordinate_of(right, lower, upper)
-        high = torch.where(cell <= last, torch.minimum(after, high), high)
-        low = torch.where(cell > 0, torch.maximum(coordinate_of(left, lower, upper), low), low)
-        return torch.where(jumps & (cell <= last), high, torch.minimum(low, high)), high
 
     def _polish(self, y: Tensor, target: Tensor) -> Tensor:
         """Take Newton steps in y itself where they reduce the residual."""
