@@ -69,7 +69,7 @@ def test_equal_weights_and_metrics(tables, run, tmp_path):
     pools = {name: dt.pool(members, method=name) for name in ("linear", "log-linear", "transformation")}
     names = dict(zip(["test_m0", "test_m1", "test_m2"], members, strict=True))
     expected = evaluate({**names, "average": members, **pools}, tables.y["test"], n_boot=0)
-    pd.testing.assert_frame_equal(table, expected, check_exact=False, rtol=1e-10)
+    pd.testing.assert_frame_equal(table, pd.DataFrame(expected), check_exact=False, rtol=1e-10)
 
 
 def test_intervals_are_those_of_evaluate(tables, run, tmp_path):
