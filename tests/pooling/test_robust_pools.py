@@ -39,7 +39,7 @@ def test_against_numpy_and_scipy(cdfs):
     np.testing.assert_allclose(dt.pool(cdfs, method=dt.BetaLinear(2.5, 0.7)).cdf(), beta, rtol=1e-12)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", RULES)
 @given(case=discrete_ensembles(rows=10))
 @settings(max_examples=10)
 def test_levels_are_distributions(rule, case):
@@ -54,7 +54,7 @@ def test_levels_are_distributions(rule, case):
         np.testing.assert_allclose(single.log_prob(y), members[0].log_prob(y), rtol=1e-6, atol=1e-15)
 
 
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", RULES)
 @given(case=line_ensembles(rows=5))
 @settings(max_examples=6)
 def test_lines_are_distributions(rule, case):
