@@ -81,7 +81,7 @@ def test_a_model_without_data(saved, refused):
 
 
 def test_a_folder_that_is_no_model(saved, refused, tmp_path):
-    assert "must be" in refused(
+    assert "a saved model is a folder with" in refused(
         "report", tmp_path, "--data", saved / "grades.csv", "--out", tmp_path / "page.html"
     )
 

@@ -30,6 +30,7 @@ from deeptram.plots.report.design_steps import Step, columns_of, design_steps, i
 
 LATENTS = ("logistic", "normal", "minimum-extreme-value", "maximum-extreme-value")
 POOLS = ("transformation", "linear", "log-linear")
+POOLS_OF_LEVELS = (*POOLS, "log-linear-density")
 LARGEST = 30_000  # weights of all networks together; about half a megabyte
 _ACTIVATIONS: dict[type[nn.Module], str] = {
     nn.ReLU: "relu",
@@ -111,7 +112,7 @@ def what_if(model: Any, X: Any, rows: Sequence[int], labels: Sequence[str]) -> W
         "time": outcome.kind.is_time or bool(outcome.lifetimes),
         "offset": int(outcome.kind.is_count and outcome.log_first),
         "range": None if outcome.is_discrete else _range(outcome.observed, model, chosen),
-        "pool": str(getattr(model, "pooling", "transformation")),
+        "pool": _pool_of(model),
         "weights": [float(w) for w in getattr(model, "weights_", [1.0])],
         "inputs": inputs,
         "members": specs,
@@ -184,8 +185,9 @@ def _why_not(model: Any, members: Sequence[Any]) -> str:
         first.outcome_.basis, (Bernstein, Linear, LogLinear)
     ):
         return f"the basis {first.outcome_.basis.name!r} is not one of deeptram's own"
-    if len(members) > 1 and getattr(model, "pooling", None) not in POOLS:
-        return f"the {model.pooling} pool is not one that the page computes ({', '.join(POOLS)})"
+    computed = POOLS_OF_LEVELS if first.outcome_.is_discrete else POOLS
+    if len(members) > 1 and _pool_of(model) not in computed:
+        return f"the {_pool_of(model)} pool is not one that the page computes ({', '.join(computed)})"
     recalibrated = getattr(model, "recalibrations_", None) or []
     if any(one.latent_ != first.latent_ for one in recalibrated):
         return "members are recalibrated on another scale than their own"
@@ -340,6 +342,11 @@ def _size(model: Any) -> int:
 
 def _floats(values: torch.Tensor) -> list[float]:
     return [float(value) for value in values.detach().double().reshape(-1)]
+
+
+def _pool_of(model: Any) -> str:
+    """Return the pool that predicts: for a nominal outcome the transformation pool is that of the logits."""
+    return str(model.method()) if hasattr(model, "members_") else "transformation"
 
 
 def _basis(basis: Basis) -> dict[str, Any]:

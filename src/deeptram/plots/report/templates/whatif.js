@@ -175,6 +175,16 @@
     if (spec.pool === "linear") return parts.reduce(function (sum, v, m) { return sum + used[m] * v; }, 0);
     return Math.exp(parts.reduce(function (sum, v, m) { return used[m] ? sum + used[m] * Math.log(v) : sum; }, 0));
   }
+  function geometricMean(cdfs) {  // normalised, of the members' probabilities of levels
+    var logs = cdfs[0].map(function (_, k) {
+      return cdfs.reduce(function (sum, one, m) {
+        return spec.weights[m] ? sum + spec.weights[m] * Math.log(one[k] - (k ? one[k - 1] : 0)) : sum;
+      }, 0);
+    });
+    var top = Math.max.apply(null, logs), mass = logs.map(function (v) { return Math.exp(v - top); });
+    var total = mass.reduce(function (a, b) { return a + b; }, 0), below = 0;
+    return mass.map(function (v, k) { below += v; return k === mass.length - 1 ? 1 : below / total; });
+  }
   function isIncreasing(theta) {
     if (!spec.basis && spec.nominal) return true;
     if (spec.basis && spec.basis.name !== "bernstein") return theta.length < 2 || theta[1] >= 0;
@@ -188,9 +198,11 @@
     if (!spec.basis) {
       var h = all.map(hOfLevels), last = spec.levels.length - 1;
       var at = function (k) { return h.map(function (one) { return one[k]; }); };
+      var cdfs = h.map(function (one) { return one.map(F).concat([1]); });
+      var geometric = spec.pool === "log-linear-density" && h.length > 1;
       return {
-        cdf: spec.levels.map(function (_, k) { return k === last ? 1 : pooled(at(k)); }),
-        members: h.map(function (one) { return one.map(F).concat([1]); })
+        cdf: geometric ? geometricMean(cdfs) : spec.levels.map(function (_, k) { return k === last ? 1 : pooled(at(k)); }),
+        members: cdfs
       };
     }
     return {
