@@ -33,7 +33,7 @@ def test_each_model_has_its_own_axis(tables, drawn):
     ax = drawn(plots.gains(tables))
     assert [panel.get_title(loc="left") for panel in ax.child_axes] == ["four", "two"]
     assert len({panel.get_xlim() for panel in ax.child_axes}) == 2
-    assert ax.child_axes[0].get_xlabel() == "difference in NLL\n(smaller is better)"
+    assert ax.child_axes[0].get_xlabel() == "difference in NLL to members\n(smaller is better)"
     drawn(plots.gains(tables["four"], metric="rps"))
 
 

@@ -44,7 +44,7 @@ def gains(tables: Any, *, metric: str = "nll") -> GainsDisplay:
     0    CI  linear      -0.1   -0.2  -0.05
     """
     named = tables if isinstance(tables, Mapping) else {"": tables}
-    parts = []
+    parts, references = [], set()
     for panel, table in named.items():
         if not isinstance(table, pd.DataFrame):
             raise InvalidTypeError(
@@ -57,7 +57,9 @@ def gains(tables: Any, *, metric: str = "nll") -> GainsDisplay:
                 f"a table of differences must have the columns {', '.join(DIFFERENCES)}, got none named "
                 f"{', '.join(missing)}; pass reference= to evaluate"
             )
-        chosen = table[(table["metric"] == metric) & (table[list(DIFFERENCES)] != 0).any(axis=1)]
+        differs = (table[list(DIFFERENCES)] != 0).any(axis=1)
+        references.update(table.loc[(table["metric"] == metric) & ~differs, "name"])
+        chosen = table[(table["metric"] == metric) & differs]
         columns = dict(zip(DIFFERENCES, ("estimate", "lower", "upper"), strict=True))
         chosen = chosen[["name", *DIFFERENCES]].rename(columns=columns)
         chosen.insert(0, "panel", str(panel))
@@ -65,7 +67,7 @@ def gains(tables: Any, *, metric: str = "nll") -> GainsDisplay:
     combined = pd.concat(parts, ignore_index=True)
     if combined.empty:
         raise InvalidInputError(f"tables must hold differences in {metric!r}, got none; evaluate this metric")
-    return GainsDisplay(combined, metric)
+    return GainsDisplay(combined, metric, references.pop() if len(references) == 1 else "the reference")
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +79,12 @@ class GainsDisplay(Display):
     table : DataFrame
         Columns ``panel, name, estimate, lower, upper``.
     metric : str
+    reference : str
+        What the differences are to.
     """
 
     metric: str = "nll"
+    reference: str = "the reference"
 
     @property
     def size(self) -> tuple[float, float]:
@@ -101,5 +106,6 @@ class GainsDisplay(Display):
             if k % n_columns(len(names)):
                 panel.set_yticks(range(len(lines)), [""] * len(lines))
             panel.set_title(name, loc="left")
-            panel.set_xlabel(f"difference in {metric_label(self.metric)}\n({hint})", fontsize=7.5)
+            difference = f"difference in {metric_label(self.metric)} to {self.reference}"
+            panel.set_xlabel(f"{difference}\n({hint})", fontsize=7.5)
             panel.locator_params(axis="x", nbins=4)
