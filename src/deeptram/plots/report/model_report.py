@@ -8,7 +8,7 @@ import html
 import os
 import platform
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class Report:
     True
     """
 
-    html: str
+    html: str = field(repr=False)
     path: Path | None = None
 
     def save(self, path: str | os.PathLike[str]) -> Path:
