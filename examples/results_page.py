@@ -3,7 +3,7 @@
 A block begins with ``<!-- run: NAME -->`` and ends with ``<!-- end of run: NAME -->``, where NAME is the name
 of the run's folder; a run without a block gets one at the end of the page.
 
-    python examples/results_page.py RUN [RUN ...] --page docs/results.md
+    python examples/results_page.py RUN [RUN ...] --page docs/results/mnist.md
 """
 
 from __future__ import annotations
