@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
 import click
 import pytest
 from click.testing import CliRunner
 
 import deeptram
-from deeptram.cli.group import DeeptramGroup, ManyValuesCommand, many, repeat_option_names
+from deeptram.cli.group import DeeptramGroup
+from deeptram.cli.options import Option, command, repeat_option_names
 from deeptram.errors import InvalidInputError
 
 
@@ -41,10 +43,8 @@ def test_names_of_list_options_are_repeated(given, expected):
 def toy():
     app = DeeptramGroup(name="toy")
 
-    @app.command(cls=ManyValuesCommand)
-    @many("--numbers", type=int, required=True)
-    @click.option("--times", default=1)
-    def add(numbers, times):
+    @command("add", group=app)
+    def add(numbers: Annotated[list[int], Option()], times: Annotated[int, Option()] = 1):
         click.echo(times * sum(numbers))
 
     @app.command()

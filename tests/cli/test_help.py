@@ -10,8 +10,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from deeptram.cli.help import AlignedHelp, one_of
 from deeptram.cli.main import COMMANDS, app
+from deeptram.cli.options import AlignedHelp, one_of
 
 
 def completed(words: str, folder=None) -> list[str]:

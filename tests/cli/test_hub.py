@@ -13,7 +13,7 @@ import scipy.stats
 from click.testing import CliRunner
 
 import deeptram as dt
-from deeptram.cli.hub_scores import score_table
+from deeptram.cli.hub import score_table
 from deeptram.cli.main import app
 from deeptram.datasets.hub import Hub
 from deeptram.errors import FileFormatError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import numpy as np
@@ -13,8 +13,8 @@ import pandas as pd
 
 from deeptram import plots
 from deeptram._files import write_bytes, write_table
-from deeptram.cli.group import PATH, ManyValuesCommand
-from deeptram.cli.output import check_free, force_option, output_folder, quiet_option, working
+from deeptram.cli.options import Force, Option, Quiet, command
+from deeptram.cli.output import check_free, output_folder, working
 from deeptram.datasets import Dataset, load_digits
 from deeptram.ensemble import Ensemble
 from deeptram.estimators import Polr
@@ -62,18 +62,15 @@ class Parts:
     test: Dataset
 
 
-@click.command("demo", cls=ManyValuesCommand)
-@click.option("--out", type=PATH, required=True, help="Folder for tables, figures and the fitted ensemble.")
-@click.option("--members", type=click.IntRange(min=2), default=5, help="Members of each ensemble.")
-@click.option("--epochs", type=click.IntRange(min=1), default=60, help="Epochs of training.")
-@click.option("--seed", type=click.IntRange(min=0), default=1, help="Root seed.")
-@click.option(
-    "--n-boot", type=click.IntRange(min=0), default=1000, help="Bootstrap samples for the intervals."
-)
-@force_option
-@quiet_option
+@command("demo")
 def demo_command(
-    out: Path, members: int, epochs: int, seed: int, n_boot: int, force: bool, quiet: bool
+    out: Annotated[Path, Option("Folder for tables, figures and the fitted ensemble.")],
+    members: Annotated[int, Option("Members of each ensemble.", least=2)] = 5,
+    epochs: Annotated[int, Option("Epochs of training.", least=1)] = 60,
+    seed: Annotated[int, Option("Root seed.", least=0)] = 1,
+    n_boot: Annotated[int, Option("Bootstrap samples for the intervals.", least=0)] = 1000,
+    force: Force = False,
+    quiet: Quiet = False,
 ) -> None:
     """Fit ensembles of five models to images of digits and covariates with known effects.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import numpy as np
@@ -11,9 +11,6 @@ import pandas as pd
 
 from deeptram._files import write_table
 from deeptram._rows import take_rows
-from deeptram._validation import check_choice
-from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many
-from deeptram.cli.help import one_of
 from deeptram.cli.model_data import (
     ImageSettings,
     check_not_outcome,
@@ -22,7 +19,8 @@ from deeptram.cli.model_data import (
     read_outcome,
     with_images,
 )
-from deeptram.cli.output import check_free, emit, json_option, note, quiet_option, working
+from deeptram.cli.options import Json, Option, Quiet, command, is_given, refuse_given
+from deeptram.cli.output import check_free, emit, note, working
 from deeptram.cli.tables import read_table_file
 from deeptram.ensemble import Ensemble
 from deeptram.errors import InvalidInputError
@@ -40,7 +38,6 @@ from deeptram.predictive import kind_of
 LATENTS = {"continuous": "normal", "survival": "minimum-extreme-value"}
 PLACES = ("intercept", "shift")
 COEFFICIENTS = "coefficients.csv"
-POSITIVE = click.IntRange(min=1)
 NETWORK_OPTIONS = (
     *("pooling", "weights", "validation", "epochs", "learning_rate", "batch_size", "patience"),
     *("n_jobs", "checkpoint"),
@@ -48,102 +45,63 @@ NETWORK_OPTIONS = (
 IMAGE_OPTIONS = ("image_column", "image_size", "grey", "image_term")
 
 
-@click.command("fit", cls=ManyValuesCommand)
-@click.option("--data", type=PATH, required=True, help="Training rows: CSV, TSV or Parquet; - is stdin.")
-@click.option("--outcome", required=True, help="Column of the outcome (of the time, for survival).")
-@click.option(
-    "--type",
-    "kind",
-    required=True,
-    help=f"Type of outcome: {', '.join(OUTCOMES)}.",
-    shell_complete=one_of(OUTCOMES),
-)
-@click.option(
-    "--out", type=PATH, required=True, help="Folder for the fitted model; deeptram predict reads it."
-)
-@click.option("--linear", help="Linear shift, a formula: 'x1 + x2', 'age * sex', 'bs(age, df=4)'.")
-@many("--deep", help="Columns of a network: --deep x3 x4 (their shift is smooth).")
-@click.option("--images", type=PATH, help="Folder of image files.")
-@click.option("--image-column", default="file", help="Column with the names of the image files.")
-@click.option(
-    "--image-size", type=click.IntRange(min=4), default=64, help="Images are resized to this many pixels."
-)
-@click.option("--grey", is_flag=True, help="Read images as grey ones.")
-@click.option(
-    "--image-term",
-    default="intercept",
-    help="What images change: the whole baseline (intercept), or a shift.",
-    shell_complete=one_of(PLACES),
-)
-@click.option("--event", help="Survival: column that is 1 where the event was seen.")
-@many("--levels", help="The classes in order: --levels low high.")
-@click.option("--latent", help="logistic, normal, cloglog or loglog; default by the type of outcome.")
-@click.option(
-    "--members",
-    type=POSITIVE,
-    default=5,
-    help="Members of the ensemble (models with networks; others are one).",
-)
-@click.option(
-    "--pooling", default="transformation", help="How members are pooled.", shell_complete=one_of(METHODS)
-)
-@click.option("--weights", default="equal", help="equal, or tuned on the validation rows.")
-@click.option("--validation", default=0.2, help="Share of the rows on which best epochs are chosen.")
-@click.option("--epochs", type=POSITIVE, default=100, help="Epochs of training.")
-@click.option("--learning-rate", default=1e-3, help="Step size of training.")
-@click.option("--batch-size", type=POSITIVE, default=64, help="Rows per step.")
-@click.option("--patience", type=POSITIVE, help="Stop after so many epochs without improvement.")
-@click.option("--seed", type=click.IntRange(min=0), default=1, help="Root seed.")
-@click.option("--n-jobs", type=int, help="Members trained at the same time.")
-@click.option(
-    "--checkpoint", type=PATH, help="Folder that keeps finished members: a killed fit goes on from there."
-)
-@click.option("--force", "--overwrite", is_flag=True, help="Replace a model saved there before.")
-@json_option
-@quiet_option
-@click.pass_context
+@command("fit")
 def fit_command(
-    ctx: click.Context,
-    data: Path,
-    outcome: str,
-    kind: str,
-    out: Path,
-    linear: str | None,
-    deep: list[str] | None,
-    images: Path | None,
-    image_column: str,
-    image_size: int,
-    grey: bool,
-    image_term: str,
-    event: str | None,
-    levels: list[str] | None,
-    latent: str | None,
-    members: int,
-    pooling: str,
-    weights: str,
-    validation: float,
-    epochs: int,
-    learning_rate: float,
-    batch_size: int,
-    patience: int | None,
-    seed: int,
-    n_jobs: int | None,
-    checkpoint: Path | None,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
+    data: Annotated[Path, Option("Training rows: CSV, TSV or Parquet; - is stdin.")],
+    outcome: Annotated[str, Option("Column of the outcome (of the time, for survival).")],
+    kind: Annotated[str, Option(f"Type of outcome: {', '.join(OUTCOMES)}.", ("--type",), OUTCOMES)],
+    out: Annotated[Path, Option("Folder for the fitted model; deeptram predict reads it.")],
+    linear: Annotated[
+        str | None, Option("Linear shift, a formula: 'x1 + x2', 'age * sex', 'bs(age, df=4)'.")
+    ] = None,
+    deep: Annotated[
+        list[str] | None, Option("Columns of a network: --deep x3 x4 (their shift is smooth).")
+    ] = None,
+    images: Annotated[Path | None, Option("Folder of image files.")] = None,
+    image_column: Annotated[str, Option("Column with the names of the image files.")] = "file",
+    image_size: Annotated[int, Option("Images are resized to this many pixels.", least=4)] = 64,
+    grey: Annotated[bool, Option("Read images as grey ones.")] = False,
+    image_term: Annotated[
+        str, Option("What images change: the whole baseline (intercept), or a shift.", choices=PLACES)
+    ] = "intercept",
+    event: Annotated[str | None, Option("Survival: column that is 1 where the event was seen.")] = None,
+    levels: Annotated[list[str] | None, Option("The classes in order: --levels low high.")] = None,
+    latent: Annotated[
+        str | None, Option("logistic, normal, cloglog or loglog; default by the type of outcome.")
+    ] = None,
+    members: Annotated[
+        int, Option("Members of the ensemble (models with networks; others are one).", least=1)
+    ] = 5,
+    pooling: Annotated[str, Option("How members are pooled.", known=METHODS)] = "transformation",
+    weights: Annotated[
+        str, Option("equal, or tuned on the validation rows.", choices=("equal", "tuned"))
+    ] = "equal",
+    validation: Annotated[float, Option("Share of the rows on which best epochs are chosen.")] = 0.2,
+    epochs: Annotated[int, Option("Epochs of training.", least=1)] = 100,
+    learning_rate: Annotated[float, Option("Step size of training.")] = 1e-3,
+    batch_size: Annotated[int, Option("Rows per step.", least=1)] = 64,
+    patience: Annotated[int | None, Option("Stop after so many epochs without improvement.", least=1)] = None,
+    seed: Annotated[int, Option("Root seed.", least=0)] = 1,
+    n_jobs: Annotated[int | None, Option("Members trained at the same time.")] = None,
+    checkpoint: Annotated[
+        Path | None, Option("Folder that keeps finished members: a killed fit goes on from there.")
+    ] = None,
+    force: Annotated[bool, Option("Replace a model saved there before.", ("--force", "--overwrite"))] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Fit a transformation model to a table; with --deep or --images an ensemble of them.
 
     Without networks the fit is the exact maximum-likelihood optimum. A positive coefficient means a larger
     outcome.
     """
-    check_choice(kind, OUTCOMES, "--type")
-    check_choice(image_term, PLACES, "--image-term")
-    check_choice(weights, ("equal", "tuned"), "--weights")
     has_networks = bool(deep) or images is not None
-    _check_effect(ctx, has_networks, images is not None)
-    if not has_networks and is_given(ctx, "members"):
+    missing = "got neither of them in this call; leave it out"
+    if not has_networks:
+        refuse_given(NETWORK_OPTIONS, f"has no effect without --deep or --images, {missing}")
+    if images is None:
+        refuse_given(IMAGE_OPTIONS, f"has no effect without --images, {missing}")
+    if not has_networks and is_given("members"):
         note("a model without networks has one optimum, so there is one model; --members has no effect")
     check_free([out], force)
     settings = []
@@ -228,20 +186,6 @@ def _levels(levels: list[str] | None, kind: str, y: Any) -> list[Any] | None:
         raise InvalidInputError(
             f"--levels must be numbers as the outcome is, got {', '.join(levels)}; write them as in the table"
         ) from error
-
-
-def _check_effect(ctx: click.Context, has_networks: bool, has_images: bool) -> None:
-    """Refuse options that would change nothing."""
-    for names, needed, has in (
-        (NETWORK_OPTIONS, "--deep or --images", has_networks),
-        (IMAGE_OPTIONS, "--images", has_images),
-    ):
-        for name in names:
-            if not has and is_given(ctx, name):
-                raise InvalidInputError(
-                    f"--{name.replace('_', '-')} has no effect without {needed}, got neither of them in this "
-                    "call; leave it out"
-                )
 
 
 def _coefficients(fitted: Any) -> pd.DataFrame | None:

@@ -11,23 +11,19 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 import click
-from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from deeptram._workers import interrupts_end_the_process
-from deeptram.cli.help import AlignedCommand, AlignedContext, matching
+from deeptram.cli.options import AlignedContext, matching
 from deeptram.errors import DeeptramError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
-PATH = click.Path(path_type=Path)
-_ARGUMENTS = "deeptram.arguments"
 
 
 class DeeptramGroup(click.Group):
@@ -105,82 +101,6 @@ class DeeptramGroup(click.Group):
         if code == INTERRUPTED:
             _say("interrupted")
         sys.exit(code if isinstance(code, int) else 0)
-
-
-class ManyValuesCommand(AlignedCommand):
-    """A command whose list options take several values at once: ``--members a.csv b.csv``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments after repeating the name of a list option before each of its values."""
-        ctx.meta[_ARGUMENTS] = list(args)
-        return super().parse_args(ctx, repeat_option_names(args, set(self._lists())))
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return options, or further values of the list option that was named last."""
-        options = [arg for arg in ctx.meta.get(_ARGUMENTS, []) if arg.startswith("--")]
-        last = self._lists().get(options[-1]) if options else None
-        if last is None or incomplete.startswith("-"):
-            return super().shell_complete(ctx, incomplete)
-        return last.shell_complete(ctx, incomplete)
-
-    def _lists(self) -> dict[str, click.Option]:
-        found = [option for option in self.params if isinstance(option, click.Option) and option.multiple]
-        return {name: option for option in found for name in option.opts}
-
-
-def many(name: str, **settings: Any) -> Callable[[Any], Any]:
-    """Return a list option; the command gets a list, or None if it is not given.
-
-    Parameters
-    ----------
-    name : str
-        Such as ``"--members"``.
-    **settings
-        Of ``click.option``.
-    """
-    return click.option(name, multiple=True, callback=_as_list, **settings)
-
-
-def _as_list(_ctx: click.Context, _option: click.Parameter, values: Sequence[Any]) -> list[Any] | None:
-    return list(values) or None
-
-
-def repeat_option_names(args: Sequence[str], options: set[str]) -> list[str]:
-    """Return arguments in which every value of a list option follows the option's name.
-
-    The values of an option end at the next argument that starts with ``-``.
-
-    Examples
-    --------
-    >>> repeat_option_names(["--members", "a", "b", "--out", "c"], {"--members"})
-    ['--members', 'a', '--members', 'b', '--out', 'c']
-    """
-    repeated: list[str] = []
-    option, waiting = "", False
-    for position, arg in enumerate(args):
-        if arg == "--":
-            return [*repeated, *args[position:]]
-        if arg.startswith("-") and arg != "-":
-            name, equals, _ = arg.partition("=")
-            option, waiting = (name, not equals) if name in options else ("", False)
-        elif option and not waiting:
-            repeated.append(option)
-        else:
-            waiting = False
-        repeated.append(arg)
-    return repeated
-
-
-def is_given(ctx: click.Context, name: str) -> bool:
-    """Whether an option was written on the command line (and is not the default).
-
-    Parameters
-    ----------
-    ctx : click.Context
-    name : str
-        Of the parameter in Python.
-    """
-    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _usage_message(error: click.UsageError) -> str:

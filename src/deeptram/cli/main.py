@@ -15,8 +15,8 @@ COMMANDS = {
     "hub": ("deeptram.cli.hub:hub_commands", "Pool and score the submissions of a forecast hub."),
     "reproduce": ("deeptram.cli.studies:reproduce_command", "Rerun one of the paper's studies."),
     "report": ("deeptram.cli.studies:report_command", "Write the report of a run, or of a model on data."),
-    "data": ("deeptram.cli.data:data_commands", "Data sets on this computer."),
-    "completion": ("deeptram.cli.help:completion_command", "Complete commands and options in a shell."),
+    "data": ("deeptram.cli.studies:data_commands", "Data sets on this computer."),
+    "completion": ("deeptram.cli.options:completion_command", "Complete commands and options in a shell."),
 }
 
 

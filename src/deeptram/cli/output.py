@@ -16,11 +16,6 @@ import pandas as pd
 
 from deeptram.errors import InvalidInputError
 
-FORCE_HELP = "Replace what is there."
-force_option = click.option("--force", is_flag=True, help=FORCE_HELP)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-quiet_option = click.option("--quiet", is_flag=True, help="Print nothing.")
-
 
 def output_folder(path: Path) -> Path:
     """Create the folder for results, unless it is there, and find out whether it can be written."""

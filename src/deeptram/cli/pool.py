@@ -6,29 +6,18 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from deeptram._files import write_json, write_table
-from deeptram._validation import check_choice, check_integer, check_probability_level
-from deeptram.cli.forms import FORMS, form_of
-from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many
-from deeptram.cli.help import one_of
-from deeptram.cli.output import (
-    check_free,
-    emit,
-    force_option,
-    json_option,
-    output_folder,
-    quiet_option,
-    working,
-)
+from deeptram._validation import check_integer, check_probability_level
+from deeptram.cli.options import Force, Json, Level, Option, Quiet, command, refuse_given
+from deeptram.cli.output import check_free, emit, output_folder, working
 from deeptram.cli.pool_report import PoolReport, show_report, verdict
-from deeptram.cli.predictions import Predictions, read_predictions, read_truth
+from deeptram.cli.predictions import FORMS, Predictions, read_predictions, read_truth
 from deeptram.cli.tables import PIPE, table_writer
 from deeptram.errors import DeeptramWarning, InvalidInputError
 from deeptram.evaluation import evaluate
@@ -63,70 +52,35 @@ class Tuning:
     y: npt.NDArray[Any]
 
 
-@click.command("pool", cls=ManyValuesCommand)
-@many("--members", type=PATH, required=True, help="Tables of predictions, one per member.")
-@click.option("--out", type=PATH, required=True, help="Folder for tables and figures; - prints the pool.")
-@click.option("--truth", type=PATH, help="Table with the outcomes of the same rows.")
-@click.option(
-    "--input",
-    "form",
-    default="proba",
-    help=f"What the tables hold: {', '.join(FORMS)}.",
-    shell_complete=one_of(FORMS),
-)
-@click.option(
-    "--method",
-    default="transformation",
-    help=f"The pool: {', '.join(METHODS)}.",
-    shell_complete=one_of(METHODS),
-)
-@click.option(
-    "--weights",
-    default="equal",
-    help="equal, or tuned on --tune-members and --tune-truth.",
-    shell_complete=one_of(SCHEMES),
-)
-@many("--tune-members", type=PATH, help="Predictions of rows set aside for tuning, same order.")
-@click.option("--tune-truth", type=PATH, help="The outcomes of the rows for tuning.")
-@click.option("--score", help="What tuning minimises: nll (default for levels), crps (for numbers), rps, ...")
-@click.option("--latent", default="logistic", help="Scale of the transformation pool.")
-@click.option("--tolerance", default=0.0, help="Rescale rows that sum to one within this (rounded files).")
-@click.option("--n-boot", default=1000, help="Bootstrap samples for the intervals; 0 for none.")
-@click.option("--level", default=0.95, help="Coverage of the intervals.")
-@click.option("--seed", default=0, help="Seed of the bootstrap.")
-@click.option("--figures/--no-figures", default=True, help="Draw figures when --truth is given.")
-@click.option(
-    "--format",
-    "kind",
-    default="csv",
-    help="Of the pooled table: csv or parquet.",
-    shell_complete=one_of(FORMATS),
-)
-@force_option
-@json_option
-@quiet_option
-@click.pass_context
+@command("pool")
 def pool_command(
-    ctx: click.Context,
-    members: list[Path],
-    out: Path,
-    truth: Path | None,
-    form: str,
-    method: str,
-    weights: str,
-    tune_members: list[Path] | None,
-    tune_truth: Path | None,
-    score: str | None,
-    latent: str,
-    tolerance: float,
-    n_boot: int,
-    level: float,
-    seed: int,
-    figures: bool,
-    kind: str,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
+    members: Annotated[list[Path], Option("Tables of predictions, one per member.")],
+    out: Annotated[Path, Option("Folder for tables and figures; - prints the pool.")],
+    truth: Annotated[Path | None, Option("Table with the outcomes of the same rows.")] = None,
+    form: Annotated[
+        str, Option(f"What the tables hold: {', '.join(FORMS)}.", ("--input",), tuple(FORMS))
+    ] = "proba",
+    method: Annotated[str, Option(f"The pool: {', '.join(METHODS)}.", choices=METHODS)] = "transformation",
+    weights: Annotated[
+        str, Option("equal, or tuned on --tune-members and --tune-truth.", choices=SCHEMES)
+    ] = "equal",
+    tune_members: Annotated[
+        list[Path] | None, Option("Predictions of rows set aside for tuning, same order.")
+    ] = None,
+    tune_truth: Annotated[Path | None, Option("The outcomes of the rows for tuning.")] = None,
+    score: Annotated[
+        str | None, Option("What tuning minimises: nll (default for levels), crps (for numbers), rps, ...")
+    ] = None,
+    latent: Annotated[str, Option("Scale of the transformation pool.")] = "logistic",
+    tolerance: Annotated[float, Option("Rescale rows that sum to one within this (rounded files).")] = 0.0,
+    n_boot: Annotated[int, Option("Bootstrap samples for the intervals; 0 for none.")] = 1000,
+    level: Level = 0.95,
+    seed: Annotated[int, Option("Seed of the bootstrap.")] = 0,
+    figures: Annotated[bool, Option("Draw figures when --truth is given.")] = True,
+    kind: Annotated[str, Option("Of the pooled table: csv or parquet.", ("--format",), FORMATS)] = "csv",
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Pool the predictions of several models, made by any software.
 
@@ -137,14 +91,11 @@ def pool_command(
 
     With --truth, members and pools are scored side by side.
     """
-    read_as = form_of(form)
-    check_choice(method, METHODS, "--method")
-    check_choice(weights, SCHEMES, "--weights")
-    check_choice(kind, FORMATS, "--format")
+    read_as = FORMS[form]
     check_probability_level(level)
     check_integer(n_boot, "--n-boot", 0)
     _check_tuning(weights, members, tune_members, tune_truth)
-    _check_effects(ctx, truth is not None, method, weights, n_boot)
+    _check_effects(truth is not None, method, weights, n_boot, figures)
     pooled_name = f"pooled.{kind}"
     if out == PIPE and (truth is not None or as_json):
         raise InvalidInputError("--out - prints the pool alone, got --truth or --json as well; name a folder")
@@ -248,24 +199,21 @@ def _check_tuning(
         )
 
 
-def _check_effects(ctx: click.Context, has_truth: bool, method: str, weights: str, n_boot: int) -> None:
-    """Refuse options that would change nothing: somebody expected them to."""
+def _check_effects(has_truth: bool, method: str, weights: str, n_boot: int, figures: bool) -> None:
+    """Refuse options that would change nothing."""
     needs: dict[str, str] = {}
     if weights == "equal":
         needs["score"] = "--weights tuned"
     if not has_truth:
         needs |= {"level": "--truth", "seed": "--truth"}
         needs |= {"n_boot": "--truth"} if n_boot else {}
-        needs |= {"figures": "--truth"} if ctx.params["figures"] else {}
+        needs |= {"figures": "--truth"} if figures else {}
         needs |= {"latent": "--method transformation"} if method != "transformation" else {}
     elif not n_boot:
         needs |= dict.fromkeys(("level", "seed"), "--n-boot above 0")
     for name, condition in needs.items():
-        if is_given(ctx, name):
-            option = f"--{name.replace('_', '-')}"
-            raise InvalidInputError(
-                f"{option} has an effect with {condition} only, got no such option; add it, or leave it out"
-            )
+        remedy = "got no such option; add it, or leave it out"
+        refuse_given([name], f"has an effect with {condition} only, {remedy}")
 
 
 def _pool_all(

@@ -6,52 +6,37 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import pandas as pd
 
-from deeptram._validation import check_choice
-from deeptram.cli.group import PATH, ManyValuesCommand, many
-from deeptram.cli.help import one_of
-from deeptram.cli.model_data import ImageSettings, order_of, with_images
-from deeptram.cli.output import check_free, emit, force_option, json_option, note, quiet_option, working
+from deeptram.cli.model_data import ImageSettings, image_settings, order_of, with_images
+from deeptram.cli.options import Force, Images, Json, Option, Quiet, command
+from deeptram.cli.output import check_free, emit, note, working
 from deeptram.cli.tables import BATCH_ROWS, ID, PIPE, check_ending, table_batches, table_writer
-from deeptram.ensemble import Ensemble, load, predict_frame
+from deeptram.ensemble import load, predict_frame
 from deeptram.errors import InvalidInputError
-from deeptram.inputs.network_inputs import ImageInput
-from deeptram.model.deep import DeepModel
 from deeptram.pooling import METHODS
 
 
-@click.command("predict", cls=ManyValuesCommand)
-@click.argument("model", type=PATH)
-@click.option("--data", type=PATH, required=True, help="Table of the rows: CSV, TSV or Parquet; - is stdin.")
-@click.option("--out", type=PATH, required=True, help="Table to write: .csv, .tsv, .parquet; - is stdout.")
-@click.option("--images", type=PATH, help="Folder of image files, for models with images.")
-@many("--quantiles", type=float, help="Numbers: which quantiles, --quantiles 0.1 0.5 0.9.")
-@many("--times", type=float, help="Also P(Y > t) at these values, --times 1 2 5.")
-@click.option("--pooling", help="Another pool than the ensemble's own.", shell_complete=one_of(METHODS))
-@click.option("--members-spread", is_flag=True, help="Also the standard deviation between members.")
-@click.option("--uncertainty", is_flag=True, help="Also total, aleatoric and epistemic uncertainty.")
-@click.option("--batch-rows", type=click.IntRange(min=1), default=BATCH_ROWS, help="Rows predicted at once.")
-@force_option
-@json_option
-@quiet_option
+@command("predict")
 def predict_command(
-    model: Path,
-    data: Path,
-    out: Path,
-    images: Path | None,
-    quantiles: list[float] | None,
-    times: list[float] | None,
-    pooling: str | None,
-    members_spread: bool,
-    uncertainty: bool,
-    batch_rows: int,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
+    model: Annotated[Path, Option(is_argument=True)],
+    data: Annotated[Path, Option("Table of the rows: CSV, TSV or Parquet; - is stdin.")],
+    out: Annotated[Path, Option("Table to write: .csv, .tsv, .parquet; - is stdout.")],
+    images: Images = None,
+    quantiles: Annotated[
+        list[float] | None, Option("Numbers: which quantiles, --quantiles 0.1 0.5 0.9.")
+    ] = None,
+    times: Annotated[list[float] | None, Option("Also P(Y > t) at these values, --times 1 2 5.")] = None,
+    pooling: Annotated[str | None, Option("Another pool than the ensemble's own.", choices=METHODS)] = None,
+    members_spread: Annotated[bool, Option("Also the standard deviation between members.")] = False,
+    uncertainty: Annotated[bool, Option("Also total, aleatoric and epistemic uncertainty.")] = False,
+    batch_rows: Annotated[int, Option("Rows predicted at once.", least=1)] = BATCH_ROWS,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Predict the distribution of each row of a table.
 
@@ -67,8 +52,6 @@ def predict_command(
     if out != PIPE:
         check_free([out], force)
     fitted = load(model)
-    if pooling is not None:
-        check_choice(pooling, METHODS, "--pooling")
     settings = {
         "quantiles": quantiles,
         "times": times or (),
@@ -105,25 +88,3 @@ def _predictions(
     for table in table_batches(data, batch_rows):
         keep = [ID] if ID in table else []
         yield predict_frame(fitted, with_images(table, data, images), keep=keep, **settings)
-
-
-def image_settings(fitted: Any, images: Path | None) -> list[ImageSettings]:
-    """Return which columns are images and how the model saw them in fitting."""
-    members = fitted.members_ if isinstance(fitted, Ensemble) else [fitted]
-    found: dict[str, ImageInput] = {}
-    for member in members:
-        if isinstance(member.model_, DeepModel):
-            for inputs in member.model_.inputs:
-                found |= {part.name: part for part in inputs.parts if isinstance(part, ImageInput)}
-    if not found:
-        if images is not None:
-            raise InvalidInputError("--images is for models with images, got a model without; leave it out")
-        return []
-    if images is None:
-        raise InvalidInputError(
-            f"this model needs images (column {', '.join(found)}), got no --images; name their folder"
-        )
-    return [
-        ImageSettings(images, name, (part.shape[1], part.shape[2]), part.shape[0])
-        for name, part in found.items()
-    ]

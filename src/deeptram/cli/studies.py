@@ -1,9 +1,9 @@
-"""``deeptram reproduce`` and ``deeptram report``: the paper's studies, from data to report."""
+"""``deeptram data check``, ``reproduce`` and ``report``: the paper's studies, from data to report."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import numpy as np
@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from deeptram._validation import check_integer
-from deeptram.cli.group import PATH, ManyValuesCommand, is_given, many
-from deeptram.cli.help import one_of
-from deeptram.cli.output import emit, json_option, working
+from deeptram.cli.group import DeeptramGroup
+from deeptram.cli.options import Json, Level, Option, Quiet, Silent, command, is_given, refuse_given
+from deeptram.cli.output import emit, working
+from deeptram.datasets import check
 from deeptram.errors import InvalidInputError
 from deeptram.model.persistence import JSON_NAME
 from deeptram.paper import Tables, aggregate
@@ -27,55 +28,35 @@ SHOWN = ("nll", "rps", "accuracy")
 RUN_ONLY = ("n_jobs", "figures", "markdown")
 MODEL_ONLY = ("outcome", "event", "images", "out", "force")
 METHODS = ("single", "average", "linear", "log-linear", "transformation")
+NBoot = Annotated[int | None, Option("Bootstrap samples of the intervals (1000; quick: 200).")]
 
 
-@click.command(
+@command(
     "reproduce",
-    cls=ManyValuesCommand,
-    help="Rerun one of the paper's studies; killed and started again, it goes on where it was.\n\n"
+    "Rerun one of the paper's studies; killed and started again, it goes on where it was.\n\n"
     f"DATASET is one of {', '.join(DATASETS)}.",
 )
-@click.argument("dataset", shell_complete=one_of(DATASETS))
-@click.option(
-    "--out", type=PATH, required=True, help="Folder of the run; an unfinished run in it is continued."
-)
-@click.option("--data", type=PATH, help="Folder with the data sets (default: the variable DEEPTRAM_DATA).")
-@click.option(
-    "--preset", default="paper", help=f"One of {', '.join(PRESETS)}.", shell_complete=one_of(PRESETS)
-)
-@many("--models", help="Models of Table 1, e.g. SI-LS CI-LS.")
-@many("--losses", help="nll and rps (brier, if binary).")
-@many("--splits", type=int, help="Numbers from 1 to 6.")
-@click.option("--members", type=int, help="Members of each ensemble.")
-@click.option("--n-jobs", default=1, help="Members fitted at the same time.")
-@click.option("--seed", default=0, help="Root of all randomness.")
-@click.option("--pixels", type=int, help="Side of the images, instead of the preset's.")
-@click.option("--epochs", type=int, help="Instead of the preset's.")
-@click.option("--batch-size", type=int, help="Instead of the preset's.")
-@click.option("--learning-rate", type=float, help="Instead of the preset's.")
-@click.option("--n-boot", type=int, help="Bootstrap samples of the intervals (1000; quick: 200).")
-@click.option("--cache", type=PATH, help="Folder for decoded images.")
-@json_option
-@click.option("--quiet", is_flag=True, help="No progress.")
 def reproduce_command(
-    dataset: str,
-    out: Path,
-    data: Path | None,
-    preset: str,
-    models: list[str] | None,
-    losses: list[str] | None,
-    splits: list[int] | None,
-    members: int | None,
-    n_jobs: int,
-    seed: int,
-    pixels: int | None,
-    epochs: int | None,
-    batch_size: int | None,
-    learning_rate: float | None,
-    n_boot: int | None,
-    cache: Path | None,
-    as_json: bool,
-    quiet: bool,
+    dataset: Annotated[str, Option(known=DATASETS, is_argument=True)],
+    out: Annotated[Path, Option("Folder of the run; an unfinished run in it is continued.")],
+    data: Annotated[
+        Path | None, Option("Folder with the data sets (default: the variable DEEPTRAM_DATA).")
+    ] = None,
+    preset: Annotated[str, Option(f"One of {', '.join(PRESETS)}.", known=tuple(PRESETS))] = "paper",
+    models: Annotated[list[str] | None, Option("Models of Table 1, e.g. SI-LS CI-LS.")] = None,
+    losses: Annotated[list[str] | None, Option("nll and rps (brier, if binary).")] = None,
+    splits: Annotated[list[int] | None, Option("Numbers from 1 to 6.")] = None,
+    members: Annotated[int | None, Option("Members of each ensemble.")] = None,
+    n_jobs: Annotated[int, Option("Members fitted at the same time.")] = 1,
+    seed: Annotated[int, Option("Root of all randomness.")] = 0,
+    pixels: Annotated[int | None, Option("Side of the images, instead of the preset's.")] = None,
+    epochs: Annotated[int | None, Option("Instead of the preset's.")] = None,
+    batch_size: Annotated[int | None, Option("Instead of the preset's.")] = None,
+    learning_rate: Annotated[float | None, Option("Instead of the preset's.")] = None,
+    n_boot: NBoot = None,
+    cache: Annotated[Path | None, Option("Folder for decoded images.")] = None,
+    as_json: Json = False,
+    quiet: Silent = False,
 ) -> None:
     """Rerun one of the paper's studies."""
     wanted = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
@@ -114,36 +95,27 @@ def reproduce_command(
         click.get_current_context().exit(1)
 
 
-@click.command("report", cls=ManyValuesCommand)
-@click.argument("run", type=PATH, metavar="RUN|MODEL")
-@click.option("--data", type=PATH, help="MODEL: table of rows with their outcomes, not those of fitting.")
-@click.option("--outcome", help="MODEL: column of the outcome (of the time, for survival).")
-@click.option("--event", help="MODEL: column that is 1 where the event was seen (survival).")
-@click.option("--images", type=PATH, help="MODEL: folder of image files, for models with images.")
-@click.option("--out", type=PATH, help="MODEL: the page to write (report.html).")
-@click.option("--force", is_flag=True, help="MODEL: replace a page that is there.")
-@click.option("--n-boot", type=int, help="Bootstrap samples of the intervals (1000; quick: 200).")
-@click.option("--level", default=0.95, help="Coverage of the intervals.")
-@click.option("--n-jobs", default=1, help="Models evaluated at the same time.")
-@click.option("--figures/--no-figures", default=True, help="RUN: draw the figures as files (PNG, PDF) too.")
-@click.option("--markdown", is_flag=True, help="Print the results as Markdown instead; write no page.")
-@click.option("--quiet", is_flag=True, help="Print nothing.")
-@click.pass_context
+@command("report")
 def report_command(
-    ctx: click.Context,
-    run: Path,
-    data: Path | None,
-    outcome: str | None,
-    event: str | None,
-    images: Path | None,
-    out: Path | None,
-    force: bool,
-    n_boot: int | None,
-    level: float,
-    n_jobs: int,
-    figures: bool,
-    markdown: bool,
-    quiet: bool,
+    run: Annotated[Path, Option(is_argument=True, metavar="RUN|MODEL")],
+    data: Annotated[
+        Path | None, Option("MODEL: table of rows with their outcomes, not those of fitting.")
+    ] = None,
+    outcome: Annotated[
+        str | None, Option("MODEL: column of the outcome (of the time, for survival).")
+    ] = None,
+    event: Annotated[
+        str | None, Option("MODEL: column that is 1 where the event was seen (survival).")
+    ] = None,
+    images: Annotated[Path | None, Option("MODEL: folder of image files, for models with images.")] = None,
+    out: Annotated[Path | None, Option("MODEL: the page to write (report.html).")] = None,
+    force: Annotated[bool, Option("MODEL: replace a page that is there.")] = False,
+    n_boot: NBoot = None,
+    level: Level = 0.95,
+    n_jobs: Annotated[int, Option("Models evaluated at the same time.")] = 1,
+    figures: Annotated[bool, Option("RUN: draw the figures as files (PNG, PDF) too.")] = True,
+    markdown: Annotated[bool, Option("Print the results as Markdown instead; write no page.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write the report of a run, or of a model on data: one page that opens without a network.
 
@@ -151,8 +123,8 @@ def report_command(
     metrics.csv and tables. MODEL is a folder written by deeptram fit, or by save(); it needs --data.
     """
     if data is not None:
-        _check_only_for(ctx, RUN_ONLY, "a run, got --data, which is for a model")
-        from deeptram.cli.model_page import write_model_page  # a run needs none of it
+        refuse_given(RUN_ONLY, "is for a run, got --data, which is for a model; leave it out")
+        from deeptram.cli.model_data import write_model_page  # a run needs none of it
 
         with working("evaluating and drawing", quiet):
             page = write_model_page(
@@ -169,10 +141,12 @@ def report_command(
         if not quiet:
             click.echo(str(page))
         return
-    _check_only_for(ctx, MODEL_ONLY, "a model with --data, got no --data")
+    refuse_given(MODEL_ONLY, "is for a model with --data, got no --data; leave it out")
     if (run / JSON_NAME).is_file():
         raise InvalidInputError(f"{run} is a saved model, got no --data; name a table of rows with outcomes")
-    useless = [f"--{name}" for name in ("figures", "quiet") if is_given(ctx, name) and ctx.params[name]]
+    useless = [
+        f"--{name}" for name, given in (("figures", figures), ("quiet", quiet)) if given and is_given(name)
+    ]
     if markdown and useless:
         raise InvalidInputError(
             f"--markdown prints and draws nothing, got {useless[0]} as well; leave one of them out"
@@ -186,13 +160,6 @@ def report_command(
         page = build_report(run, n_boot=n_boot, level=level, n_jobs=n_jobs, figures=figures)
     if not quiet:
         click.echo(str(page))
-
-
-def _check_only_for(ctx: click.Context, names: tuple[str, ...], what: str) -> None:
-    """Refuse options that mean nothing for what the report is of."""
-    for name in names:
-        if is_given(ctx, name):
-            raise InvalidInputError(f"--{name.replace('_', '-')} is for {what}; leave it out")
 
 
 def show_summary(tables: Tables, out: Path) -> None:
@@ -251,3 +218,36 @@ def interval_text(estimate: float, lower: float, upper: float) -> str:
     if np.isnan(estimate):
         return ""
     return f"{estimate:.4f}" if np.isnan(lower) else f"{estimate:.4f} ({lower:.4f} to {upper:.4f})"
+
+
+@click.group("data", cls=DeeptramGroup, no_args_is_help=True)
+def data_commands() -> None:
+    """Data sets on this computer."""
+
+
+@command("check", group=data_commands)
+def check_command(
+    directory: Annotated[Path | None, Option(is_argument=True)] = None,
+    as_json: Json = False,
+    quiet: Silent = False,
+) -> None:
+    """Tell which data sets are usable, and what is missing where.
+
+    DIRECTORY has one sub-folder per data set (default: the variable DEEPTRAM_DATA).
+    """
+    with working("checking", quiet):
+        found = check(directory)
+    if as_json:
+        emit({"datasets": found})
+    else:
+        Console().print(check_table(found))
+
+
+def check_table(found: pd.DataFrame) -> Table:
+    """Return the findings of ``deeptram.datasets.check`` as a table for the terminal."""
+    table = Table("data set", "usable", "images", "rows", "remarks")
+    for row in found.itertuples(index=False):
+        rows = f"{row.rows:,}" if row.usable else ""
+        words = ["yes" if flag else "no" for flag in (row.usable, row.images)]
+        table.add_row(row.dataset, *words, rows, row.note or "")
+    return table
