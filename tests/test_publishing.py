@@ -78,3 +78,15 @@ def test_the_oldest_versions_are_the_lower_bounds(project):
     assert named <= set(bounds)
     assert f"torch=={bounds['torch']}\n" in read("constraints.txt")
     assert f"numpy>={bounds['numpy']}" in project["dependencies"]
+
+
+def test_the_files_of_clusters_are_well_formed():
+    yaml = pytest.importorskip("yaml")
+    folder = ROOT / "docs/assets/cluster"
+    services = yaml.safe_load((folder / "compose.yaml").read_text())["services"]
+    assert set(services) == {"install", "scheduler", "worker"}
+    assert all({"image", "command"} <= set(service) for service in services.values())
+    cluster = yaml.safe_load((folder / "kubernetes.yaml").read_text())
+    assert (cluster["apiVersion"], cluster["kind"]) == ("kubernetes.dask.org/v1", "DaskCluster")
+    for part in ("worker", "scheduler"):
+        assert {"name", "image", "args"} <= set(cluster["spec"][part]["spec"]["containers"][0])

@@ -8,6 +8,7 @@ import pytest
 
 import deeptram as dt
 from deep_models import FAST, TERMS, table
+from deeptram.fitting.deep.task import DeepTask
 
 pytestmark = [
     pytest.mark.cluster,
@@ -49,6 +50,25 @@ def test_dask(reference, strategy, tmp_path):
         assert len(client.scheduler_info()["workers"]) == 2
         assert_same_members(reference, strategy=strategy, checkpoint=tmp_path / "members")
         assert len(list((tmp_path / "members").glob("member-*/DONE"))) == 4
+
+
+def test_data_travel_once_and_not_with_each_member(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    sent = []
+
+    def counted(task):
+        sent.append(task)
+        return dict(vars(task))
+
+    monkeypatch.setattr(DeepTask, "__getstate__", counted, raising=False)
+    X, y = data()
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config(backend="dask"),
+    ):
+        dt.Ensemble(dt.Polr(TERMS["SI-CS-LS"], training=FAST), 4, random_state=3).fit(X, y)
+    assert len(sent) == 1
 
 
 @pytest.mark.parametrize("strategy", ["auto", "parallel"])

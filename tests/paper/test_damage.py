@@ -301,15 +301,15 @@ def test_damaged_lock_files_keep_nobody_out(tmp_path):
 
 
 def test_members_of_a_run_that_was_taken_over_are_not_written(tmp_path, monkeypatch):
-    import deeptram.paper.runner as runner
+    import deeptram.paper.places as places
 
-    fit = runner.fit_member
+    fit = places.fit_member
 
     def overtaken(*args):
         (tmp_path / ".lock").write_text('{"token": "another"}')
         return fit(*args)
 
-    monkeypatch.setattr(runner, "fit_member", overtaken)
+    monkeypatch.setattr(places, "fit_member", overtaken)
     with pytest.raises(InvalidInputError, match="has taken over; what was computed here is not kept"):
         run_study(dataclasses.replace(STUDY, models=("SI",)), tmp_path)
     assert not (tmp_path / storage.MEMBERS).exists()
@@ -347,14 +347,14 @@ def test_files_without_checksums_and_strange_digests_are_refused(run):
 
 
 def test_a_killed_worker_is_said_so(tmp_path, monkeypatch):
-    import deeptram.paper.runner as runner
+    import deeptram.paper.places as places
 
     def killed(*_, **__):
         def run_all(_):
-            raise runner.BrokenProcessPool("a worker was killed")
+            raise places.BrokenProcessPool("a worker was killed")
 
         return run_all
 
-    monkeypatch.setattr(runner, "worker_processes", killed)
+    monkeypatch.setattr(places, "worker_processes", killed)
     with pytest.raises(FittingError, match=r"got one that was killed .* finished members are kept"):
         run_study(STUDY, tmp_path, n_jobs=2)

@@ -5,11 +5,12 @@ import json
 
 import pytest
 
-import deeptram.paper.runner as runner
+import deeptram.paper.places as places
 from deeptram._files import DONE
 from deeptram.errors import InvalidInputError, NonFiniteLossError
 from deeptram.paper import RunFolder, Unit, make_study, run_study, storage
 from deeptram.paper.members import fit_member
+from deeptram.paper.runner import available_study
 
 EXACT = {"models": ["SI", "SI-LS"], "losses": ["nll"], "splits": [1]}
 
@@ -38,7 +39,7 @@ def test_resuming_repeats_nothing(small_run, small_study, monkeypatch):
     def never(*_):
         raise AssertionError("a finished member was fitted again")
 
-    monkeypatch.setattr(runner, "fit_member", never)
+    monkeypatch.setattr(places, "fit_member", never)
     result = run_study(small_study, small_run.path)
     assert (result.finished, result.repeated, result.failed) == (0, 8, {})
 
@@ -109,13 +110,13 @@ def test_one_failure_does_not_stop_the_others(small_study, tmp_path, monkeypatch
         return fit_member(study, data, split, unit)
 
     study = dataclasses.replace(small_study, models=("SI", "SI-LS"), splits=(1,))
-    monkeypatch.setattr(runner, "fit_member", sometimes)
+    monkeypatch.setattr(places, "fit_member", sometimes)
     result = run_study(study, tmp_path)
     assert result.failed == {bad: "the loss was infinite"}
     assert result.finished == 1
     failure = json.loads((result.run.member(bad) / storage.FAILED).read_text())
     assert failure["reason"] == "the loss was infinite"
-    monkeypatch.setattr(runner, "fit_member", fit_member)
+    monkeypatch.setattr(places, "fit_member", fit_member)
     again = run_study(study, tmp_path)
     assert (again.finished, again.failed) == (1, {})
     assert not (result.run.member(bad) / storage.FAILED).exists()
@@ -123,10 +124,10 @@ def test_one_failure_does_not_stop_the_others(small_study, tmp_path, monkeypatch
 
 def test_models_without_images(tmp_path):
     study = make_study("melanoma")
-    assert runner.available_study(study, tmp_path, explicit=False).models == ("SI", "SI-LS")
+    assert available_study(study, tmp_path, explicit=False).models == ("SI", "SI-LS")
     with pytest.raises(
         InvalidInputError, match="the models CI, CI-LS need the images of melanoma, got the table only"
     ):
-        runner.available_study(study, tmp_path, explicit=True)
+        available_study(study, tmp_path, explicit=True)
     exact = make_study("melanoma", models=["SI"])
-    assert runner.available_study(exact, tmp_path, explicit=True) == exact
+    assert available_study(exact, tmp_path, explicit=True) == exact

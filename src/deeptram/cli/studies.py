@@ -55,6 +55,8 @@ def reproduce_command(
     learning_rate: Annotated[float | None, Option("Instead of the preset's.")] = None,
     n_boot: NBoot = None,
     cache: Annotated[Path | None, Option("Folder for decoded images.")] = None,
+    backend: Annotated[str, Option("Where members are fitted: local, dask or ray.")] = "local",
+    address: Annotated[str | None, Option("Of the cluster; without it one is started here.")] = None,
     as_json: Json = False,
     quiet: Silent = False,
 ) -> None:
@@ -80,7 +82,8 @@ def reproduce_command(
             f"({', '.join(study.models)}); leave it out"
         )
     n_boot = N_BOOT[preset] if n_boot is None else check_integer(n_boot, "--n-boot", 0)
-    result = run_study(study, out, directory=data, cache=cache, n_jobs=n_jobs, quiet=quiet)
+    engine = {"n_jobs": n_jobs, "backend": backend, "address": address}
+    result = run_study(study, out, directory=data, cache=cache, quiet=quiet, **engine)
     if result.finished or result.repeated:
         with working("evaluating", quiet):
             tables = aggregate(out, n_boot=n_boot, n_jobs=n_jobs)

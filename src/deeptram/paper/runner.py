@@ -10,35 +10,25 @@ from __future__ import annotations
 import json
 import os
 import time
-import warnings
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import joblib
 import numpy as np
-from joblib.externals.loky.process_executor import BrokenProcessPool
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from deeptram._files import versions, write_json, write_table
-from deeptram._threads import one_thread
+from deeptram._files import versions, write_table
 from deeptram._validation import check_integer
-from deeptram._workers import worker_processes
 from deeptram.datasets.base import Dataset
+from deeptram.datasets.sources import DATA_VARIABLE
 from deeptram.errors import (
-    ConvergenceWarning,
-    DeeptramError,
     FileFormatError,
-    FittingError,
     InvalidInputError,
 )
-from deeptram.fitting.deep.loop import listening
 from deeptram.paper import storage
-from deeptram.paper.config import EXACT_MODELS, Study, Unit, unit_hash
+from deeptram.paper.config import EXACT_MODELS, Study, Unit
 from deeptram.paper.data import data_digests, gallery, has_images, load_study_data, make_splits
-from deeptram.paper.grid_progress import EpochFile, GridProgress, duration
-from deeptram.paper.members import fit_member, machine, save_member
+from deeptram.paper.grid_progress import GridProgress, duration
+from deeptram.paper.members import machine
+from deeptram.paper.places import Work, place_named
 from deeptram.paper.splits import Split, splits_frame, splits_from_frame
 from deeptram.paper.storage import RunFolder
 
@@ -62,13 +52,6 @@ class RunResult:
     failed: dict[Unit, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    unit: Unit
-    seconds: float
-    error: str | None = None
-
-
 def run_study(
     study: Study,
     out: str | os.PathLike[str],
@@ -77,6 +60,8 @@ def run_study(
     cache: str | os.PathLike[str] | None = None,
     n_jobs: int = 1,
     quiet: bool = True,
+    backend: str = "local",
+    address: str | None = None,
 ) -> RunResult:
     """Fit every member of a study that is not there yet.
 
@@ -93,6 +78,11 @@ def run_study(
         Members fitted at the same time, each in one process with one thread.
     quiet : bool
         Whether to write no progress to stderr.
+    backend : {"local", "dask", "ray"}
+        Where members are fitted: in processes of this machine, or on a cluster whose
+        workers see the folders ``out`` and ``directory`` under the same names.
+    address : str, optional
+        Of the cluster; without it, one of ``n_jobs`` workers is started here.
 
     Returns
     -------
@@ -110,6 +100,7 @@ def run_study(
     (2, 0, 2)
     """
     check_integer(n_jobs, "n_jobs", 1)
+    results = place_named(backend, address)
     run = RunFolder(out)
     with run.lock() as token:
         check_same_study(run, study)
@@ -118,11 +109,13 @@ def run_study(
         wanted = list(study.units())
         done = set(run.finished(study, digests))
         todo = [unit for unit in wanted if unit not in done]
-        work = _Work(study, data, str(run.path), digests, token)
+        places = (directory or os.environ.get(DATA_VARIABLE), cache)
+        folders = [None if place is None else os.path.abspath(place) for place in places]
+        work = Work(study, digests, token, os.path.abspath(run.path), *folders, material=(data, splits))
         failed: dict[Unit, str] = {}
         progress_folder = run.path / storage.PROGRESS
         with GridProgress(study, todo, len(done), progress_folder, quiet=quiet) as shown:
-            for outcome in _outcomes(work, splits, todo, n_jobs):
+            for outcome in results(work, todo, n_jobs):
                 if outcome.error is None:
                     shown.finished(outcome.unit, duration(outcome.seconds))
                 else:
@@ -213,60 +206,6 @@ def prepare(run: RunFolder, study: Study, data: Dataset) -> tuple[list[Split], d
         machine=machine(),
     )
     return splits, digests
-
-
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """What every worker needs; arrays travel to other processes as memory maps."""
-
-    study: Study
-    data: Dataset
-    out: str
-    digests: dict[str, str | None]
-    token: str
-
-
-def _outcomes(work: _Work, splits: Sequence[Split], todo: Sequence[Unit], n_jobs: int) -> Iterator[_Outcome]:
-    if n_jobs == 1 or len(todo) < 2:
-        for unit in todo:
-            yield _do(work, splits[unit.split - 1], unit)
-        return
-    tasks = (joblib.delayed(_do)(work, splits[unit.split - 1], unit) for unit in todo)
-    parallel = worker_processes(
-        n_jobs, return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1, max_nbytes="1M"
-    )
-    try:
-        yield from parallel(tasks)
-    except BrokenProcessPool as error:
-        raise FittingError(
-            "every worker process must live until its member is finished, got one that was killed (too "
-            "little memory?); start again with fewer --n-jobs, finished members are kept"
-        ) from error
-
-
-def _do(work: _Work, split: Split, unit: Unit) -> _Outcome:
-    run = RunFolder(Path(work.out))
-    started = time.perf_counter()
-    expected = unit_hash(work.study.fingerprint, work.digests, unit)
-    epochs = EpochFile(run.path / storage.PROGRESS, unit)
-
-    def note(epoch: int, total: int) -> None:
-        with run.writing(work.token):
-            epochs(epoch, total)
-
-    fitted, reason = None, None
-    try:
-        with one_thread(), threadpool_limits(1), listening(note), warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            fitted = fit_member(work.study, work.data, split, unit)
-    except DeeptramError as error:
-        reason = str(error)
-    with run.writing(work.token):
-        if fitted is not None:
-            save_member(run, unit, fitted, expected)
-        else:
-            write_json(run.member(unit) / storage.FAILED, {"hash": expected, "reason": reason})
-    return _Outcome(unit, time.perf_counter() - started, reason)
 
 
 def _check_same_data(run: RunFolder, digests: dict[str, str | None]) -> None:

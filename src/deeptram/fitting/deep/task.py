@@ -156,6 +156,10 @@ class DeepTask:
     training: Training = field(default_factory=Training)
     validation_rows: NDArray[np.int64] | None = None
 
+    def __sizeof__(self) -> int:
+        """At least the bytes of the outcomes; joblib's clusters place what says it is large once per worker."""
+        return object.__sizeof__(self) + 8 * len(self.encoded)
+
     @property
     def used_rows(self) -> NDArray[np.int64]:
         """The rows of positive weight."""
