@@ -82,8 +82,16 @@ def reproduce_command(
             f"({', '.join(study.models)}); leave it out"
         )
     n_boot = N_BOOT[preset] if n_boot is None else check_integer(n_boot, "--n-boot", 0)
-    engine = {"n_jobs": n_jobs, "backend": backend, "address": address}
-    result = run_study(study, out, directory=data, cache=cache, quiet=quiet, **engine)
+    result = run_study(
+        study,
+        out,
+        directory=data,
+        cache=cache,
+        n_jobs=n_jobs,
+        quiet=quiet,
+        backend=backend,
+        address=address,
+    )
     if result.finished or result.repeated:
         with working("evaluating", quiet):
             tables = aggregate(out, n_boot=n_boot, n_jobs=n_jobs)

@@ -109,9 +109,8 @@ def run_study(
         wanted = list(study.units())
         done = set(run.finished(study, digests))
         todo = [unit for unit in wanted if unit not in done]
-        places = (directory or os.environ.get(DATA_VARIABLE), cache)
-        folders = [None if place is None else os.path.abspath(place) for place in places]
-        work = Work(study, digests, token, os.path.abspath(run.path), *folders, material=(data, splits))
+        folders = [_absolute(place) for place in (directory or os.environ.get(DATA_VARIABLE), cache)]
+        work = Work(study, digests, token, os.path.abspath(run.path), folders[0], folders[1], (data, splits))
         failed: dict[Unit, str] = {}
         progress_folder = run.path / storage.PROGRESS
         with GridProgress(study, todo, len(done), progress_folder, quiet=quiet) as shown:
@@ -206,6 +205,10 @@ def prepare(run: RunFolder, study: Study, data: Dataset) -> tuple[list[Split], d
         machine=machine(),
     )
     return splits, digests
+
+
+def _absolute(place: str | os.PathLike[str] | None) -> str | None:
+    return None if place is None else os.path.abspath(place)
 
 
 def _check_same_data(run: RunFolder, digests: dict[str, str | None]) -> None:

@@ -157,7 +157,7 @@ class DeepTask:
     validation_rows: NDArray[np.int64] | None = None
 
     def __sizeof__(self) -> int:
-        """At least the bytes of the outcomes; joblib's clusters place what says it is large once per worker."""
+        """At least the bytes of the outcomes: clusters place what says it is large once per worker."""
         return object.__sizeof__(self) + 8 * len(self.encoded)
 
     @property
