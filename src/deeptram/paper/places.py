@@ -40,7 +40,7 @@ _opened: dict[tuple[str, str], Material] = {}  # in this worker: of one run, the
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Finished:
     """A member that was fitted, or the reason why not."""
 
     unit: Unit
@@ -76,7 +76,7 @@ class Work:
     material: Material | None = None
 
 
-Fitting = Callable[[Work, Sequence[Unit], int], Iterator[Outcome]]
+Fitting = Callable[[Work, Sequence[Unit], int], Iterator[Finished]]
 
 
 def place_named(backend: str, address: str | None = None) -> Fitting:
@@ -105,8 +105,8 @@ def place_named(backend: str, address: str | None = None) -> Fitting:
     return partial(_fit_on_cluster, _CLUSTERS[backend], address)
 
 
-def fit_on_this_machine(work: Work, units: Sequence[Unit], n_jobs: int) -> Iterator[Outcome]:
-    """Yield the outcomes of members fitted in this process or in ``n_jobs`` processes."""
+def fit_on_this_machine(work: Work, units: Sequence[Unit], n_jobs: int) -> Iterator[Finished]:
+    """Yield members fitted in this process or in ``n_jobs`` processes."""
     if n_jobs == 1 or len(units) < 2:
         yield from (fit_unit(work, unit) for unit in units)
         return
@@ -122,7 +122,7 @@ def fit_on_this_machine(work: Work, units: Sequence[Unit], n_jobs: int) -> Itera
         ) from error
 
 
-def fit_unit(work: Work, unit: Unit) -> Outcome:
+def fit_unit(work: Work, unit: Unit) -> Finished:
     """Fit one member on one thread and write it; runs wherever the work is done."""
     run = RunFolder(Path(work.out))
     started = time.perf_counter()
@@ -146,7 +146,7 @@ def fit_unit(work: Work, unit: Unit) -> Outcome:
             save_member(run, unit, fitted, expected)
         else:
             write_json(run.member(unit) / storage.FAILED, {"hash": expected, "reason": reason})
-    return Outcome(unit, time.perf_counter() - started, reason)
+    return Finished(unit, time.perf_counter() - started, reason)
 
 
 # -- clusters ----------------------------------------------------------------------------------------
@@ -172,13 +172,13 @@ def _open(work: Work) -> Material:
 
 def _fit_on_cluster(
     cluster: Callable[..., Any], address: str | None, work: Work, units: Sequence[Unit], n_jobs: int
-) -> Iterator[Outcome]:
+) -> Iterator[Finished]:
     with cluster(address, n_jobs) as fit_there:
         yield from fit_there(dataclasses.replace(work, material=None), units)
 
 
 @contextmanager
-def _dask(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence[Unit]], Iterator[Outcome]]]:
+def _dask(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence[Unit]], Iterator[Finished]]]:
     distributed = _engine("distributed", "dask")
     local = {"n_workers": n_jobs, "threads_per_worker": 1, "dashboard_address": None}
     try:
@@ -186,7 +186,7 @@ def _dask(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence
     except (OSError, ValueError) as error:
         raise _unreachable("Dask scheduler", address, error) from error
 
-    def fit(work: Work, units: Sequence[Unit]) -> Iterator[Outcome]:
+    def fit(work: Work, units: Sequence[Unit]) -> Iterator[Finished]:
         futures = [client.submit(fit_unit, work, unit, pure=False) for unit in units]
         try:
             for future in distributed.as_completed(futures):
@@ -202,7 +202,7 @@ def _dask(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence
 
 
 @contextmanager
-def _ray(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence[Unit]], Iterator[Outcome]]]:
+def _ray(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence[Unit]], Iterator[Finished]]]:
     ray = _engine("ray", "ray")
     local = {"num_cpus": n_jobs} if address is None else {"address": address}
     try:
@@ -210,7 +210,7 @@ def _ray(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence[
     except (OSError, ValueError, RuntimeError) as error:
         raise _unreachable("Ray cluster", address, error) from error
 
-    def fit(work: Work, units: Sequence[Unit]) -> Iterator[Outcome]:
+    def fit(work: Work, units: Sequence[Unit]) -> Iterator[Finished]:
         remote = ray.remote(num_cpus=1, max_retries=3)(fit_unit)
         waiting = [remote.remote(work, unit) for unit in units]
         while waiting:
