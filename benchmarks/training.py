@@ -41,8 +41,7 @@ from deeptram.fitting.deep.stacked import fit_stacked
 from deeptram.fitting.deep.training import Training
 from deeptram.model import Design, Outcome, OutcomeSettings
 from deeptram.model.deep import row_parameters_of
-from deeptram.model.design import Spec
-from deeptram.model.terms import CI
+from deeptram.model.terms import CI, Spec
 from deeptram.networks import MLP, paper_mnist
 from deeptram.predictive.kinds import build_predictive
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deeptram import _schema as schema
-from deeptram.errors import FileFormatError
+from deeptram._schema import plain, unplain
+from deeptram.errors import FileFormatError, InvalidInputError
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -93,3 +97,42 @@ def test_nothing_else_is_raised(check, value):
         message = str(error)
     assert message.startswith("f.json: top")
     assert len(message) < 600
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_plain_values_come_back(value):
+    written = json.dumps(plain(value), allow_nan=False)
+    assert unplain(json.loads(written)) == value
+
+
+def test_what_cannot_be_saved_is_refused():
+    assert np.isnan(unplain(plain(np.nan)))
+    assert plain(np.array([1, 2])) == {"array": [1, 2]}
+    with pytest.raises(InvalidInputError, match=r"only numbers, strings, booleans and lists .* got function"):
+        plain(plain)
+
+
+def test_round_trip_keeps_every_bit():
+    state = {
+        "alpha": {0: np.float64(0.1) + 0.2, 1: -1e-300},
+        "knots": np.array([[0.1, 0.2], [0.3, np.inf]]),
+        "list": [1, (2.5, None), "x", True],
+        "bounds": [-np.inf, np.nan],
+        "empty": {},
+        "marked": {"items": {"dict": 1}},
+    }
+    back = unplain(json.loads(json.dumps(plain(state), allow_nan=False)))
+    np.testing.assert_array_equal(back.pop("knots"), state.pop("knots"))
+    assert np.isnan(back["bounds"].pop())
+    assert state["bounds"].pop()
+    assert back == state

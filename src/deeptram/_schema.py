@@ -1,4 +1,4 @@
-"""Checks of what a JSON file holds against a declared form, before anything is built from it.
+"""Values as JSON, and checks of what a JSON file holds against a declared form before anything is built.
 
 A check is a function of a value and of its path in the file; checks of parts
 make up checks of wholes. Every number has bounds, every field is known, and the
@@ -16,11 +16,14 @@ deeptram.errors.FileFormatError: file.json: point.y must be a number from -1e+10
 
 from __future__ import annotations
 
+import math
 import reprlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from deeptram.errors import FileFormatError
+import numpy as np
+
+from deeptram.errors import FileFormatError, InvalidInputError
 
 Check = Callable[[Any, str], None]
 LARGEST, LARGEST_INTEGER, LONGEST = 1e100, 2**63 - 1, 1_000_000
@@ -255,3 +258,64 @@ def agree(at: str, what: str, expected: Any, value: Any) -> None:
     """
     if value != expected:
         raise misfit(at, f"{what} ({reprlib.repr(expected)})", value)
+
+
+# -- values --------------------------------------------------------------------------------------------
+
+_MARKS = ("float", "tuple", "array", "items", "dict")  # an object with one of them alone stands for a value
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON-able values from which :func:`unplain` gets it back.
+
+    Tuples, arrays, dicts with other keys than texts, infinities and NaN are marked.
+
+    Examples
+    --------
+    >>> plain({"support": (0.0, np.inf), "n": np.int64(3), "alpha": {0: 1.5}})
+    {'support': {'tuple': [0.0, {'float': 'inf'}]}, 'n': 3, 'alpha': {'items': [[0, 1.5]]}}
+    """
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, list):
+        return [plain(entry) for entry in value]
+    if isinstance(value, tuple):
+        return {"tuple": plain(list(value))}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        return {"array": plain(value.tolist())}
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        found = {key: plain(entry) for key, entry in value.items()}
+        return {"dict": found} if len(found) == 1 and set(found) <= set(_MARKS) else found
+    if isinstance(value, Mapping):
+        return {"items": [[plain(key), plain(entry)] for key, entry in value.items()]}
+    raise InvalidInputError(
+        f"only numbers, strings, booleans and lists of them can be saved, got {type(value).__name__}; "
+        "convert it before fitting"
+    )
+
+
+def unplain(value: Any) -> Any:
+    """Return what :func:`plain` was given.
+
+    Examples
+    --------
+    >>> unplain({"tuple": [0.0, {"float": "inf"}]})
+    (0.0, inf)
+    """
+    if isinstance(value, list):
+        return [unplain(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    mark, inside = next(iter(value.items())) if len(value) == 1 else ("", None)
+    if mark == "float" and inside in ("inf", "-inf", "nan"):
+        return float(inside)
+    if mark == "items" and isinstance(inside, list):
+        return {unplain(key): unplain(entry) for key, entry in inside}
+    if mark in ("tuple", "array") and isinstance(inside, list):
+        return (tuple if mark == "tuple" else np.array)(unplain(inside))
+    entries = inside if mark == "dict" and isinstance(inside, dict) else value
+    return {key: unplain(entry) for key, entry in entries.items()}

@@ -21,6 +21,7 @@ from deeptram.errors import (
     UnsupportedError,
 )
 from deeptram.predictive import DiscretePredictive
+from passed_files import passed_files
 
 WEIGHTS = np.array([0.2, 0.5, 0.3])
 every_model = pytest.mark.parametrize("name", MODELS)
@@ -169,8 +170,7 @@ def test_members_share_their_validation_rows():
         rows = -member.predict_distribution(X).log_prob(z)
         held_out.append((best, rows))
     # the mean over the same 36 rows reproduces both members' validation losses
-    from deeptram.estimators.deep import held_out_rows
-    from deeptram.fitting.deep.seeds import MemberSeeds
+    from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows
 
     common = held_out_rows(np.arange(len(X)), 0.3, MemberSeeds.of(9).validation)
     for best, rows in held_out:
@@ -465,3 +465,12 @@ def test_the_best_members_keep_their_weights():
     order = np.argsort(scores)[::-1][:2]
     assert [member.coef_["a"] for member in best.members_] == [folds.members_[m].coef_["a"] for m in order]
     np.testing.assert_allclose(best.weights_, folds.weights_[order] / folds.weights_[order].sum())
+
+
+def test_a_fit_can_be_followed_through_forty_five_files():
+    """What a reader has to open to follow the fit of an ensemble from start to end."""
+    X, z = table()
+    ensemble = dt.Ensemble(dt.Polr(TERMS["SI-CS-LS"], training=FAST), 2, random_state=1)
+    passed = passed_files(lambda: ensemble.fit(X, np.digitize(z, [-1, 1]), validation=0.2))
+    assert ensemble.strategy_ == "stacked"
+    assert 20 < len(passed) <= 45, passed

@@ -14,10 +14,9 @@ import deeptram as dt
 from deep_models import FAST, NET, TERMS, table
 from deeptram._rows import is_memory_map
 from deeptram.ensemble import strategies
-from deeptram.ensemble.members import MemberFit
 from deeptram.ensemble.strategies import choose_strategy, train_members, train_one, workers
 from deeptram.errors import CollinearityWarning, ConvergenceWarning, NonFiniteLossError
-from deeptram.estimators.deep import deep_task
+from deeptram.estimators.deep import MemberFit, deep_task
 
 MODEL = dt.Polr(
     [dt.CS(dt.networks.MLP(hidden=(8,), dropout=0.2), "b", "c"), dt.LS("a")],

@@ -397,7 +397,7 @@ CASES = {
     "missing stratum": (
         lambda: dt.Polr([dt.SI(strata="s")]).fit(FRAME.assign(s=[None, *FRAME["s"][1:]]), Y),
         InvalidInputError,
-        "Input strata column 's' contains NaN: 1 missing value in row 0",
+        "Input X contains NaN. Column 's' has 1 missing value in row 0",
     ),
     # -- weights ------------------------------------------------------------------------------------------
     "negative weights": (
@@ -516,7 +516,7 @@ CASES = {
     "an unseen stratum in new data": (
         lambda: stratified().predict(FRAME.assign(s="w")),
         UnknownNameError,
-        r"strata column 's' must hold levels with a fitted baseline \('u', 'v'\), got 'w' in rows .*; refit with",
+        r"column 's' must hold levels seen in fitting \('u', 'v'\), got 'w' in rows .*; drop these rows or fit",
     ),
     "an unseen class in score": (
         lambda: fitted().score(X, Y + 1),

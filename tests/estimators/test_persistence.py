@@ -145,7 +145,7 @@ def test_the_folder_tells_where_it_comes_from(tmp_path):
     content = persistence.read_content(path)
     assert content["versions"] == versions()
     assert set(versions()) >= {"deeptram", "python", "torch", "numpy", "safetensors"}
-    assert content["model"]["fitted"]["seed"] == 3
+    assert content["model"]["fitted"]["fit"]["seed"] == 3
     assert len(content["model"]["fitted"]["data_hash"]) == 64
     assert dt.load(path).data_hash_ == model.data_hash_
     other = dt.Colr(TERMS["CI-LS"], training=FAST, random_state=3).fit(X, z + 1)
@@ -311,7 +311,10 @@ def set_net(name=None, **config):
             r"fitted\.latent: a saved latent must be one of logistic, .* got 'evil'",
         ),
         (lambda m: m.pop("fitted"), r"deeptram\.json: model\.fitted must be there"),
-        (lambda m: m["fitted"]["design"].update(strata=["p"]), "must be there exactly when strata_column is"),
+        (
+            lambda m: m["fitted"]["design"].update(strata={"column": "s", "levels": ["p"], "unobserved": []}),
+            r"design\.strata must be of the term SI \(None\), got 's'",
+        ),
         (lambda m: m["fitted"]["design"].update(linear=None), "must be there exactly when a term LS is"),
         (
             lambda m: m["fitted"]["design"]["linear"].update(names=["z"]),
@@ -322,15 +325,15 @@ def set_net(name=None, **config):
             r"required_columns must be among feature_names, got \['z'\]",
         ),
         (
-            lambda m: m["fitted"]["model"]["inputs"][0]["parts"][0]["sd"].pop(),
+            lambda m: m["fitted"]["fit"]["model"]["inputs"][0]["parts"][0]["sd"].pop(),
             r"parts\[0\]\.sd must be as many as",
         ),
         (
-            lambda m: m["fitted"]["model"].update(inputs=[]),
+            lambda m: m["fitted"]["fit"]["model"].update(inputs=[]),
             r"inputs must be a list of 1 to 1000 entries, got \[\]",
         ),
         (lambda m: m["fitted"].update(data_hash="\ud800"), "data_hash must be a text"),
-        (lambda m: m["fitted"].update(converged=1), "converged must be true or false, got 1"),
+        (lambda m: m["fitted"]["fit"].update(interrupted=1), "interrupted must be true or false, got 1"),
     ],
 )
 def test_forged_models_are_refused(tmp_path, change, match):

@@ -10,7 +10,7 @@ from deeptram import latent
 from deeptram.fitting.deep.gradient import DeepTask
 from deeptram.fitting.deep.training import Training
 from deeptram.model import Design, Outcome, OutcomeSettings
-from deeptram.model.design import Spec
+from deeptram.model.terms import Spec
 from deeptram.responses import Surv
 
 QUICK = {"epochs": 3, "batch_size": 64, "learning_rate": 1e-2, "progress": False}

@@ -11,7 +11,7 @@ import torch
 from deeptram._rows import is_memory_map
 from deeptram.errors import InvalidInputError
 from deeptram.inputs.batches import (
-    LazyImages,
+    LazySource,
     MemoryImages,
     TableSource,
     check_augmented,
@@ -42,7 +42,7 @@ class OnDisk:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
-@pytest.mark.parametrize("kind", [MemoryImages, LazyImages])
+@pytest.mark.parametrize("kind", [MemoryImages, LazySource])
 def test_images_are_the_same_from_everywhere(layout, dtype, kind, rng):
     pixels = rng.integers(0, 256, size=LAYOUTS[layout]).astype(dtype)
     images = ImageSource(pixels)
@@ -68,8 +68,8 @@ def test_bytes_stay_bytes_in_memory(rng):
     pixels = rng.integers(0, 256, size=(7, 6, 5, 3), dtype=np.uint8)
     source = image_batches(ImageSource(pixels))
     assert isinstance(source, MemoryImages)
-    assert source._pixels.dtype == torch.uint8
-    assert source._pixels.data_ptr() == pixels.ctypes.data
+    assert source._values.dtype == torch.uint8
+    assert source._values.data_ptr() == pixels.ctypes.data
 
 
 def test_read_only_arrays_are_fine(rng):
@@ -92,7 +92,7 @@ def test_what_does_not_fit_is_read_batch_by_batch(rng, tmp_path):
         image_batches(ImageSource(pixels), memory_limit=100),
     ]
     for source in sources:
-        assert isinstance(source, LazyImages)
+        assert isinstance(source, LazySource)
         torch.testing.assert_close(
             source.gather(torch.tensor([3, 1, 3])), ImageSource(pixels).batch([3, 1, 3])
         )
@@ -101,7 +101,7 @@ def test_what_does_not_fit_is_read_batch_by_batch(rng, tmp_path):
 
 def test_precision_is_as_asked(rng):
     images = ImageSource(rng.random((4, 6, 5)))
-    for kind in (MemoryImages, LazyImages):
+    for kind in (MemoryImages, LazySource):
         assert kind(images, torch.float64).gather(torch.tensor([0])).dtype == torch.float64
     assert TableSource(np.eye(2), torch.float64).span(0, 1).dtype == torch.float64
 

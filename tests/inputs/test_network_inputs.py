@@ -42,10 +42,9 @@ def data(rng):
 def test_shapes_follow_the_order_of_the_columns(columns, shape, data):
     inputs = NetworkInputs.fit(data, columns)
     assert inputs.in_shape == shape
-    assert inputs.has_images == any(name in ("mri", "photo") for name in (columns or data))
     sources = inputs.sources(data)
     shapes = shape if isinstance(shape[0], tuple) else (shape,)
-    assert tuple(source.shape for source in sources) == shapes == inputs.shapes
+    assert tuple(source.shape for source in sources) == shapes == tuple(part.shape for part in inputs.parts)
 
 
 def test_columns_are_standardised_by_the_training_rows(data):

@@ -11,8 +11,7 @@ import deeptram as dt
 from deeptram import latent as latents
 from deeptram.fitting.exact.columns import moments, standardize
 from deeptram.fitting.exact.fit import discriminant_start
-from deeptram.likelihood.binary import BinaryLikelihood
-from deeptram.likelihood.cutpoints import CutpointLikelihood, cells_of
+from deeptram.likelihood.cutpoints import BinaryLikelihood, CutpointLikelihood, cells_of
 from derivatives import check_derivatives
 
 SYMMETRIC = {"logistic": stats.logistic, "normal": stats.norm}

@@ -11,7 +11,7 @@ import pytest
 import deeptram as dt
 from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.model import Design
-from deeptram.model.design import Spec, Strata
+from deeptram.model.terms import Spec
 
 FRAME = pd.DataFrame(
     {"a": [1.0, 2.0, 3.0, 4.0], "f": list("pqpq"), "s": ["v", "u", "v", "w"], "k": [3, 1, 3, 1]}
@@ -68,34 +68,36 @@ def test_designs_survive_json():
     ],
 )
 def test_strata_are_the_levels_that_occur(values, levels):
-    strata, codes = Strata.fit("g", values)
-    assert strata.levels == levels
-    assert [levels[c] for c in codes] == list(values)
-    np.testing.assert_array_equal(strata.encode(values), codes)
-    assert strata.n_levels == len(levels)
+    design, matrices = Design.fit(Spec.of([dt.SI("g")]), {"g": values})
+    assert design.strata.levels == levels
+    assert [levels[c] for c in matrices.strata] == list(values)
+    np.testing.assert_array_equal(design.matrices({"g": values}).strata, matrices.strata)
+    assert (design.n_strata, design.strata_column) == (len(levels), "g")
+
+
+def strata_of(values):
+    return Design.fit(Spec.of([dt.SI("g")]), {"g": values})[0]
 
 
 def test_strata_of_another_type_of_column_are_the_same():
-    strata, _ = Strata.fit("g", np.array(["a", "b"]))
-    np.testing.assert_array_equal(
-        strata.encode(pd.Categorical(["b", "a"], categories=["b", "a", "c"])), [1, 0]
-    )
-    numbers, _ = Strata.fit("g", np.array([1, 2]))
-    np.testing.assert_array_equal(numbers.encode(np.array([2.0])), [1])
+    design = strata_of(np.array(["a", "b"]))
+    other = pd.Categorical(["b", "a"], categories=["b", "a", "c"])
+    np.testing.assert_array_equal(design.matrices({"g": other}).strata, [1, 0])
+    np.testing.assert_array_equal(strata_of(np.array([1, 2])).matrices({"g": np.array([2.0])}).strata, [1])
 
 
 def test_strata_refuse_what_has_no_baseline():
-    strata, _ = Strata.fit("g", np.arange(12))
+    design = strata_of(np.arange(12))
     with pytest.raises(
         UnknownNameError,
-        match=r"strata column 'g' must hold levels .*\.\.\. \(12 in all\)\), got 99 in row 1",
+        match=r"column 'g' must hold levels seen in fitting .*\.\.\. 12 in all\), got 99 in row 1",
     ):
-        strata.encode(np.array([3, 99]))
-    with pytest.raises(
-        InvalidInputError, match="Input strata column 'g' contains NaN: 1 missing value in row 1"
-    ):
-        strata.encode(np.array([3.0, np.nan]))
+        design.matrices({"g": np.array([3, 99])})
+    with pytest.raises(InvalidInputError, match=r"contains NaN\. Column 'g' has 1 missing value in row 1"):
+        design.matrices({"g": np.array([3.0, np.nan])})
     with pytest.raises(
         InvalidInputError, match=r"strata column 'g' must hold categories, got real numbers such as 0\.5"
     ):
-        Strata.fit("g", np.array([0.5, 1.0]))
+        strata_of(np.array([0.5, 1.0]))
+    with pytest.raises(InvalidInputError, match="a factor must have several rows per level"):
+        strata_of(np.arange(30))

@@ -8,8 +8,6 @@ import shutil
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from deeptram._files import file_sha256
@@ -19,10 +17,8 @@ from deeptram.model.persistence import (
     JSON_NAME,
     SCHEMA,
     TENSOR_NAME,
-    plain,
     read_content,
     read_folder,
-    unplain,
     write_folder,
 )
 
@@ -191,24 +187,3 @@ def test_types_without_meaning_here_are_refused(saved):
     rewrite(saved, lambda c: c.update(tensors={"bytes": size, "sha256": digest, "shapes": {"a": [2]}}))
     with pytest.raises(FileFormatError, match="tensor 'a' has the unknown type 'U64'"):
         read_folder(saved)
-
-
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-values = st.recursive(
-    scalars,
-    lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text(), inner),
-    max_leaves=12,
-)
-
-
-@given(values)
-def test_plain_values_come_back(value):
-    written = json.dumps(plain(value), allow_nan=False)
-    assert unplain(json.loads(written)) == value
-
-
-def test_what_cannot_be_saved_is_refused():
-    assert np.isnan(unplain(plain(np.nan)))
-    assert plain(np.array([1, 2])) == [1, 2]
-    with pytest.raises(InvalidInputError, match=r"only numbers, strings, booleans and lists .* got function"):
-        plain(test_round_trip)

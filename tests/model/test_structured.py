@@ -9,7 +9,7 @@ import pytest
 import deeptram as dt
 from deeptram import latent as latents
 from deeptram.model import Design, Outcome, OutcomeSettings, StructuredModel
-from deeptram.model.design import Spec
+from deeptram.model.terms import Spec
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [0.0, 1.0, -1.0], "s": ["u", "v", "u"]})
 

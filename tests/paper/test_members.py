@@ -9,7 +9,7 @@ import deeptram.paper.members as members_module
 from deeptram.errors import FileFormatError
 from deeptram.estimators import Tram
 from deeptram.evaluation import scores
-from deeptram.model.design import Spec
+from deeptram.model.terms import Spec
 from deeptram.paper import RunFolder, Unit
 from deeptram.paper.data import load_study_data, make_splits
 from deeptram.paper.members import (

@@ -25,9 +25,8 @@ from deeptram.cli.tables import read_table_file
 from deeptram.ensemble import Ensemble
 from deeptram.errors import InvalidInputError
 from deeptram.estimators import Tram
-from deeptram.estimators.deep import held_out_rows
 from deeptram.evaluation import evaluate
-from deeptram.fitting.deep.seeds import MemberSeeds
+from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows
 from deeptram.fitting.deep.training import Training
 from deeptram.model import OUTCOMES
 from deeptram.model.terms import CI, CS, LS

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from deeptram.ensemble.adapters import Adapter, register_adapter
 from deeptram.ensemble.ensemble import Ensemble
-from deeptram.ensemble.folds import Bags
 from deeptram.ensemble.frames import predict_frame
 from deeptram.ensemble.leaderboards import Leaderboard, leaderboard
+from deeptram.ensemble.members import Bags
 from deeptram.ensemble.onnx_graph import export
 from deeptram.ensemble.persistence import load
 

@@ -15,10 +15,8 @@ from sklearn.utils import Tags, get_tags
 
 from deeptram._threads import alone
 from deeptram._validation import check_choice, check_weights
-from deeptram.ensemble.folds import fit_folds
-from deeptram.ensemble.members import check_model, check_pooling, gather_members, predict_all
-from deeptram.ensemble.pool_choice import PoolChoice, choose_pool
-from deeptram.ensemble.pooled_members import PooledMembers
+from deeptram.ensemble.members import check_model, check_pooling, fit_folds, gather_members, predict_all
+from deeptram.ensemble.pooled_members import PoolChoice, PooledMembers, choose_pool
 from deeptram.ensemble.strategies import fit_members
 from deeptram.estimators.base import BaseTram
 from deeptram.evaluation.measures import MetricLike

@@ -23,7 +23,7 @@ from deeptram._tables import HeadedTable
 from deeptram._threads import one_thread
 from deeptram._validation import as_list, check_same_length, n_rows, random_generator
 from deeptram.ensemble.adapters import ClassifierAdapter, StatsmodelsAdapter, adapter_of, indicators
-from deeptram.ensemble.fold_store import FoldStore, Seconds
+from deeptram.ensemble.checkpoint import FoldStore, Seconds
 from deeptram.errors import DeeptramError, InvalidInputError, OrderWarning, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.evaluation.bootstrap import bootstrap, check_strata

@@ -1,30 +1,31 @@
-"""What a member is: a trained model as plain values, or a fitted model of any kind."""
+"""What a member may be, a fitted model of any kind, and members that differ in their data."""
 
 from __future__ import annotations
 
-import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import joblib
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.utils.validation import check_is_fitted
 
-from deeptram._schema import fields, flag, integer, number
+from deeptram._rows import RowNumbers, count_rows, take_rows
+from deeptram._validation import check_integer, check_sample_weight
+from deeptram.bases import Bernstein
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.deep import FitSummary, keep_fit, summarise_fit
-from deeptram.estimators.persistence import HISTORY, split_arrays
-from deeptram.estimators.saved_format import NETWORKS, SEED, measured
-from deeptram.fitting.deep.task import DeepFit, DeepTask
+from deeptram.estimators.deep import MemberFit as MemberFit
+from deeptram.fitting.deep.seeds import member_seed
+from deeptram.inputs.entries import readable_entries
 from deeptram.model.deep import DeepModel, row_parameters_of
-from deeptram.model.design import Spec
-from deeptram.model.persistence import JSON_NAME, Tensors, plain, unplain
+from deeptram.model.terms import Spec
 from deeptram.pooling import Rule, get_rule
+from deeptram.pooling.weights import tune_weights
 from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]
@@ -167,121 +168,155 @@ def predict_all(members: Sequence[Any], X: Any) -> list[Predictive]:
     ]
 
 
-# -- trained members ---------------------------------------------------------------------------------
+# -- members that differ in their data ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bags:
+    """Bootstrap samples as folds: each member sees n rows drawn with replacement, and not those left over.
+
+    For :meth:`deeptram.Ensemble.from_folds`, whose ``random_state`` decides the draws.
+
+    Parameters
+    ----------
+    n_members : int
+
+    Examples
+    --------
+    >>> bags = Bags(2).split_rows(5, 1)
+    >>> [(drawn.tolist(), left.tolist()) for drawn, left in bags]
+    [([0, 2, 2, 3, 4], [1]), ([0, 1, 1, 4, 4], [2, 3])]
+    """
+
+    n_members: int = 10
+
+    def __post_init__(self) -> None:
+        """Check the number once."""
+        check_integer(self.n_members, "n_members", 1)
+
+    def split_rows(self, n: int, seed: int) -> list[tuple[RowNumbers, RowNumbers]]:
+        """Return the rows drawn and the rows left over, for each member."""
+        check_integer(n, "the number of rows", 2)
+        generator = np.random.default_rng(seed)
+        found: list[tuple[RowNumbers, RowNumbers]] = []
+        while len(found) < self.n_members:
+            drawn = np.sort(generator.integers(n, size=n))
+            left = np.setdiff1d(np.arange(n), drawn)
+            if len(left) and len(left) < n - 1:  # a sample of one distinct row, or of all, is drawn again
+                found.append((drawn, left))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
-class MemberFit:
-    """What training a member gave.
+class Fold:
+    """The members trained without one fold: their scores on it, and their weights tuned on it."""
 
-    Attributes
+    members: list[BaseTram]
+    scores: Array
+    weights: Array
+
+
+def fit_folds(
+    template: BaseTram,
+    X: Any,
+    y: Any,
+    cv: Any,
+    sample_weight: Any,
+    root: int,
+    n_jobs: int | None,
+    n_members: int = 1,
+    pooling: str | Rule | None = None,
+) -> list[Fold]:
+    """Return the members of each fold, trained on the other folds.
+
+    Parameters
     ----------
-    seed : int
-        The member's seed.
-    model : dict
-        ``DeepModel.to_dict()``.
-    weights : dict of arrays
-        Parameters and buffers.
-    history : DataFrame
-    best_epoch, n_epochs : int
-    seconds : float
-    interrupted : bool
-        Whether training was ended early by Ctrl-C.
-    null_loss : float
-        See ``DeepFit``.
-    loglik : float
-    shift_vcov : ndarray or None
+    template : BaseTram
+        The unfitted model.
+    X, y, sample_weight : data
+    cv : int, splitter or Bags
+    root : int
+        Seed of the folds and of the members.
+    n_jobs : int or None
+    n_members : int
+        Members per fold.
+    pooling : str, Rule or None
+        The pool whose weights are tuned on each fold; None for equal weights.
     """
-
-    seed: int
-    model: Mapping[str, Any]
-    weights: Tensors
-    history: pd.DataFrame
-    best_epoch: int
-    n_epochs: int
-    seconds: float
-    interrupted: bool
-    null_loss: float
-    loglik: float
-    shift_vcov: Array | None
-
-    @classmethod
-    def of(cls, task: DeepTask, fit: DeepFit) -> MemberFit:
-        """Return a trained member as plain values, with what the training data say about it."""
-        summary = summarise_fit(task, fit.model)
-        return cls(
-            fit.seed,
-            fit.model.to_dict(),
-            fit.model.arrays(),
-            fit.history,
-            fit.best_epoch,
-            fit.n_epochs,
-            fit.seconds,
-            fit.interrupted,
-            fit.null_loss,
-            summary.loglik,
-            summary.shift_vcov,
+    check_integer(n_members, "n_members", 1)
+    if n_members > 1:
+        check_model(template)
+    X = readable_entries(X)
+    weights = check_sample_weight(sample_weight, count_rows(X))
+    if weights is not None and not weights.all():  # a weight of zero is no observation at all
+        used = np.flatnonzero(weights)
+        X, y, weights = take_rows(X, used), take_rows(y, used, "y"), weights[used]
+    prepared: BaseTram = clone(template)
+    _, matrices, encoded, _ = prepared.prepare(X, y, weights)
+    codes = encoded.codes if encoded.codes is not None else np.zeros(len(encoded))
+    if isinstance(cv, Bags):
+        folds = cv.split_rows(len(encoded), root)
+    else:
+        splitter = _splitter(cv, codes, prepared.outcome_.is_discrete, root)
+        folds = [(np.sort(train), np.sort(test)) for train, test in splitter.split(matrices.x, codes)]
+    common = _with_common_outcome(template, prepared)
+    jobs = (
+        joblib.delayed(_fit_fold)(
+            [
+                clone(common).set_params(random_state=member_seed(root, number * n_members + m))
+                for m in range(n_members)
+            ],
+            X,
+            y,
+            None if weights is None else weights[train],
+            train,
+            test,
+            pooling,
         )
-
-    def restore(self, template: BaseTram) -> BaseTram:
-        """Return the member as a fitted estimator.
-
-        Parameters
-        ----------
-        template : BaseTram
-            The prepared estimator all members come from.
-        """
-        member: BaseTram = copy.copy(template)
-        member.random_state = self.seed
-        model = DeepModel.from_dict(self.model, member.spec_, member.outcome_, member.latent_, member.design_)
-        model.load_arrays(self.weights)
-        fit = DeepFit(
-            model,
-            self.history,
-            self.best_epoch,
-            self.seconds,
-            self.n_epochs,
-            self.seed,
-            interrupted=self.interrupted,
-            null_loss=self.null_loss,
-        )
-        keep_fit(member, fit, FitSummary(self.loglik, self.shift_vcov))
-        return member
-
-    def to_record(self) -> tuple[dict[str, Any], Tensors]:
-        """Return JSON-able values and arrays."""
-        record = {
-            "seed": self.seed,
-            "model": dict(self.model),
-            "best_epoch": self.best_epoch,
-            "n_epochs": self.n_epochs,
-            "seconds": self.seconds,
-            "interrupted": self.interrupted,
-            "null_loss": plain(self.null_loss),
-            "loglik": plain(self.loglik),
-        }
-        tensors = {f"model.{name}": value for name, value in self.weights.items()}
-        tensors["history"] = self.history[HISTORY].to_numpy(dtype=float)
-        if self.shift_vcov is not None:
-            tensors["shift_vcov"] = self.shift_vcov
-        return record, tensors
-
-    @classmethod
-    def from_record(cls, record: Any, tensors: Tensors) -> MemberFit:
-        """Read a member back from :meth:`to_record`; what does not fit is a ``FileFormatError``."""
-        _MEMBER(record, f"{JSON_NAME}: member")
-        weights, history, shift_vcov = split_arrays(tensors)
-        given = {**record, **{name: float(unplain(record[name])) for name in ("loglik", "null_loss")}}
-        return cls(weights=weights, history=history, shift_vcov=shift_vcov, **given)
+        for number, (train, test) in enumerate(folds)
+    )
+    return list(joblib.Parallel(n_jobs=n_jobs)(jobs))
 
 
-_MEMBER = fields(
-    {
-        "seed": SEED,
-        "model": NETWORKS,
-        **dict.fromkeys(("best_epoch", "n_epochs"), integer()),
-        "seconds": number(0),
-        "interrupted": flag,
-        **dict.fromkeys(("loglik", "null_loss"), measured),
-    }
-)
+def _splitter(cv: Any, codes: NDArray[Any], discrete: bool, root: int) -> Any:
+    if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
+        kind = StratifiedKFold if discrete and np.bincount(codes).min() >= cv else KFold
+        return kind(check_integer(cv, "cv", 2), shuffle=True, random_state=root % 2**32)
+    return check_cv(cv, codes, classifier=discrete)
+
+
+def _with_common_outcome(template: BaseTram, prepared: BaseTram) -> BaseTram:
+    """Return the model with levels and support of all rows, so that all members speak of the same outcome."""
+    arguments = template.get_params(deep=False)
+    outcome = prepared.outcome_
+    known: dict[str, Any] = {}
+    if "levels" in arguments and outcome.levels is not None:
+        known["levels"] = list(outcome.levels)
+    if "support" in arguments and isinstance(outcome.basis, Bernstein):
+        known["support"] = outcome.basis.support
+    if "log_first" in arguments:
+        known["log_first"] = outcome.log_first
+    template.set_params(**known)
+    return template
+
+
+def _fit_fold(
+    models: list[BaseTram],
+    X: Any,
+    y: Any,
+    weights: Array | None,
+    train: RowNumbers,
+    test: RowNumbers,
+    pooling: str | Rule | None,
+) -> Fold:
+    held = take_rows(X, test), take_rows(y, test, "y")
+    validation = held if Spec.of(models[0].terms).is_deep else None
+    X_train, y_train = take_rows(X, train), take_rows(y, train, "y")
+    for model in models:
+        model.fit(X_train, y_train, sample_weight=weights, validation=validation)
+    scores = np.array([model.score(*held) for model in models])
+    if pooling is None or len(models) == 1:
+        return Fold(models, scores, np.full(len(models), 1 / len(models)))
+    method = meant_pool(pooling, models[0].outcome_kind)
+    tuned = tune_weights(predict_all(models, held[0]), held[1], method=method, score=models[0].loss)
+    return Fold(models, scores, tuned.weights)

@@ -12,11 +12,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeptram import _schema as schema
 from deeptram import latent as latents
-from deeptram._files import versions
-from deeptram._schema import agree, choice, fields, flag, integer, listed, misfit, optional, text
+from deeptram._files import json_sha256, versions
+from deeptram._schema import agree, choice, fields, flag, integer, listed, misfit, optional, plain, text
 from deeptram._validation import check_weights
 from deeptram.ensemble.members import AUTO
-from deeptram.ensemble.pool_choice import PoolChoice
+from deeptram.ensemble.pooled_members import PoolChoice
 from deeptram.ensemble.strategies import STRATEGIES
 from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
@@ -28,8 +28,9 @@ from deeptram.estimators.persistence import (
     rebuilding,
 )
 from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name, located
+from deeptram.model import Design
 from deeptram.model.deep import DeepModel
-from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, plain, read_folder, write_folder
+from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, read_folder, write_folder
 from deeptram.pooling import rule_from_file, saved_rule
 from deeptram.pooling.recalibration import Recalibration
 
@@ -224,17 +225,11 @@ def share_designs(members: list[BaseTram]) -> None:
     ----------
     members : list of fitted models
     """
-    seen: list[tuple[Any, Any]] = []
+    seen: dict[str, Design] = {}
     for member in members:
-        state = member.design_.to_dict()
-        for known, design in seen:
-            if known == state:
-                member.design_ = design
-                if isinstance(member.model_, DeepModel):
-                    member.model_.design = design
-                break
-        else:
-            seen.append((state, member.design_))
+        member.design_ = seen.setdefault(json_sha256(member.design_.to_dict()), member.design_)
+        if isinstance(member.model_, DeepModel):
+            member.model_.design = member.design_
 
 
 def _part(tensors: Tensors, number: int) -> Tensors:

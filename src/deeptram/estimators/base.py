@@ -31,7 +31,7 @@ from deeptram.errors import (
     NonFiniteLossError,
     UnsupportedError,
 )
-from deeptram.estimators.coefficient_table import CoefficientTable, model_summary
+from deeptram.estimators.coefficient_table import CoefficientTable, effect_table, model_card, model_summary
 from deeptram.estimators.data_checks import (
     check_class_counts,
     check_outcome_is_no_column,
@@ -41,11 +41,9 @@ from deeptram.estimators.data_checks import (
 from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.exact import fit_without_networks
 from deeptram.estimators.information import training_fit
-from deeptram.estimators.model_card import model_card
 from deeptram.estimators.partitioned import prepare_in_pieces
 from deeptram.estimators.prediction import PredictiveMethods
-from deeptram.estimators.varying_effects import effect_table
-from deeptram.fitting.exact.profile import profile_interval
+from deeptram.fitting.exact.inference import profile_interval
 from deeptram.inputs import read_table
 from deeptram.inputs.entries import readable_entries
 from deeptram.inputs.partitions import RowPieces, in_pieces
@@ -53,11 +51,10 @@ from deeptram.inputs.table import by_name
 from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Encoded, FittedModel, Matrices, Outcome, OutcomeSettings
 from deeptram.model.deep import DeepModel
-from deeptram.model.design import Spec
 from deeptram.model.module import OutcomeModule
+from deeptram.model.terms import Spec
 from deeptram.predictive import Predictive
 from deeptram.predictive.kinds import RowParameters
-from deeptram.responses import Surv
 
 Array = NDArray[np.float64]
 
@@ -194,6 +191,13 @@ class BaseTram(PredictiveMethods, BaseEstimator):
             check_class_counts(outcome, encoded, weights, design, matrices, stacklevel=5)
         return X, matrices, encoded, weights
 
+    def keep_coefficients(self, shift: Array, scale: Array) -> None:
+        """Set ``coef_``, from (p,) or nominal (p, K - 1), and ``scale_coef_``, from (q,), of the design."""
+        names = self.outcome_.coefficient_names(self.design_.names)
+        stretched = [] if self.design_.scale is None else list(self.design_.scale.names)
+        self.coef_ = pd.Series(shift.T.ravel(), index=names, name="coef", dtype=float)
+        self.scale_coef_ = pd.Series(scale, index=stretched, dtype=float)
+
     # -- prediction ------------------------------------------------------------------------------
 
     @property
@@ -223,7 +227,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         the parts are those of the logits, one column ``level:part`` each.
         """
         parameters, matrices = self._row_parameters(X)
-        levels, parts = self.outcome_.levels, {}
+        parts: dict[str, Any] = {}
         if y is not None:
             if self.outcome_.kind.is_nominal:
                 raise UnsupportedError(
@@ -232,10 +236,9 @@ class BaseTram(PredictiveMethods, BaseEstimator):
             h = np.asarray(self.predict_distribution(X).trafo(y))
             parts["intercept"] = h + parameters.shift
         found = self.model_.contributions(X, matrices)
-        if self.outcome_.kind.is_nominal and levels is not None:
-            logits = [(k, level, name) for name in found for k, level in enumerate(levels[1:])]
-            found = {f"{level}:{name}": found[name][:, k] for k, level, name in logits}
-        parts |= found
+        for name, part in found.items():
+            columns = part.T if self.outcome_.kind.is_nominal else [part]
+            parts |= zip(self.outcome_.coefficient_names([name]), columns, strict=True)
         return pd.DataFrame(parts, index=X.index if isinstance(X, pd.DataFrame) else range(len(matrices.x)))
 
     @property
@@ -440,8 +443,3 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         if fit is not None and getattr(fit, "problem", None) is not None:
             state["fit_"] = dataclasses.replace(fit, problem=None)
         return state
-
-
-def is_censored(y: Any) -> bool:
-    """Return whether y is a censored response."""
-    return isinstance(y, Surv)

@@ -1,7 +1,8 @@
-"""Tables of coefficients that say what they are."""
+"""Tables of coefficients that say what they are: of a model, and of effects that change with the outcome."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,9 +11,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from deeptram._html import card, few_digits
 from deeptram._tables import HeadedTable
-from deeptram.estimators.varying_effects import SIGN as SIGN
-from deeptram.estimators.varying_effects import varying_rows
+from deeptram._validation import check_float_vector
+from deeptram.bases import Basis, Bernstein
+from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.model import Outcome
 
@@ -20,6 +23,103 @@ if TYPE_CHECKING:
     from deeptram.estimators.base import BaseTram
 
 Array = NDArray[np.float64]
+
+SIGN = "F_Z(h(y) - x'beta): a positive coefficient means a larger outcome"
+_POINTS = 101
+
+
+def effect_table(model: BaseTram, y: Any, level: float) -> pd.DataFrame:
+    """Return the table of ``BaseTram.effect``.
+
+    Parameters
+    ----------
+    model : BaseTram
+        Fitted.
+    y : array-like or None
+    level : float
+    """
+    if model.design_.varying is None:
+        raise UnsupportedError(
+            "effect() shows effects that change with the outcome, got a model without them; add "
+            "dt.Varying(...), or read coef_"
+        )
+    points, rows = _basis_rows(model.outcome_, y)
+    half = stats.norm.ppf((1 + level) / 2)
+    frames = []
+    for j, name in enumerate(model.design_.varying.names):
+        value, se = _linear_combination(model, j, rows)
+        columns = {"coef": value, "se": se, "lower": value - half * se, "upper": value + half * se}
+        frames.append(pd.DataFrame({"column": name, "y": points, **columns}))
+    table = pd.concat(frames, ignore_index=True)
+    table.attrs.update(sign=SIGN, effect=model.latent_.effect_name, level=level)
+    return table
+
+
+def _basis_rows(outcome: Outcome, y: Any) -> tuple[list[Any], Array]:
+    """Return outcomes and the basis at them, shape (m, d)."""
+    d = outcome.basis.n_coef
+    if outcome.levels is not None:
+        chosen = list(outcome.levels[:-1] if y is None else np.atleast_1d(np.asarray(y)).ravel())
+        codes = np.asarray(outcome.encode(chosen).codes)
+        if (codes == d).any():
+            raise InvalidInputError(
+                "effects of classes belong to the cutoffs above all levels but the last, got "
+                f"{outcome.levels[-1]!r}; leave it out"
+            )
+        return chosen, np.eye(d)[codes]
+    values = _support_points(outcome, _POINTS) if y is None else check_float_vector(np.atleast_1d(y), "y")
+    seen = outcome.encode(values).observations
+    at = values if seen is None else seen.within(outcome.basis.domain).upper
+    return list(values), outcome.basis.evaluate(at)
+
+
+def _support_points(outcome: Outcome, count: int) -> Array:
+    """Return evenly spaced outcomes from one end of the support to the other."""
+    basis = outcome.basis
+    if not isinstance(basis, Bernstein):
+        raise InvalidInputError(
+            "effect() needs the outcomes at which effects are wanted, got none, and a straight line "
+            "has no support to take them from; pass y"
+        )
+    points = (np.geomspace if basis.log_first else np.linspace)(*basis.support, count)
+    if outcome.kind.is_count:
+        return np.asarray(np.unique(points.round()) - int(basis.log_first))
+    return np.asarray(points)
+
+
+def _linear_combination(model: BaseTram, column: int, rows: Array) -> tuple[Array, Array]:
+    """Return -a'theta of a varying column for rows a, and standard errors."""
+    block, d = model.design_.n_strata + column, rows.shape[1]
+    own = slice(block * d, (block + 1) * d)
+    variance = np.einsum("ij,jk,ik->i", rows, model.vcov_.to_numpy()[own, own], rows)
+    with np.errstate(invalid="ignore"):
+        return -rows @ model.model_.theta[block], np.sqrt(np.where(variance >= 0, variance, np.nan))
+
+
+def varying_rows(model: BaseTram) -> list[tuple[str, float, float]]:
+    """Return names, values and standard errors of varying effects for the summary.
+
+    Parameters
+    ----------
+    model : BaseTram
+        Fitted.
+    """
+    levels, basis, varying = model.outcome_.levels, model.outcome_.basis, model.design_.varying
+    if levels is not None:
+        rows, labels = np.eye(basis.n_coef), [f"at {a}|{b}" for a, b in itertools.pairwise(levels)]
+    elif isinstance(basis, Bernstein):
+        points, rows = _basis_rows(model.outcome_, _support_points(model.outcome_, 5)[1:-1])
+        labels = [f"at {point:.4g}" for point in points]
+    else:
+        rows = np.eye(basis.n_coef)
+        labels = ["at 0", "per unit of y"] if basis.name == "linear" else ["at 1", "per unit of log(y)"]
+        labels = labels[: basis.n_coef]
+    found = []
+    for j, name in enumerate([] if varying is None else varying.names):
+        pairs = zip(labels, *_linear_combination(model, j, rows), strict=True)
+        found += [(f"{name} {label}", float(value), float(error)) for label, value, error in pairs]
+    return found
+
 
 _SHOWN_LEVELS = 12
 
@@ -218,3 +318,95 @@ def _header(model: BaseTram, level: float, table: pd.DataFrame) -> list[str]:
         sandwich = model.loss in ("rps", "brier") and model.design_.scale is None
         lines.append(f"se: {'sandwich' if sandwich else 'not available'} for loss={model.loss!r}")
     return [*lines, f"lower, upper: {100 * level:g} % Wald limits"]
+
+
+# -- what a notebook shows ---------------------------------------------------------------------------
+
+
+SHOWN_ROWS = 20
+
+
+def model_card(model: BaseTram) -> str:
+    """Return the card of a fitted model.
+
+    Parameters
+    ----------
+    model : BaseTram
+        Fitted.
+    """
+    events = getattr(model, "n_events_", None)
+    rows = f"{model.n_obs_}" if events is None else f"{model.n_obs_}, {events} events"
+    exact = not model.spec_.is_deep
+    how = "exact maximum likelihood" if exact and model.loss == "nll" else f"minimum {model.loss}"
+    facts = {
+        "terms": described_terms(model),
+        "h": h_in_words(model.outcome_),
+        "F_Z": model.latent_.name,
+        "rows": rows,
+        "log-likelihood": f"{model.loglik_:.2f} ({how if exact else 'trained with gradients'})",
+    }
+    title = f"{type(model).__name__}: {described_outcome(model.outcome_)}"
+    return card(title, facts, coefficients_html(model.summary()))
+
+
+def coefficients_html(table: Any) -> str:
+    """Return the first rows of a coefficient table, with its header."""
+    if not len(table):
+        return "<p>No coefficients.</p>"
+    shown = table.head(SHOWN_ROWS)
+    shown.attrs["header"] = [
+        line for line in table.attrs.get("header", ()) if line.startswith(("coef:", "se:"))
+    ]
+    return str(shown.round(4)._repr_html_())
+
+
+def described_terms(model: BaseTram) -> str:
+    """Return the terms as they were written, or what stands for none."""
+    terms = model.terms
+    if terms is None:
+        return "linear shift of all columns"
+    return ", ".join(_term(term) for term in (terms if isinstance(terms, list | tuple) else [terms]))
+
+
+def _term(term: Any) -> str:
+    """Return a term without the settings of its network: ``CS(MLP: bp)``."""
+    columns = getattr(term, "columns", None) or getattr(term, "strata", None) or ""
+    named = ", ".join(columns) if isinstance(columns, tuple) else str(columns)
+    net = getattr(term, "net", None)
+    inside = [] if net is None else [getattr(net, "__name__", type(net).__name__)]
+    return f"{type(term).__name__}({': '.join([*inside, *([named] if named else [])])})"
+
+
+def h_in_words(outcome: Outcome) -> str:
+    """Return what form h has.
+
+    Parameters
+    ----------
+    outcome : Outcome
+
+    Examples
+    --------
+    >>> from deeptram.model import OutcomeSettings
+    >>> h_in_words(Outcome.fit(OutcomeSettings("ordinal"), [1, 2, 3])[0])
+    'a cutpoint below each level but the first'
+    >>> h_in_words(Outcome.fit(OutcomeSettings("continuous"), [1.0, 2.0, 4.0])[0])
+    'smooth and increasing: a Bernstein polynomial of order 6 between 1 and 4'
+    """
+    if outcome.kind.is_nominal:
+        return "none: each level has a logit against the first"
+    if outcome.levels is not None:
+        return "a cutpoint below each level but the first"
+    return _line_in_words(outcome.basis)
+
+
+def _line_in_words(basis: Basis) -> str:
+    if basis.name == "bernstein":
+        low, high = (few_digits(end) for end in basis.support)
+        scale = " of log y" if getattr(basis, "log_first", False) else ""
+        order = getattr(basis, "order", basis.n_coef - 1)
+        return (
+            f"smooth and increasing: a Bernstein polynomial{scale} of order {order} between {low} and {high}"
+        )
+    if basis.is_line or basis.n_coef == 1:
+        return f"a line in {'log y' if basis.domain[0] == 0 else 'y'}"
+    return f"increasing, {basis.n_coef} coefficients of the basis {basis.name!r}"

@@ -19,7 +19,7 @@ from deeptram.inputs import Table
 from deeptram.inputs.entries import AsIs
 from deeptram.inputs.images import ImageSource
 from deeptram.model import Design, Encoded, Matrices, Outcome
-from deeptram.model.design import Spec
+from deeptram.model.terms import Spec
 from deeptram.responses import Surv
 
 _SHOWN = 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,27 +15,32 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
+from deeptram._schema import LARGEST, plain, unplain
 from deeptram._threads import alone
 from deeptram._validation import check_same_length, check_sample_weight
 from deeptram.errors import (
     CollinearityWarning,
     ConvergenceWarning,
+    FileFormatError,
     InvalidInputError,
     InvalidTypeError,
     NonFiniteLossError,
     UnknownNameError,
 )
 from deeptram.estimators.data_checks import fingerprint
-from deeptram.estimators.exact import store_coefficients
+from deeptram.estimators.exact import TINY
 from deeptram.estimators.information import row_loglik, shift_covariance
 from deeptram.fitting.deep.gradient import fit_deep
-from deeptram.fitting.deep.seeds import MemberSeeds, generator, root_seed
-from deeptram.fitting.deep.task import DeepFit, DeepTask
+from deeptram.fitting.deep.hooks import HISTORY
+from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows, root_seed
+from deeptram.fitting.deep.task import DeepFit, DeepTask, TrainingRecord
 from deeptram.fitting.deep.training import Training
 from deeptram.fitting.exact.diagnosis import left_out
 from deeptram.model import Encoded, Matrices
 from deeptram.model.deep import DeepModel
+from deeptram.model.persistence import TENSOR_NAME, Tensors, check_arrays, check_values
 from deeptram.model.terms import SI
+from deeptram.networks import Budget
 
 if TYPE_CHECKING:
     from deeptram.estimators.base import BaseTram
@@ -42,7 +49,7 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 # What an exact fit leaves behind and a fit with networks does not have.
-_PARTS = ("theta", "shift", "log_scale", "log_increments")
+LARGEST_SHIFT = 1e15  # beyond it h has no digits left after the decimal point
 _EXACT_ONLY = ("vcov_", "theta_", "certificate_")
 
 
@@ -81,9 +88,9 @@ def fit_with_networks(
         fit = fit_deep(task, seed)
     except NonFiniteLossError as error:
         if error.best is not None:
-            keep_fit(estimator, error.best, summarise_fit(task, error.best.model))
+            keep_fit(estimator, summarised(task, error.best))
         raise
-    keep_fit(estimator, fit, summarise_fit(task, fit.model))
+    keep_fit(estimator, summarised(task, fit))
     if fit.diverged:
         warnings.warn(diverged_message([fit]), ConvergenceWarning, stacklevel=3)
     if fit.interrupted:
@@ -159,32 +166,6 @@ def deep_task(
     return task
 
 
-def held_out_rows(used: Rows, share: float, seed: int) -> Rows:
-    """Return a random share of rows, in ascending order.
-
-    Parameters
-    ----------
-    used : array of int
-        Row numbers to choose from.
-    share : float
-        In (0, 1); at least one row is held out and one is left.
-    seed : int
-
-    Examples
-    --------
-    >>> len(held_out_rows(np.arange(10), 0.2, seed=1))
-    2
-    """
-    count = max(1, round(share * len(used)))
-    if count >= len(used):
-        raise InvalidInputError(
-            f"validation={share:g} must leave rows to train on, got {len(used)} row(s) in all; "
-            "use a smaller share or more data"
-        )
-    order = torch.randperm(len(used), generator=generator(seed)).numpy()
-    return np.sort(used[order[:count]])
-
-
 def _encode_validation(estimator: BaseTram, validation: Any) -> tuple[Matrices, Encoded, Any, Array | None]:
     """Read validation data with the encodings of the training data."""
     if not isinstance(validation, (tuple, list)) or len(validation) not in (2, 3):
@@ -205,97 +186,140 @@ def _encode_validation(estimator: BaseTram, validation: Any) -> tuple[Matrices, 
     return matrices, encoded, X, check_sample_weight(weights, len(encoded))
 
 
-@dataclass(frozen=True, eq=False)
-class FitSummary:
-    """What the training data say about a trained model.
-
-    Attributes
-    ----------
-    loglik : float
-        Log-likelihood of all rows passed to ``fit``, summed (weighted).
-    shift_vcov : ndarray or None
-        Covariance of the linear shift given the networks, from the observed
-        information of the rows trained on (the sandwich for RPS and Brier score);
-        None without LS or with the CRPS.
-    """
-
-    loglik: float
-    shift_vcov: Array | None
-
-
-def summarise_fit(task: DeepTask, model: DeepModel) -> FitSummary:
-    """Evaluate a trained model on its training data.
-
-    Parameters
-    ----------
-    task : DeepTask
-        What it was trained on.
-    model : DeepModel
-    """
+def summarised(task: DeepTask, fit: DeepFit) -> DeepFit:
+    """Return a trained member with what its training data say about it: likelihood and covariance."""
+    model = fit.model
     parameters = model.row_parameters(task.X, task.matrices).numpy()
     with torch.no_grad():
         rows = row_loglik(task.outcome, task.latent, parameters, task.encoded).numpy()
     weights = np.ones(len(rows)) if task.sample_weight is None else task.sample_weight
     used = weights > 0
-    loglik = float(weights[used] @ rows[used])
+    fit = dataclasses.replace(fit, loglik=float(weights[used] @ rows[used]))
     if task.loss == "crps" or task.matrices.x.shape[1] == 0:
-        return FitSummary(loglik, None)
+        return fit
     trained = weights.copy()
     if task.validation_rows is not None:
         trained[task.validation_rows] = 0.0
-    kept = model.x_kept.cpu().numpy()
     some = np.flatnonzero(trained)
     covariance = shift_covariance(
         task.outcome,
         task.latent,
-        _take(parameters, some),
+        parameters.take(some),
         task.matrices.take(some),
         task.encoded.take(some),
         trained[some],
         task.design.n_strata if isinstance(task.spec.intercept, SI) else None,
-        kept,
+        model.x_kept.cpu().numpy(),
         task.loss,
     )
-    return FitSummary(loglik, covariance)
+    return dataclasses.replace(fit, shift_vcov=covariance)
 
 
 @alone()
-def keep_fit(estimator: BaseTram, fit: DeepFit, summary: FitSummary) -> None:
-    """Store a trained member in a prepared estimator, in place.
-
-    Parameters
-    ----------
-    estimator : BaseTram
-    fit : DeepFit
-    summary : FitSummary
-    """
+def keep_fit(estimator: BaseTram, fit: DeepFit) -> None:
+    """Store a trained member in a prepared estimator, in place."""
     for name in _EXACT_ONLY:
         if hasattr(estimator, name):
             delattr(estimator, name)
     model = fit.model
     estimator.model_, estimator.fit_ = model, fit
-    store_coefficients(estimator, model.coef, model.scale_coef)
+    estimator.keep_coefficients(model.coef, model.scale_coef)
     if isinstance(estimator.spec_.intercept, SI):
         estimator.theta_ = model.theta.ravel()
     estimator.shift_vcov_ = None
-    if summary.shift_vcov is not None:
+    if fit.shift_vcov is not None:
         names = list(estimator.coef_.index)
-        estimator.shift_vcov_ = pd.DataFrame(summary.shift_vcov, index=names, columns=names)
-    estimator.history_ = fit.history
-    estimator.loglik_ = summary.loglik
+        estimator.shift_vcov_ = pd.DataFrame(fit.shift_vcov, index=names, columns=names)
+    estimator.history_, estimator.loglik_ = fit.history, fit.loglik
     estimator.n_iter_, estimator.best_epoch_ = fit.n_epochs, fit.best_epoch
     estimator.converged_ = not (fit.interrupted or fit.diverged)
     estimator.seed_ = fit.seed
     estimator.n_parameters_ = sum(parameter.numel() for parameter in model.parameters())
 
 
-def _take(parameters: Any, rows: Rows) -> Any:
-    """Return the row parameters of some rows; a baseline shared by all stays shared."""
-    n = parameters.n_rows
-    parts: Mapping[str, Any] = {name: getattr(parameters, name) for name in _PARTS}
-    return type(parameters)(
-        **{
-            name: part if part is None or (len(part) == 1 and n > 1) else part[rows]
-            for name, part in parts.items()
-        }
-    )
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MemberFit(TrainingRecord):
+    """A trained model as plain values: what crosses processes, and what files hold of models and members.
+
+    Attributes
+    ----------
+    model : dict
+        ``DeepModel.to_dict()``.
+    weights : dict of arrays
+        Parameters and buffers.
+    """
+
+    model: Mapping[str, Any]
+    weights: Tensors
+
+    @classmethod
+    def of(cls, task: DeepTask, fit: DeepFit) -> MemberFit:
+        """Return a member that was trained just now, with what the training data say about it."""
+        return cls.of_fit(summarised(task, fit))
+
+    @classmethod
+    def of_fit(cls, fit: DeepFit) -> MemberFit:
+        """Return the plain values of a trained model."""
+        return cls(model=fit.model.to_dict(), weights=fit.model.arrays(), **fit.facts)
+
+    def restore(self, template: BaseTram) -> BaseTram:
+        """Return the member as a fitted estimator, a copy of the prepared one that all members come from."""
+        member: BaseTram = copy.copy(template)
+        member.random_state = self.seed
+        model = self._empty_model(member)
+        model.load_arrays(self.weights)
+        keep_fit(member, DeepFit(model=model, **self.facts))
+        return member
+
+    def restore_checked(self, estimator: BaseTram) -> None:
+        """Make a prepared estimator a fitted one, in place, with weights from a file, which are checked."""
+        with Budget(self.weights):
+            model = self._empty_model(estimator)
+        _check_numbers(model, self.weights)
+        model.load_arrays(self.weights)
+        check_values("the constant of the shift", model.moved_constant(), LARGEST_SHIFT)
+        keep_fit(estimator, DeepFit(model=model, **self.facts))
+
+    def _empty_model(self, prepared: BaseTram) -> DeepModel:
+        parts = prepared.spec_, prepared.outcome_, prepared.latent_, prepared.design_
+        return DeepModel.from_dict(self.model, *parts)
+
+    def to_record(self) -> tuple[dict[str, Any], Tensors]:
+        """Return JSON-able values and arrays."""
+        facts = self.facts
+        history, shift_vcov = facts.pop("history"), facts.pop("shift_vcov")
+        tensors = {f"model.{name}": value for name, value in self.weights.items()}
+        tensors["history"] = history[HISTORY].to_numpy(dtype=float)
+        if shift_vcov is not None:
+            tensors["shift_vcov"] = shift_vcov
+        return {"model": dict(self.model), **{name: plain(value) for name, value in facts.items()}}, tensors
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], tensors: Tensors) -> MemberFit:
+        """Read a member back from :meth:`to_record`; arrays that do not fit are a ``FileFormatError``."""
+        weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
+        rest = {name: value for name, value in tensors.items() if not name.startswith("model.")}
+        shapes = {"history": (*rest.get("history", np.zeros(1)).shape[:1], len(HISTORY))}
+        if "shift_vcov" in rest:
+            shapes["shift_vcov"] = rest["shift_vcov"].shape[:1] * 2
+        check_arrays({name: (shape, "float64") for name, shape in shapes.items()}, rest)
+        epochs = rest["history"][:, 0]
+        if not ((epochs >= 0) & (epochs < 2**53)).all():
+            raise FileFormatError(
+                f"{TENSOR_NAME}: history must count epochs, got other numbers; save it again"
+            )
+        history = pd.DataFrame(rest["history"], columns=HISTORY).astype({"epoch": int})
+        facts = {name: value if name == "model" else unplain(value) for name, value in record.items()}
+        return cls(weights=weights, history=history, shift_vcov=rest.get("shift_vcov"), **facts)
+
+
+def _check_numbers(model: DeepModel, weights: Tensors) -> None:
+    """Raise unless weights from a file are those of a model: of its shapes, and numbers it can work with."""
+    own = model.state_dict().items()
+    check_arrays({name: (tuple(value.shape), str(value.dtype)[6:]) for name, value in own}, weights)
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    for name, value in weights.items():
+        check_values(name, value, LARGEST if name in parameters or ".net." not in name else np.inf)
+    for name, spread in (("x_sd", weights["x_sd"]), ("z_sd", weights["z_sd"]), ("line", weights["line"][1:])):
+        if not (spread >= TINY).all():
+            raise FileFormatError(f"{TENSOR_NAME}: {name} must be positive, got {spread.min()}; save again")

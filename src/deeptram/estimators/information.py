@@ -178,13 +178,12 @@ class _Rows:
     ) -> None:
         self.outcome, self.latent, self.constants, self.loss = outcome, latent, constants, loss
         self.encoded = encoded.take(rows)
-        n, theta = len(encoded), parameters.theta
-        shift = np.zeros(n) if parameters.shift is None else parameters.shift
-        self.theta = _tensor(theta[rows] if len(theta) == n else theta)
-        self.shift = _tensor(shift[rows])
-        self.log_scale = None if parameters.log_scale is None else _tensor(parameters.log_scale[rows])
-        gaps = parameters.log_increments if constants == 1 else None
-        self.log_increments = None if gaps is None else _tensor(gaps[rows] if len(gaps) == n else gaps)
+        own = parameters.take(rows)
+        self.theta = _tensor(own.theta)
+        self.shift = _tensor(np.zeros(len(self.encoded)) if own.shift is None else own.shift)
+        self.log_scale = None if own.log_scale is None else _tensor(own.log_scale)
+        gaps = own.log_increments if constants == 1 else None
+        self.log_increments = None if gaps is None else _tensor(gaps)
         self.x = _tensor(x[rows])
         self.weights = None if weights is None else _tensor(weights[rows])
         self.strata = None if matrices.strata is None else _tensor(matrices.strata[rows])

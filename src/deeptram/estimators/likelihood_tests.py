@@ -18,7 +18,7 @@ from deeptram.estimators.data_checks import require_fit
 from deeptram.estimators.information import training_fit
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.fit import ExactFit
-from deeptram.fitting.exact.outcome_effects import TRANSFORMS, OutcomeEffects, finite_values
+from deeptram.fitting.exact.inference import TRANSFORMS, OutcomeEffects, finite_values
 
 Array = NDArray[np.float64]
 

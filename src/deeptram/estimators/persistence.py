@@ -12,13 +12,11 @@ import contextlib
 import dataclasses
 import functools
 import os
-import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,53 +24,28 @@ from deeptram import bases
 from deeptram import latent as latents
 from deeptram import networks as factories
 from deeptram._files import versions
-from deeptram._schema import LARGEST
+from deeptram._schema import plain, unplain
 from deeptram.bases import Basis
 from deeptram.errors import FileFormatError, UnsupportedError
+from deeptram.estimators import presets
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.deep import FitSummary, keep_fit
-from deeptram.estimators.exact import label_covariance, store_coefficients
-from deeptram.estimators.presets import (
-    BoxCox,
-    Colr,
-    Cotram,
-    Coxph,
-    Lehmann,
-    Lm,
-    Logit,
-    Polr,
-    Survreg,
-    Tram,
-)
-from deeptram.estimators.saved_format import MODEL, TINY
-from deeptram.fitting.deep.task import DeepFit
+from deeptram.estimators.deep import MemberFit
+from deeptram.estimators.exact import ExactState
+from deeptram.estimators.saved_format import CLASS_NAMES, MODEL
 from deeptram.fitting.deep.training import Training
 from deeptram.latent import Latent
-from deeptram.model import Design, FittedModel, Outcome, StructuredModel
-from deeptram.model.deep import DeepModel
-from deeptram.model.design import Spec
+from deeptram.model import Design, Outcome
 from deeptram.model.persistence import (
     JSON_NAME,
-    TENSOR_NAME,
     Tensors,
-    check_arrays,
-    check_values,
-    plain,
-    unplain,
     write_folder,
 )
-from deeptram.model.terms import CI, CS, LS, SI, Scale, Term, Varying
-from deeptram.networks import Budget
-from deeptram.optimise.newton import Certificate
+from deeptram.model.terms import CI, CS, LS, SI, Scale, Spec, Term, Varying
 
 Array = NDArray[np.float64]
 Networks = Mapping[str, Callable[..., Any]]
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (SI, CI, CS, LS, Scale, Varying)}
-CLASSES: dict[str, type[BaseTram]] = {
-    kind.__name__: kind for kind in (Tram, Polr, Logit, Colr, BoxCox, Coxph, Lehmann, Lm, Survreg, Cotram)
-}
-HISTORY = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]
-LARGEST_SHIFT = 1e15  # beyond it h has no digits left after the decimal point
+CLASSES: dict[str, type[BaseTram]] = {name: getattr(presets, name) for name in CLASS_NAMES}
 
 
 # -- arguments ---------------------------------------------------------------------------------------
@@ -108,7 +81,11 @@ def parameters_to_record(estimator: BaseTram) -> dict[str, Any]:
         special["basis"] = bases.to_dict(arguments["basis"])
     if arguments.get("levels") is not None:
         special["levels"] = plain(list(arguments["levels"]))
-    rest = {key: plain(value) for key, value in arguments.items() if key not in special}
+    rest = {
+        key: plain(value.tolist() if isinstance(value, np.ndarray) else value)
+        for key, value in arguments.items()
+        if key not in special
+    }
     return {"class": name, "parameters": {**rest, **special}}
 
 
@@ -217,20 +194,12 @@ def _network_from_record(record: Any, networks: Networks) -> Callable[..., Any]:
 
 
 def _term_to_record(term: Any) -> dict[str, Any]:
-    kind = type(term).__name__
-    if isinstance(term, SI):
-        return {"term": kind, "strata": term.strata}
-    if isinstance(term, (CI, CS)):
-        record: dict[str, Any] = {
-            "term": kind,
-            "net": network_to_record(term.net),
-            "columns": list(term.columns),
-        }
-        if isinstance(term, CS):
-            record |= {"center": term.center, "orthogonalize": term.orthogonalize}
-        return record
-    columns = term.columns
-    return {"term": kind, "columns": list(columns) if isinstance(columns, tuple) else columns}
+    record = {one.name: getattr(term, one.name) for one in dataclasses.fields(term)}
+    if "net" in record:
+        record["net"] = network_to_record(term.net)
+    if isinstance(record.get("columns"), tuple):
+        record["columns"] = list(term.columns)
+    return {"term": type(term).__name__, **record}
 
 
 def _term_from_record(record: Any, networks: Networks) -> Term:
@@ -255,7 +224,6 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
     """
     check_is_fitted(estimator, "model_")
     record = parameters_to_record(estimator)
-    model = estimator.model_
     record["fitted"] = {
         "outcome": {key: plain(value) for key, value in estimator.outcome_.to_dict().items()},
         "latent": latents.saved_name(estimator.latent_),
@@ -264,15 +232,11 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
         "n_events": getattr(estimator, "n_events_", None),
         "n_features_in": getattr(estimator, "n_features_in_", None),
         "feature_names_in": _names(getattr(estimator, "feature_names_in_", None)),
-        "loglik": plain(float(estimator.loglik_)),
-        "n_iter": int(estimator.n_iter_),
-        "converged": bool(estimator.converged_),
-        "n_parameters": int(estimator.n_parameters_),
         "data_hash": getattr(estimator, "data_hash_", None),
     }
-    if isinstance(model, DeepModel):
-        return record, _deep_to_record(estimator, model, record["fitted"])
-    return record, _exact_to_record(estimator, model, record["fitted"])
+    fit = MemberFit.of_fit(estimator.fit_) if estimator.spec_.is_deep else ExactState.of(estimator)
+    record["fitted"]["fit"], tensors = fit.to_record()
+    return record, tensors
 
 
 def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Networks) -> BaseTram:
@@ -310,7 +274,8 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
             estimator.feature_names_in_ = np.array(state["feature_names_in"], dtype=object)
         if estimator.outcome_.response is not None:
             estimator.classes_ = estimator.outcome_.response.classes
-        (_restore_deep if estimator.spec_.is_deep else _restore_exact)(estimator, state, tensors)
+        kind: type[MemberFit | ExactState] = MemberFit if estimator.spec_.is_deep else ExactState
+        kind.from_record(state["fit"], tensors).restore_checked(estimator)
     return estimator
 
 
@@ -335,139 +300,6 @@ def rebuilding() -> Iterator[None]:
             f"a saved model must be complete and consistent, got one that cannot be rebuilt ({error}); "
             "save it again"
         ) from error
-
-
-def _exact_to_record(estimator: BaseTram, model: FittedModel, state: dict[str, Any]) -> Tensors:
-    state["certificate"] = plain(dataclasses.asdict(estimator.certificate_))
-    return {
-        "theta": model.theta,
-        "beta": model.coef,
-        "gamma": model.scale_coef,
-        "coef": estimator.coef_.to_numpy(dtype=float),
-        "vcov": estimator.vcov_.to_numpy(dtype=float),
-    }
-
-
-def _restore_exact(estimator: BaseTram, state: Mapping[str, Any], tensors: Tensors) -> None:
-    outcome, design = estimator.outcome_, estimator.design_
-    d, p = outcome.basis.n_coef, len(design.names)
-    varying, scales = (0 if one is None else len(one.names) for one in (design.varying, design.scale))
-    nominal = outcome.kind.is_nominal
-    size = (design.n_strata + varying) * d + p * (d if nominal else 1) + scales
-    shapes: dict[str, tuple[int, ...]] = {
-        "theta": (design.n_strata + varying, d),
-        "beta": (p, d) if nominal else (p,),
-        "gamma": (scales,),
-        "coef": (p * d if nominal else p,),
-        "vcov": (size, size),
-    }
-    check_arrays({name: (shape, "float64") for name, shape in shapes.items()}, tensors)
-    parts = [tensors[name] for name in ("theta", "beta", "gamma")]
-    for name, part in zip(shapes, parts, strict=False):
-        check_values(name, part)
-    if not nominal:
-        slopes = parts[0][: design.n_strata] @ outcome.basis.monotone_differences.T
-        flat = slopes.shape[1] > 0 and not outcome.is_discrete and (slopes.sum(axis=1) < TINY).any()
-        if flat or (slopes < 0).any():
-            raise FileFormatError(
-                f"{TENSOR_NAME}: theta must increase, got {reprlib.repr(parts[0].tolist())}; save it again"
-            )
-    model = StructuredModel(outcome, estimator.latent_, design, *parts)
-    estimator.model_, estimator.fit_ = model, None
-    store_coefficients(estimator, tensors["coef"], model.scale_coef)
-    estimator.theta_ = model.theta.ravel()
-    estimator.vcov_ = label_covariance(design, outcome, tensors["vcov"])
-    estimator.certificate_ = Certificate(**unplain(state["certificate"]))
-    estimator.loglik_ = float(unplain(state["loglik"]))
-    estimator.n_iter_, estimator.converged_ = state["n_iter"], state["converged"]
-    estimator.n_parameters_ = state["n_parameters"]
-
-
-def _deep_to_record(estimator: BaseTram, model: DeepModel, state: dict[str, Any]) -> Tensors:
-    state |= {
-        "model": model.to_dict(),
-        "best_epoch": int(estimator.best_epoch_),
-        "seed": int(estimator.seed_),
-    }
-    tensors = {f"model.{name}": value for name, value in model.arrays().items()}
-    tensors["history"] = estimator.history_[HISTORY].to_numpy(dtype=float)
-    if estimator.shift_vcov_ is not None:
-        tensors["shift_vcov"] = estimator.shift_vcov_.to_numpy(dtype=float)
-    return tensors
-
-
-def _restore_deep(estimator: BaseTram, state: Mapping[str, Any], tensors: Tensors) -> None:
-    weights, history, shift_vcov = split_arrays(tensors)
-    with Budget(weights):
-        model = rebuild(estimator, state["model"], weights)
-    fit = DeepFit(
-        model,
-        history,
-        state["best_epoch"],
-        float(history["seconds"].sum()),
-        state["n_iter"],
-        state["seed"],
-        interrupted=not state["converged"],
-    )
-    keep_fit(estimator, fit, FitSummary(float(unplain(state["loglik"])), shift_vcov))
-
-
-def split_arrays(tensors: Tensors) -> tuple[Tensors, pd.DataFrame, Array | None]:
-    """Return the weights, the history and the covariance among the arrays of a model with networks.
-
-    Parameters
-    ----------
-    tensors : dict of arrays
-        ``model.*``, ``history`` and, perhaps, ``shift_vcov``.
-    """
-    weights = {name[6:]: value for name, value in tensors.items() if name.startswith("model.")}
-    rest = {name: value for name, value in tensors.items() if not name.startswith("model.")}
-    shapes = {"history": (*rest.get("history", np.zeros(1)).shape[:1], len(HISTORY))}
-    if "shift_vcov" in rest:
-        shapes["shift_vcov"] = rest["shift_vcov"].shape[:1] * 2
-    check_arrays({name: (shape, "float64") for name, shape in shapes.items()}, rest)
-    if not ((rest["history"][:, 0] >= 0) & (rest["history"][:, 0] < 2**53)).all():
-        raise FileFormatError(f"{TENSOR_NAME}: history must count epochs, got other numbers; save it again")
-    return weights, history_frame(rest["history"]), rest.get("shift_vcov")
-
-
-def rebuild(estimator: BaseTram, state: Mapping[str, Any], weights: Tensors) -> DeepModel:
-    """Return the model with networks of a prepared estimator with weights from a file, which are checked.
-
-    Parameters
-    ----------
-    estimator : BaseTram
-        With ``spec_``, ``outcome_``, ``latent_`` and ``design_``.
-    state : dict
-        ``DeepModel.to_dict()``.
-    weights : dict of arrays
-        Its parameters and buffers.
-    """
-    model = DeepModel.from_dict(
-        state, estimator.spec_, estimator.outcome_, estimator.latent_, estimator.design_
-    )
-    own = model.state_dict().items()
-    check_arrays({name: (tuple(value.shape), str(value.dtype)[6:]) for name, value in own}, weights)
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    for name, value in weights.items():
-        check_values(name, value, LARGEST if name in parameters or ".net." not in name else np.inf)
-    for name, spread in (("x_sd", weights["x_sd"]), ("z_sd", weights["z_sd"]), ("line", weights["line"][1:])):
-        if not (spread >= TINY).all():
-            raise FileFormatError(f"{TENSOR_NAME}: {name} must be positive, got {spread.min()}; save again")
-    model.load_arrays(weights)
-    check_values("the constant of the shift", model.moved_constant(), LARGEST_SHIFT)
-    return model
-
-
-def history_frame(values: Array) -> pd.DataFrame:
-    """Return the epochs of a training as a table.
-
-    Examples
-    --------
-    >>> history_frame(np.ones((1, 5)))["epoch"].tolist()
-    [1]
-    """
-    return pd.DataFrame(values, columns=HISTORY).astype({"epoch": int})
 
 
 def _names(values: Any) -> list[str] | None:

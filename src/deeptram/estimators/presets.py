@@ -6,19 +6,33 @@ print the opposite sign.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sklearn.utils import Tags
 
 from deeptram import latent as latents
 from deeptram._validation import check_choice
-from deeptram.estimators.base import BaseTram, is_censored
+from deeptram.estimators.base import BaseTram
 from deeptram.latent import Latent
 from deeptram.model import OutcomeSettings
+from deeptram.responses import Surv
 
 
-class Tram(BaseTram):
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Arguments(BaseTram):
+    """The arguments of every model, as scikit-learn wants them: stored under their names, nothing else."""
+
+    terms: Any = field(default=None, kw_only=False)
+    loss: str = "nll"
+    training: Any = None
+    random_state: Any = None
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Tram(_Arguments):
     r"""A transformation model :math:`F(y \mid x) = F_Z(h(y) - x'\beta - \eta(B))`.
 
     Without networks the fit is the exact maximum-likelihood optimum. A
@@ -84,53 +98,21 @@ class Tram(BaseTram):
     True
     """
 
-    def __init__(
-        self,
-        terms: Any = None,
-        *,
-        outcome: str,
-        latent: str | Latent = "logistic",
-        basis: str | None = None,
-        order: int = 6,
-        support: tuple[float, float] | None = None,
-        log_first: bool | str = "auto",
-        levels: Sequence[Any] | None = None,
-        loss: str = "nll",
-        training: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.terms = terms
-        self.outcome = outcome
-        self.latent = latent
-        self.basis = basis
-        self.order = order
-        self.support = support
-        self.log_first = log_first
-        self.levels = levels
-        self.loss = loss
-        self.training = training
-        self.random_state = random_state
+    outcome: str = field()
+    latent: str | Latent = "logistic"
+    basis: str | None = None
+    order: int = 6
+    support: tuple[float, float] | None = None
+    log_first: bool | str = "auto"
+    levels: Sequence[Any] | None = None
 
 
-class _Classes(BaseTram):
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Classes(_Arguments):
     """A model of two or more classes."""
 
-    def __init__(
-        self,
-        terms: Any = None,
-        *,
-        latent: str | Latent = "logistic",
-        levels: Sequence[Any] | None = None,
-        loss: str = "nll",
-        training: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.terms = terms
-        self.latent = latent
-        self.levels = levels
-        self.loss = loss
-        self.training = training
-        self.random_state = random_state
+    latent: str | Latent = "logistic"
+    levels: Sequence[Any] | None = None
 
 
 class Polr(_Classes):
@@ -187,35 +169,17 @@ class Logit(_Classes):
     outcome = "binary"
 
 
-class _Smooth(BaseTram):
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Smooth(_Arguments):
     """A model with a Bernstein baseline for continuous or censored outcomes."""
 
-    def __init__(
-        self,
-        terms: Any = None,
-        *,
-        order: int = 6,
-        support: tuple[float, float] | None = None,
-        log_first: bool | str = "auto",
-        loss: str = "nll",
-        training: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.terms = terms
-        self.order = order
-        self.support = support
-        self.log_first = log_first
-        self.loss = loss
-        self.training = training
-        self.random_state = random_state
+    order: int = 6
+    support: tuple[float, float] | None = None
+    log_first: bool | str = "auto"
 
     def _outcome_settings(self, y: Any) -> OutcomeSettings:
-        return OutcomeSettings(
-            kind="survival" if is_censored(y) else "continuous",
-            order=self.order,
-            support=self.support,
-            log_first=self.log_first,
-        )
+        kind = "survival" if isinstance(y, Surv) else "continuous"
+        return dataclasses.replace(super()._outcome_settings(y), kind=kind)
 
 
 class Colr(_Smooth):
@@ -299,7 +263,7 @@ class Lehmann(_Smooth):
     latent = "maximum-extreme-value"
 
 
-class Lm(BaseTram):
+class Lm(_Arguments):
     r"""The normal linear model as a transformation model, :math:`h(y) = \vartheta_0 + \vartheta_1 y`.
 
     The residual standard deviation is :math:`1/\vartheta_1`, least-squares
@@ -322,22 +286,6 @@ class Lm(BaseTram):
     latent = "normal"
     basis = "linear"
 
-    def __init__(
-        self,
-        terms: Any = None,
-        *,
-        loss: str = "nll",
-        training: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.terms = terms
-        self.loss = loss
-        self.training = training
-        self.random_state = random_state
-
-    def _outcome_settings(self, y: Any) -> OutcomeSettings:
-        return OutcomeSettings(kind="continuous", basis="linear")
-
 
 _DISTRIBUTIONS: dict[str, tuple[str, str, float | None]] = {
     "weibull": ("minimum-extreme-value", "log-linear", None),
@@ -350,7 +298,8 @@ _DISTRIBUTIONS: dict[str, tuple[str, str, float | None]] = {
 }
 
 
-class Survreg(BaseTram):
+@dataclass(eq=False, repr=False, kw_only=True)
+class Survreg(_Arguments):
     r"""Parametric survival regression (accelerated failure time models).
 
     :math:`h(t) = \vartheta_0 + \vartheta_1 \log t`; ``survival::survreg``
@@ -378,27 +327,14 @@ class Survreg(BaseTram):
 
     outcome = "survival"
 
-    def __init__(
-        self,
-        terms: Any = None,
-        *,
-        dist: str = "weibull",
-        loss: str = "nll",
-        training: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.terms = terms
-        self.dist = dist
-        self.loss = loss
-        self.training = training
-        self.random_state = random_state
+    dist: str = "weibull"
 
     def _latent(self) -> Latent:
         return latents.get(_DISTRIBUTIONS[check_choice(self.dist, _DISTRIBUTIONS, "dist")][0])
 
     def _outcome_settings(self, y: Any) -> OutcomeSettings:
         _, basis, slope = _DISTRIBUTIONS[check_choice(self.dist, _DISTRIBUTIONS, "dist")]
-        kind = "survival" if is_censored(y) or basis == "log-linear" else "continuous"
+        kind = "survival" if isinstance(y, Surv) or basis == "log-linear" else "continuous"
         return OutcomeSettings(kind=kind, basis=basis, fixed_slope=slope)
 
     def __sklearn_tags__(self) -> Tags:
@@ -408,7 +344,8 @@ class Survreg(BaseTram):
         return tags
 
 
-class Cotram(BaseTram):
+@dataclass(eq=False, repr=False, kw_only=True)
+class Cotram(_Arguments):
     r"""Count transformation model, :math:`P(Y \le y) = F_Z(h(\lfloor y \rfloor) - x'\beta)`.
 
     R: ``cotram::cotram``.
@@ -431,23 +368,7 @@ class Cotram(BaseTram):
 
     outcome = "count"
 
-    def __init__(
-        self,
-        terms: Any = None,
-        *,
-        latent: str | Latent = "logistic",
-        order: int = 6,
-        support: tuple[float, float] | None = None,
-        log_first: bool | str = True,
-        loss: str = "nll",
-        training: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.terms = terms
-        self.latent = latent
-        self.order = order
-        self.support = support
-        self.log_first = log_first
-        self.loss = loss
-        self.training = training
-        self.random_state = random_state
+    latent: str | Latent = "logistic"
+    order: int = 6
+    support: tuple[float, float] | None = None
+    log_first: bool | str = True

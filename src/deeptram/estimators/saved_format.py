@@ -25,15 +25,15 @@ from deeptram._schema import (
     scalar,
     tagged,
     text,
+    unplain,
 )
 from deeptram.errors import FileFormatError
+from deeptram.estimators.exact import TINY
 from deeptram.inputs.factors import FactorEncoder
 from deeptram.model.outcome import BASES as LINE_BASES
-from deeptram.model.persistence import unplain
 from deeptram.predictive.kinds import DISCRETE, OUTCOMES
 
 LARGEST_ORDER, MOST_LAYERS, MOST_PIXELS = 10_000, 1_000, 10**9
-TINY = 1e-100
 CLASS_NAMES = ("Tram", "Polr", "Logit", "Colr", "BoxCox", "Coxph", "Lehmann", "Lm", "Survreg", "Cotram")
 
 
@@ -93,17 +93,17 @@ def _state(value: Any, at: str) -> None:
         listed(_state)(value, at)
     elif not isinstance(value, dict):
         scalar(value, at)
-    elif "__items__" in value:
-        fields({"__items__": listed(fixed(integer(), number()))})(value, at)
-    elif "__array__" in value:
-        fields({"__array__": listed(_state)})(value, at)
+    elif "items" in value:
+        fields({"items": listed(fixed(integer(), number()))})(value, at)
+    elif "array" in value:
+        fields({"array": listed(_state)})(value, at)
     else:
         mapping(_state)(value, at)
         if value.get("scale") is not None:
             number(TINY)(value["scale"], f"{at}.scale")
         if "norms2" in value:
             norms = listed(fixed(integer(), number(TINY)))
-            fields({"__items__": norms})(value["norms2"], f"{at}.norms2")
+            fields({"items": norms})(value["norms2"], f"{at}.norms2")
 
 
 def _encoder_agrees(state: dict[str, Any], at: str) -> None:
@@ -148,18 +148,8 @@ _ENCODER = fields(
 )
 
 
-def _strata_agree(state: dict[str, Any], at: str) -> None:
-    if (state["strata"] is None) != (state["strata_column"] is None):
-        raise misfit(f"{at}.strata", "there exactly when strata_column is", state["strata"])
-
-
 _DESIGN = fields(
-    {
-        **dict.fromkeys(("linear", "scale", "varying"), optional(_ENCODER)),
-        "strata_column": optional(text),
-        "strata": optional(LEVELS),
-    },
-    then=_strata_agree,
+    {**dict.fromkeys(("linear", "scale", "varying"), optional(_ENCODER)), "strata": optional(_FACTOR)}
 )
 
 
@@ -299,10 +289,6 @@ def _columns(value: Any, at: str) -> None:
     (text if isinstance(value, str) else listed(text, 1))(value, at)
 
 
-def _name_or_basis(value: Any, at: str) -> None:
-    (choice(LINE_BASES) if isinstance(value, str) else _basis)(value, at)
-
-
 def latent_name(value: Any, at: str) -> None:
     """Check for the name of a registered latent distribution.
 
@@ -360,10 +346,10 @@ def _model_agrees(model: dict[str, Any], at: str) -> None:
         if (kind in kinds) != (design[name] is not None):
             raise misfit(f"{at}.fitted.design.{name}", f"there exactly when a term {kind} is", design[name])
     strata = next((term["strata"] for term in terms if term["term"] == "SI"), None)
-    agree(f"{at}.fitted.design.strata_column", "that of the term SI", strata, design["strata_column"])
+    agree(f"{at}.fitted.design.strata", "of the term SI", strata, (design["strata"] or {}).get("column"))
     networks = kinds.count("CI") + kinds.count("CS")
-    inputs = fitted["model"]["inputs"] if "model" in fitted else []
-    agree(f"{at}.fitted.model.inputs", "one for each network", networks, len(inputs))
+    inputs = fitted["fit"]["model"]["inputs"] if "model" in fitted["fit"] else []
+    agree(f"{at}.fitted.fit.model.inputs", "one for each network", networks, len(inputs))
     parts = [part for one in inputs for part in one["parts"] if part["kind"] == "table"]
     encoders = [part["encoder"] for part in parts] + [design[n] for n in ("linear", "scale", "varying")]
     given = [encoder for encoder in encoders if encoder is not None]
@@ -387,6 +373,30 @@ _CERTIFICATE = fields(
         "convex": flag,
     }
 )
+_EXACT = fields(
+    {
+        "loglik": measured,
+        **dict.fromkeys(("n_iter", "n_parameters"), COUNT),
+        "converged": flag,
+        "certificate": _CERTIFICATE,
+    }
+)
+TRAINED = fields(
+    {
+        "seed": SEED,
+        "model": NETWORKS,
+        **dict.fromkeys(("best_epoch", "n_epochs"), COUNT),
+        "seconds": number(0),
+        "interrupted": flag,
+        **dict.fromkeys(("loglik", "null_loss"), measured),
+    }
+)
+
+
+def _fit(value: Any, at: str) -> None:
+    (TRAINED if isinstance(value, dict) and "model" in value else _EXACT)(value, at)
+
+
 _FITTED = fields(
     {
         "outcome": unmarked(_OUTCOME),
@@ -394,18 +404,11 @@ _FITTED = fields(
         "design": _DESIGN,
         "n_features_in": optional(COUNT),
         "feature_names_in": optional(NAMES),
-        "loglik": measured,
-        **dict.fromkeys(("n_obs", "n_iter", "n_parameters"), COUNT),
-        "converged": flag,
-        "data_hash": optional(text),
-    },
-    {
-        "certificate": _CERTIFICATE,
-        "model": NETWORKS,
-        "best_epoch": COUNT,
-        "seed": SEED,
+        "n_obs": COUNT,
         "n_events": optional(COUNT),
-    },
+        "data_hash": optional(text),
+        "fit": _fit,
+    }
 )
 _ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
 UNFITTED = fields(_ARGUMENTS)

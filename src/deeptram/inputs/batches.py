@@ -86,44 +86,56 @@ class TableSource(Source):
         return len(self._values)
 
     def gather(self, rows: Tensor) -> Tensor:
-        return self._values.index_select(0, rows.to(self._values.device))
+        return self._batch(self._values.index_select(0, rows.to(self._values.device)))
 
     def span(self, start: int, stop: int) -> Tensor:
-        return self._values[start:stop]
+        return self._batch(self._values[start:stop])
+
+    def _batch(self, values: Tensor) -> Tensor:
+        """Return rows that are held in the form in which they are used."""
+        return values
 
 
-class TensorSource(Source):
-    """Rows of an entry that a network gets as it is.
+class LazySource(Source):
+    """Rows read batch by batch from whatever holds them: memory maps, HDF5 and zarr arrays, files on disk.
 
     Parameters
     ----------
-    rows : AsIs
+    rows : AsIs or ImageSource
+        An entry that a network gets as it is, or images.
     dtype, device
         What the network computes with (int64 for integers), and where.
 
     Examples
     --------
-    >>> TensorSource(AsIs([[3, 1], [1, 5]]), torch.int64).gather(torch.tensor([1]))
+    >>> LazySource(AsIs([[3, 1], [1, 5]]), torch.int64).gather(torch.tensor([1]))
     tensor([[1, 5]])
+    >>> LazySource(ImageSource(np.zeros((4, 8, 8)))).gather(torch.tensor([0])).shape
+    torch.Size([1, 1, 8, 8])
     """
 
     def __init__(
-        self, rows: AsIs, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+        self,
+        rows: AsIs | ImageSource,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
     ) -> None:
         self._rows, self._dtype, self._device = rows, dtype, torch.device(device)
-        self.shape = rows.row_shape
+        self.shape = rows.shape if isinstance(rows, ImageSource) else rows.row_shape
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def gather(self, rows: Tensor) -> Tensor:
-        return torch.from_numpy(self._rows[rows.cpu().numpy()]).to(self._device, self._dtype)
+        batch = torch.from_numpy(self._rows[rows.cpu().numpy()]).to(self._device, self._dtype)
+        images = isinstance(self._rows, ImageSource)
+        return batch.contiguous(memory_format=torch.channels_last) if images else batch
 
     def on_cpu(self) -> Source:
-        return TensorSource(self._rows, self._dtype)
+        return LazySource(self._rows, self._dtype)
 
 
-class MemoryImages(Source):
+class MemoryImages(TableSource):
     """Images in memory, held as they came (bytes stay bytes) with channels last.
 
     Parameters
@@ -141,8 +153,6 @@ class MemoryImages(Source):
     (torch.Size([2, 1, 8, 8]), 1.0)
     """
 
-    in_memory = True
-
     def __init__(
         self, images: ImageSource, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> None:
@@ -150,57 +160,15 @@ class MemoryImages(Source):
         self._dtype, self._device = dtype, torch.device(device)
         entry = images.entry
         if isinstance(entry, np.ndarray) and entry.dtype == np.uint8:
-            self._pixels = _as_tensor(_channels_last(entry, images.layout))
+            self._values = _as_tensor(_channels_last(entry, images.layout))
         else:
-            self._pixels = images.batch().permute(0, 2, 3, 1).contiguous().to(dtype)
-        if self._pixels.numel() * self._pixels.element_size() <= DEVICE_LIMIT:
-            self._pixels = self._pixels.to(self._device)
+            self._values = images.batch().permute(0, 2, 3, 1).contiguous().to(dtype)
+        if self._values.numel() * self._values.element_size() <= DEVICE_LIMIT:
+            self._values = self._values.to(self._device)
 
-    def __len__(self) -> int:
-        return len(self._pixels)
-
-    def gather(self, rows: Tensor) -> Tensor:
-        return self._convert(self._pixels.index_select(0, rows.to(self._pixels.device)))
-
-    def span(self, start: int, stop: int) -> Tensor:
-        return self._convert(self._pixels[start:stop])
-
-    def _convert(self, pixels: Tensor) -> Tensor:
-        batch = pixels.permute(0, 3, 1, 2).to(self._device)
+    def _batch(self, values: Tensor) -> Tensor:
+        batch = values.permute(0, 3, 1, 2).to(self._device)
         return batch.to(self._dtype).div_(255) if batch.dtype == torch.uint8 else batch
-
-
-class LazyImages(Source):
-    """Images read batch by batch from whatever holds them.
-
-    Parameters
-    ----------
-    images : ImageSource
-        A memory map, an HDF5 or zarr array, files on disk.
-    dtype, device
-        What the network computes with, and where.
-
-    Examples
-    --------
-    >>> LazyImages(ImageSource(np.zeros((4, 8, 8)))).gather(torch.tensor([0])).shape
-    torch.Size([1, 1, 8, 8])
-    """
-
-    def __init__(
-        self, images: ImageSource, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
-    ) -> None:
-        self.shape = images.shape
-        self._images, self._dtype, self._device = images, dtype, torch.device(device)
-
-    def __len__(self) -> int:
-        return len(self._images)
-
-    def gather(self, rows: Tensor) -> Tensor:
-        batch = self._images.batch(rows.cpu().numpy())
-        return batch.to(self._device, self._dtype).contiguous(memory_format=torch.channels_last)
-
-    def on_cpu(self) -> Source:
-        return LazyImages(self._images, self._dtype)
 
 
 class Prefetch:
@@ -271,9 +239,11 @@ def image_batches(
     """
     entry = images.entry
     if not isinstance(entry, np.ndarray) or is_memory_map(entry):
-        return LazyImages(images, dtype, device)
+        return LazySource(images, dtype, device)
     bytes_per_pixel = 1 if entry.dtype == np.uint8 else torch.finfo(dtype).bits // 8
-    kind = MemoryImages if entry.size * bytes_per_pixel <= memory_limit else LazyImages
+    kind: type[MemoryImages | LazySource] = (
+        MemoryImages if entry.size * bytes_per_pixel <= memory_limit else LazySource
+    )
     return kind(images, dtype, device)
 
 

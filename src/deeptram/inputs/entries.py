@@ -24,8 +24,6 @@ from deeptram.errors import InvalidInputError, InvalidTypeError
 if TYPE_CHECKING:
     from deeptram.inputs.images import ImageSource
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif")
-_LOOKED_AT = 5
 _ROWS_SEEN = 64  # of images that are read in batches
 _OTHER_UNIT = 10.0  # times the range of the training images: outliers are nearer, 255 instead of 1 is not
 
@@ -243,18 +241,3 @@ def _holds_arrays(value: Any) -> bool:
         return False
     first = value.iloc[0] if isinstance(value, pd.Series) else value[0]
     return isinstance(first, (np.ndarray, torch.Tensor)) and first.ndim > 0
-
-
-def check_not_files(values: Any, name: str) -> None:
-    """Raise if a column that a network is to see holds the names of image files.
-
-    Examples
-    --------
-    >>> check_not_files(["a", "b"], "sex")
-    """
-    some = [values[row] for row in range(min(len(values), _LOOKED_AT))]
-    if some and all(str(value).lower().endswith(IMAGE_SUFFIXES) for value in some):
-        raise InvalidInputError(
-            f"a network needs pixels, got the names of image files in column {name!r}; pass them as "
-            f"X={{{name!r}: deeptram.inputs.FolderImages(paths, size=64)}}, which reads the files in batches"
-        )

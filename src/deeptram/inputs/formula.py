@@ -25,6 +25,7 @@ from formulaic.materializers.types import FactorValues
 from formulaic.parser.types import Factor, Term
 from formulaic.transforms.contrasts import CustomContrasts, SASContrasts, TreatmentContrasts
 
+from deeptram._schema import plain, unplain
 from deeptram._validation import as_float
 from deeptram.errors import DeeptramError, ExtrapolationWarning, InvalidInputError, UnknownNameError
 from deeptram.inputs.expressions import FactorCall, Scope, argument_of, read_expression
@@ -45,7 +46,7 @@ from deeptram.inputs.formula_terms import (
     read_terms,
 )
 from deeptram.inputs.table import Table, check_finite_columns, did_not_find, shortened
-from deeptram.inputs.transforms import BOUNDS, from_plain, state_is_sound, to_plain
+from deeptram.inputs.transforms import BOUNDS, state_is_sound
 
 Floats = npt.NDArray[np.float64]
 FOREIGN = (FormulaicError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -232,7 +233,7 @@ class FormulaEncoder:
             "columns": list(self.columns),
             "factors": [factor.to_dict() for key, factor in self.factors.items() if key in self.columns],
             "calls": {key: f.to_dict() for key, f in self.factors.items() if key not in self.columns},
-            "transform_state": to_plain(self.transform_state),
+            "transform_state": plain(self.transform_state),
             "names": list(self.names),
         }
 
@@ -243,7 +244,7 @@ class FormulaEncoder:
             terms = tuple(tuple((str(text), str(kind)) for text, kind in term) for term in state["terms"])
             factors = {str(factor["column"]): FactorEncoder.from_dict(factor) for factor in state["factors"]}
             calls = {str(key): FactorEncoder.from_dict(factor) for key, factor in state["calls"].items()}
-            stored = {str(key): value for key, value in from_plain(state["transform_state"]).items()}
+            stored = {str(key): value for key, value in unplain(state["transform_state"]).items()}
             columns, names = (tuple(map(str, state[key])) for key in ("columns", "names"))
             text = str(state["formula"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -28,14 +28,17 @@ import numpy.typing as npt
 import torch
 
 from deeptram.errors import InvalidInputError
-from deeptram.inputs.batches import Source, TableSource, TensorSource, image_batches
+from deeptram.inputs.batches import LazySource, Source, TableSource, image_batches
 from deeptram.inputs.encode import LinearEncoder
-from deeptram.inputs.entries import AsIs, DatasetRows, PixelScale, check_not_files
+from deeptram.inputs.entries import AsIs, DatasetRows, PixelScale
 from deeptram.inputs.images import ImageSource
 from deeptram.inputs.table import Table, check_finite_columns, did_not_find, read_table
 
 Floats = npt.NDArray[np.float64]
 Shape = tuple[int, ...]
+
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif")
+_LOOKED_AT = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +65,17 @@ class TableInput:
         """Shape of one row, ``(p,)``."""
         return (len(self.mean),)
 
-    def values(self, X: Any, estimator: str = "the model") -> Floats:
-        """Return the standardised matrix of some rows, shape (n, p)."""
-        return (_raw_table(X, self.encoder, self.blocks, estimator) - self.mean) / self.sd
+    def used_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return in which type the network sees it."""
+        return dtype
 
-    def source(self, X: Any, dtype: torch.dtype, device: torch.device | str, estimator: str) -> Source:
+    def values(self, X: Any) -> Floats:
+        """Return the standardised matrix of some rows, shape (n, p)."""
+        return (_raw_table(X, self.encoder, self.blocks) - self.mean) / self.sd
+
+    def source(self, X: Any, dtype: torch.dtype, device: torch.device | str) -> Source:
         """Return the rows of new data as a source of batches."""
-        return TableSource(self.values(X, estimator), dtype, device)
+        return TableSource(self.values(X), dtype, device)
 
     @property
     def tensor_shapes(self) -> dict[str, Shape]:
@@ -78,7 +85,7 @@ class TableInput:
 
     def tensors(self, X: Any) -> dict[str, torch.Tensor]:
         """Return these tensors for some rows."""
-        values = torch.as_tensor(_raw_table(X, self.encoder, self.blocks, "the model"))
+        values = torch.as_tensor(_raw_table(X, self.encoder, self.blocks))
         sizes = [prod(shape) for shape in self.tensor_shapes.values()]
         pieces = zip(self.tensor_shapes.items(), values.split(sizes, dim=1), strict=True)
         return {name: piece if shape else piece[:, 0] for (name, shape), piece in pieces}
@@ -101,38 +108,53 @@ class TableInput:
 
 
 @dataclass(frozen=True)
-class ImageInput:
-    """One column of images.
+class EntryInput:
+    """One entry that is no column.
 
     Parameters
     ----------
     name : str
-        The column.
+        Of the entry.
     shape : tuple of int
-        (C, H, W), as seen in fitting.
-    scale : PixelScale
-        Of the pixels, as seen in fitting.
+        Of one row, as seen in fitting.
     """
 
     name: str
     shape: Shape
-    scale: PixelScale
 
-    def source(self, X: Any, dtype: torch.dtype, device: torch.device | str, estimator: str) -> Source:
-        """Return the images of new data as a source of batches; another shape or scale is refused."""
-        images = ImageSource(X[self.name], name=self.name, shape=self.shape, seen=self.scale)
-        return image_batches(images, dtype, device)
+    def used_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return in which type the network sees it."""
+        return dtype
 
     @property
     def tensor_shapes(self) -> dict[str, Shape]:
-        """Name and shape of one row of the tensor that holds the images."""
+        """Name and shape of one row of the tensor that holds the entry."""
         return {self.name: self.shape}
+
+
+@dataclass(frozen=True)
+class ImageInput(EntryInput):
+    """One column of images of shape (C, H, W).
+
+    Parameters
+    ----------
+    scale : PixelScale
+        Of the pixels, as seen in fitting.
+    """
+
+    scale: PixelScale
+
+    def images(self, X: Any) -> ImageSource:
+        """Return the images of new data; another shape or scale is refused."""
+        return ImageSource(X[self.name], name=self.name, shape=self.shape, seen=self.scale)
+
+    def source(self, X: Any, dtype: torch.dtype, device: torch.device | str) -> Source:
+        """Return the images of new data as a source of batches."""
+        return image_batches(self.images(X), dtype, device)
 
     def tensors(self, X: Any) -> dict[str, torch.Tensor]:
         """Return the images of some rows, ``(n, C, H, W)``."""
-        return {
-            self.name: ImageSource(X[self.name], name=self.name, shape=self.shape, seen=self.scale).batch()
-        }
+        return {self.name: self.images(X).batch()}
 
     def from_tensors(self, inputs: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
         """Return images of any layout and of bytes or numbers as the network takes them."""
@@ -153,21 +175,20 @@ class ImageInput:
 
 
 @dataclass(frozen=True)
-class TensorInput:
+class TensorInput(EntryInput):
     """One entry that the network gets as it is; see ``AsIs``.
 
     Parameters
     ----------
-    name : str
-    shape : tuple of int
-        Of one row.
     integers : bool
         Whether it holds integers, which stay integers.
     """
 
-    name: str
-    shape: Shape
     integers: bool
+
+    def used_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return in which type the network sees it."""
+        return torch.int64 if self.integers else dtype
 
     @classmethod
     def fit(cls, entry: Any, name: str) -> TensorInput:
@@ -175,7 +196,7 @@ class TensorInput:
         rows = AsIs(entry)
         return cls(name, rows.row_shape, rows[np.zeros(1, dtype=np.int64)].dtype.kind in "bui")
 
-    def source(self, X: Any, dtype: torch.dtype, device: torch.device | str, estimator: str) -> Source:
+    def source(self, X: Any, dtype: torch.dtype, device: torch.device | str) -> Source:
         """Return the rows of new data as a source of batches; another shape or type is refused."""
         rows = AsIs(X[self.name])
         found = TensorInput.fit(rows, self.name)
@@ -185,12 +206,7 @@ class TensorInput:
                 f"rows of {self.name!r} must be {kinds[self.integers]} of shape {self.shape} as in fit, got "
                 f"{kinds[found.integers]} of shape {found.shape}; convert or pad them in the same way"
             )
-        return TensorSource(rows, torch.int64 if self.integers else dtype, device)
-
-    @property
-    def tensor_shapes(self) -> dict[str, Shape]:
-        """Name and shape of one row of the tensor itself."""
-        return {self.name: self.shape}
+        return LazySource(rows, self.used_dtype(dtype), device)
 
     def tensors(self, X: Any) -> dict[str, torch.Tensor]:
         """Return the tensor of some rows."""
@@ -198,7 +214,7 @@ class TensorInput:
 
     def from_tensors(self, inputs: Mapping[str, torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
         """Return the tensor in the type the network takes."""
-        return inputs[self.name].to(torch.int64 if self.integers else dtype)
+        return inputs[self.name].to(self.used_dtype(dtype))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the input as JSON-able values."""
@@ -236,7 +252,7 @@ class NetworkInputs:
     parts: tuple[Part, ...]
 
     @classmethod
-    def fit(cls, X: Any, columns: Sequence[str], *, estimator: str = "the model") -> NetworkInputs:
+    def fit(cls, X: Any, columns: Sequence[str]) -> NetworkInputs:
         """Learn encodings, means and standard deviations from training rows.
 
         Parameters
@@ -244,10 +260,8 @@ class NetworkInputs:
         X : DataFrame, 2-d array or dict of arrays
         columns : sequence of str
             The columns the network sees; none means all of X.
-        estimator : str
-            Name used in messages.
         """
-        table = read_table(X, estimator)
+        table = read_table(X, "the model")
         entries = table.source if isinstance(table.source, Mapping) else {}
         known = [str(name) for name in entries] if entries else list(table.names)
         names = list(columns) or known
@@ -257,13 +271,13 @@ class NetworkInputs:
         blocks = [name for name in names if name in table.names and _width(entries.get(name)) is not None]
         plain = tuple(name for name in names if name in table.names and name not in blocks)
         for name in plain:
-            check_not_files(table.column(name), name)
+            _check_not_files(table.column(name), name)
         parts: list[Part] = []
         for name in names:
             if name not in table.names:
                 parts.append(_fit_entry(entries[name], name))
             elif not any(isinstance(part, TableInput) for part in parts):
-                parts.append(_fit_table(table, plain, blocks, estimator))
+                parts.append(_fit_table(table, plain, blocks))
         return cls(tuple(parts))
 
     @property
@@ -272,31 +286,12 @@ class NetworkInputs:
         shapes = tuple(part.shape for part in self.parts)
         return shapes[0] if len(shapes) == 1 else shapes
 
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """The shape of one row of each tensor."""
-        return tuple(part.shape for part in self.parts)
-
     def zeros(self, n: int, dtype: torch.dtype) -> list[torch.Tensor]:
         """Return n rows of zeros of the shapes and types that the network is called with."""
-        whole = {True: torch.int64, False: dtype}
-        return [
-            torch.zeros(n, *part.shape, dtype=whole[isinstance(part, TensorInput) and part.integers])
-            for part in self.parts
-        ]
-
-    @property
-    def has_images(self) -> bool:
-        """Whether an image is among the inputs."""
-        return any(isinstance(part, ImageInput) for part in self.parts)
+        return [torch.zeros(n, *part.shape, dtype=part.used_dtype(dtype)) for part in self.parts]
 
     def sources(
-        self,
-        X: Any,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        *,
-        estimator: str = "the model",
+        self, X: Any, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> list[Source]:
         """Return the rows of any data as sources of batches, one per tensor.
 
@@ -306,13 +301,12 @@ class NetworkInputs:
             If a column is missing, images have another shape than in fitting,
             or their number differs from the rows of the other columns.
         """
-        table = read_table(X, estimator)
+        table = read_table(X, "the model")
         for part in self.parts:
-            if not isinstance(part, TableInput) and part.name not in _entries(table):
+            if isinstance(part, EntryInput) and part.name not in _entries(table):
                 raise InvalidInputError(did_not_find(part.name, [*map(str, _entries(table)), *table.names]))
         return [
-            part.source(table if isinstance(part, TableInput) else X, dtype, device, estimator)
-            for part in self.parts
+            part.source(X if isinstance(part, EntryInput) else table, dtype, device) for part in self.parts
         ]
 
     @property
@@ -324,9 +318,7 @@ class NetworkInputs:
     def tensor_dtypes(self) -> dict[str, torch.dtype]:
         """The types of images and of entries that are passed as they are; columns are float64."""
         return {
-            part.name: torch.int64 if isinstance(part, TensorInput) and part.integers else torch.float32
-            for part in self.parts
-            if not isinstance(part, TableInput)
+            part.name: part.used_dtype(torch.float32) for part in self.parts if isinstance(part, EntryInput)
         }
 
     @property
@@ -402,21 +394,19 @@ def _part_from_dict(state: Mapping[str, Any]) -> Part:
     )
 
 
-def _fit_table(table: Table, plain: tuple[str, ...], blocks: Sequence[str], estimator: str) -> TableInput:
-    encoder = LinearEncoder.fit(table, plain, estimator=estimator) if plain else None
+def _fit_table(table: Table, plain: tuple[str, ...], blocks: Sequence[str]) -> TableInput:
+    encoder = LinearEncoder.fit(table, plain, estimator="the model") if plain else None
     widths = tuple((name, int(_width(table.source[name]) or 0)) for name in blocks)
-    values = _raw_table(table, encoder, widths, estimator)
+    values = _raw_table(table, encoder, widths)
     sd = values.std(axis=0)
     constant = sd <= 1e-12 * np.abs(values).max(axis=0, initial=0.0)
     return TableInput(encoder, widths, values.mean(axis=0), np.where(constant, 1.0, sd))
 
 
-def _raw_table(
-    X: Any, encoder: LinearEncoder | None, blocks: tuple[tuple[str, int], ...], estimator: str
-) -> Floats:
+def _raw_table(X: Any, encoder: LinearEncoder | None, blocks: tuple[tuple[str, int], ...]) -> Floats:
     """Return plain columns and two-dimensional entries side by side, not standardised."""
-    table = read_table(X, estimator)
-    parts = [] if encoder is None else [encoder.transform(table, estimator=estimator)]
+    table = read_table(X, "the model")
+    parts = [] if encoder is None else [encoder.transform(table, estimator="the model")]
     for name, width in blocks:
         entries = _entries(table)
         if name not in entries:
@@ -450,3 +440,13 @@ def _load(entry: Any, n: int) -> Floats:
     if not isinstance(entry, (list, tuple, np.ndarray, torch.Tensor)):
         entry = entry[np.arange(n)]
     return np.asarray(entry, dtype=np.float64)
+
+
+def _check_not_files(values: Any, name: str) -> None:
+    """Raise if a column that a network is to see holds the names of image files."""
+    some = [values[row] for row in range(min(len(values), _LOOKED_AT))]
+    if some and all(str(value).lower().endswith(IMAGE_SUFFIXES) for value in some):
+        raise InvalidInputError(
+            f"a network needs pixels, got the names of image files in column {name!r}; pass them as "
+            f"X={{{name!r}: deeptram.inputs.FolderImages(paths, size=64)}}, which reads the files in batches"
+        )

@@ -7,9 +7,9 @@ Start reading at ``terms``, then ``structured``.
 
 from __future__ import annotations
 
-from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Encoded, Outcome, OutcomeSettings
 from deeptram.model.structured import FittedModel, StructuredModel
+from deeptram.model.terms import Design, Matrices
 from deeptram.predictive.kinds import DISCRETE, OUTCOMES
 
 __all__ = [

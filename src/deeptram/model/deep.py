@@ -18,7 +18,6 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.batches import spans
 from deeptram.inputs.network_inputs import NetworkInputs
 from deeptram.latent import Latent
-from deeptram.model.design import Design, Matrices, Spec
 from deeptram.model.outcome import Outcome
 from deeptram.model.parts import (
     ComplexIntercept,
@@ -32,7 +31,7 @@ from deeptram.model.parts import (
     has_convolutions,
     term_label,
 )
-from deeptram.model.terms import CI
+from deeptram.model.terms import CI, Design, Matrices, Spec
 from deeptram.networks.frozen import check_backbone, embedded
 from deeptram.predictive.kinds import RowParameters
 
@@ -361,18 +360,11 @@ def row_parameters_of(models: Sequence[DeepModel], X: Any, matrices: Matrices) -
         The same rows, encoded by the members' common design.
     """
     n = len(matrices.x)
-    groups: list[list[int]] = []
-    keys = [[one.to_dict() for one in model.inputs] for model in models]
+    groups: dict[str, list[int]] = {}
     for m, model in enumerate(models):
-        for group in groups:
-            other = models[group[0]]
-            if keys[group[0]] == keys[m] and (other.dtype, other.device) == (model.dtype, model.device):
-                group.append(m)
-                break
-        else:
-            groups.append([m])
+        groups.setdefault(repr((model.to_dict()["inputs"], model.dtype, model.device)), []).append(m)
     results: dict[int, RowParameters] = {}
-    for group in groups:
+    for group in groups.values():
         members = [models[m] for m in group]
         results.update(zip(group, _shared_rows(members, X, matrices, n), strict=True))
     return [results[m] for m in range(len(models))]

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from deeptram.errors import InvalidInputError
 from deeptram.inputs.network_inputs import stacked_columns
 from deeptram.model.deep import Batch, DeepModel
-from deeptram.model.design import Matrices
 from deeptram.model.parts import Working, class_distribution, class_transformation
+from deeptram.model.terms import Matrices
 from deeptram.predictive import DiscretePredictive, Predictive
 from deeptram.predictive.kinds import RowParameters
 

@@ -186,6 +186,12 @@ class Outcome:
         """Return what was seen of lifetimes: a start or an entry at zero says nothing."""
         return observations.within((0.0, np.inf)) if self.lifetimes else observations
 
+    def coefficient_names(self, columns: Sequence[str]) -> list[str]:
+        """Return the names of the coefficients of some columns, for nominal outcomes ``level:column``."""
+        if not self.kind.is_nominal or self.levels is None:
+            return list(columns)
+        return [f"{level}:{name}" for level in self.levels[1:] for name in columns]
+
     def predictive(self, parameters: RowParameters, latent: str | Latent) -> Predictive:
         """Return the distributions of rows with these parameters."""
         return self.kind.predictive(

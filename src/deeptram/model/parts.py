@@ -22,10 +22,9 @@ from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedErro
 from deeptram.inputs.images import listing
 from deeptram.inputs.network_inputs import NetworkInputs
 from deeptram.latent import Latent
-from deeptram.model.design import Design, Spec
 from deeptram.model.dropout import with_member_dropout
 from deeptram.model.outcome import Outcome
-from deeptram.model.terms import CI, CS
+from deeptram.model.terms import CI, CS, Design, Spec
 from deeptram.predictive.discrete import DiscretePredictive
 
 _CHECKED_ROWS = 2

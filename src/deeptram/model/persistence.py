@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import math
 import os
 import secrets
 import shutil
@@ -34,7 +33,7 @@ from deeptram._files import file_sha256, json_sha256, parse_json, write_json
 from deeptram._schema import LARGEST
 from deeptram.errors import FileFormatError, InvalidInputError
 
-SCHEMA = 3
+SCHEMA = 4
 JSON_NAME, TENSOR_NAME = "deeptram.json", "tensors.safetensors"
 _WORTH_SHARING = 4096  # bytes: weights that members share or tie, not small vectors that agree by chance
 LARGEST_JSON, MOST_VALUES = 16 * 1024**2, 10**6  # a JSON value takes up to 100 bytes of memory
@@ -231,57 +230,6 @@ def check_values(name: str, value: NDArray[Any], largest: float = LARGEST) -> No
             f"{TENSOR_NAME}: {name} must hold numbers from {-largest:g} to {largest:g}, got others; "
             "fit it again"
         )
-
-
-def plain(value: Any) -> Any:
-    """Return a value as JSON-able values from which :func:`unplain` gets it back; tuples stay tuples.
-
-    Examples
-    --------
-    >>> plain({"support": (0.0, np.inf), "n": np.int64(3)})
-    {'support': {'tuple': [0.0, {'float': 'inf'}]}, 'n': 3}
-    """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"float": str(value)}
-    if isinstance(value, tuple):
-        return {"tuple": [plain(entry) for entry in value]}
-    if isinstance(value, (list, np.ndarray)):
-        return [plain(entry) for entry in value]
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return (
-            {"dict": {key: plain(entry) for key, entry in value.items()}}
-            if len(value) == 1
-            else {key: plain(entry) for key, entry in value.items()}
-        )
-    raise InvalidInputError(
-        f"only numbers, strings, booleans and lists of them can be saved, got {type(value).__name__}; "
-        "convert it before fitting"
-    )
-
-
-def unplain(value: Any) -> Any:
-    """Return what :func:`plain` was given.
-
-    Examples
-    --------
-    >>> unplain({"tuple": [0.0, {"float": "inf"}]})
-    (0.0, inf)
-    """
-    if isinstance(value, list):
-        return [unplain(entry) for entry in value]
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"float"} and value["float"] in ("inf", "-inf", "nan"):
-        return float(value["float"])
-    if set(value) == {"tuple"} and isinstance(value["tuple"], list):
-        return tuple(unplain(entry) for entry in value["tuple"])
-    if set(value) == {"dict"} and isinstance(value["dict"], dict):
-        return {key: unplain(entry) for key, entry in value["dict"].items()}
-    return {key: unplain(entry) for key, entry in value.items()}
 
 
 def _repeated(arrays: Tensors) -> dict[str, str]:

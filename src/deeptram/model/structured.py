@@ -12,8 +12,8 @@ from deeptram._validation import first_rows
 from deeptram.bases import ROUNDING, without_rounding
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
-from deeptram.model.design import Design, Matrices
 from deeptram.model.outcome import Outcome
+from deeptram.model.terms import Design, Matrices
 from deeptram.predictive.kinds import RowParameters
 
 Array = NDArray[np.float64]

@@ -1,12 +1,18 @@
-"""The terms of h: SI, CI, LS, CS, and the structured Scale and Varying."""
+"""The terms of h, SI, CI, LS, CS, Scale and Varying, and the columns they give, kept for new data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from deeptram.errors import InvalidTypeError
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from deeptram._threads import alone
+from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.inputs import FactorEncoder, LinearEncoder, Table, read_table
 
 
 @dataclass(frozen=True)
@@ -180,3 +186,224 @@ def _formula_or_columns(term: str, given: tuple[object, ...]) -> str | tuple[str
             f"{term} takes a formula or column names (strings); got {given!r}: write {term}('age + sex')."
         )
     return names[0] if len(names) == 1 else names
+
+
+# -- the terms of one model, and their columns -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Spec:
+    """The terms of one model, sorted by their part in h.
+
+    ``h(y | D) = exp(scale / 2) * a(y)'theta(D) - linear - complex``.
+
+    Examples
+    --------
+    >>> spec = Spec.of([LS("age + sex")])
+    >>> spec.intercept, spec.is_deep
+    (SI(strata=None), False)
+    """
+
+    intercept: SI | CI
+    linear: LS | None = None
+    shifts: tuple[CS, ...] = ()
+    scale: Scale | None = None
+    varying: Varying | None = None
+
+    @property
+    def networks(self) -> tuple[CI | CS, ...]:
+        """The terms with a network: the complex intercept first, then the complex shifts."""
+        return (*((self.intercept,) if isinstance(self.intercept, CI) else ()), *self.shifts)
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether a network takes part, so that the exact fit does not apply."""
+        return bool(self.networks)
+
+    @classmethod
+    def of(cls, terms: Iterable[Term] | Term | None) -> Spec:
+        """Sort terms; ``None`` means a linear shift of all columns.
+
+        At most one intercept, one linear shift, one scale and one varying term
+        may be given; several complex shifts add up.
+        """
+        if terms is None:
+            return cls(intercept=SI(), linear=LS())
+        if not isinstance(terms, Term | Iterable):
+            raise InvalidTypeError(
+                f"terms must be a list of SI, CI, LS, CS, Scale and Varying; got {terms!r}: "
+                "for example terms=[dt.SI(), dt.LS('age + sex')]."
+            )
+        listed = [terms] if isinstance(terms, Term) else list(terms)
+        for term in listed:
+            if not isinstance(term, Term):
+                raise InvalidTypeError(
+                    f"terms must be SI, CI, LS, CS, Scale or Varying; got {type(term).__name__}: "
+                    "for example terms=[dt.SI(), dt.LS('age + sex')]."
+                )
+        intercepts = [t for t in listed if isinstance(t, SI | CI)]
+        linear = [t for t in listed if isinstance(t, LS)]
+        scales = [t for t in listed if isinstance(t, Scale)]
+        varying = [t for t in listed if isinstance(t, Varying)]
+        for name, found in (
+            ("intercept (SI or CI)", intercepts),
+            ("LS", linear),
+            ("Scale", scales),
+            ("Varying", varying),
+        ):
+            if len(found) > 1:
+                raise InvalidInputError(
+                    f"at most one {name} term is allowed; got {len(found)}: put all columns into one term."
+                )
+        return cls(
+            intercept=intercepts[0] if intercepts else SI(),
+            linear=linear[0] if linear else None,
+            shifts=tuple(t for t in listed if isinstance(t, CS)),
+            scale=scales[0] if scales else None,
+            varying=varying[0] if varying else None,
+        )
+
+    @property
+    def name(self) -> str:
+        """The paper's name of the model, e.g. ``SI-CS-LS`` (Table 1)."""
+        parts = ["CI" if isinstance(self.intercept, CI) else "SI"]
+        parts += ["CS"] * bool(self.shifts) + ["LS"] * (self.linear is not None)
+        return "-".join(parts)
+
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """The structured terms' columns for some rows.
+
+    Attributes
+    ----------
+    x : ndarray, shape (n, p)
+        Linear shift.
+    scale, varying : ndarray or None, shapes (n, q) and (n, J)
+        Scale and varying columns.
+    strata : ndarray of int or None, shape (n,)
+        Stratum of each row.
+    """
+
+    x: Array
+    scale: Array | None = None
+    varying: Array | None = None
+    strata: NDArray[np.int64] | None = None
+
+    def take(self, rows: Any) -> Matrices:
+        """Return some of the rows."""
+        parts = (self.x, self.scale, self.varying, self.strata)
+        return Matrices(*(None if part is None else part[rows] for part in parts))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Design:
+    """How columns of X become the structured terms; learned once, used for new data.
+
+    Attributes
+    ----------
+    linear, scale, varying : LinearEncoder or None
+        Encoders of the three terms.
+    strata : FactorEncoder or None
+        The column that chooses the baseline, and its levels.
+    """
+
+    linear: LinearEncoder | None = None
+    scale: LinearEncoder | None = None
+    varying: LinearEncoder | None = None
+    strata: FactorEncoder | None = None
+
+    @classmethod
+    def fit(cls, spec: Spec, X: Any, *, estimator: str = "the model") -> tuple[Design, Matrices]:
+        """Learn levels and encodings from X, and return X encoded as well."""
+        table = read_table(X, estimator)
+        encoders: dict[str, LinearEncoder | None] = {}
+        encoded: dict[str, Array | None] = {}
+        for name, term in (("linear", spec.linear), ("scale", spec.scale), ("varying", spec.varying)):
+            encoders[name], encoded[name] = (
+                (None, None)
+                if term is None
+                else LinearEncoder.fit_transform(table, term.columns, estimator=estimator)
+            )
+        column = spec.intercept.strata if isinstance(spec.intercept, SI) else None
+        design = cls(**encoders, strata=None if column is None else _strata(column, table))
+        x = encoded["linear"]
+        x = np.zeros((table.n_rows, 0)) if x is None else x
+        return design, Matrices(x, encoded["scale"], encoded["varying"], design._strata_codes(table))
+
+    @alone()
+    def matrices(self, X: Any, *, estimator: str = "the model") -> Matrices:
+        """Encode new data with the encoding of the training data."""
+        table = read_table(X, estimator)
+        encoded = [
+            None if one is None else one.transform(table, estimator=estimator)
+            for one in (self.linear, self.scale, self.varying)
+        ]
+        x = np.zeros((table.n_rows, 0)) if encoded[0] is None else encoded[0]
+        return Matrices(x, encoded[1], encoded[2], self._strata_codes(table))
+
+    def with_moments(self, moments: Mapping[str, tuple[int, float, float]]) -> Design:
+        """Return the design of rows in pieces, of which this one saw levels and extremes only.
+
+        Parameters
+        ----------
+        moments : mapping of str to (n, mean, sum of squares about it)
+            Of all rows, by numeric column.
+        """
+        linear, scale, varying = (
+            None if one is None else one.with_moments(moments)
+            for one in (self.linear, self.scale, self.varying)
+        )
+        return replace(self, linear=linear, scale=scale, varying=varying)
+
+    def _strata_codes(self, table: Table) -> NDArray[np.int64] | None:
+        return None if self.strata is None else self.strata.codes(table)
+
+    @property
+    def strata_column(self) -> str | None:
+        """The column that chooses the baseline."""
+        return None if self.strata is None else self.strata.column
+
+    @property
+    def names(self) -> list[str]:
+        """Encoded column names of the linear shift."""
+        return [] if self.linear is None else list(self.linear.names)
+
+    @property
+    def n_strata(self) -> int:
+        """Number of baselines."""
+        return 1 if self.strata is None else len(self.strata.levels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the design as JSON-able values."""
+        encoders = {"linear": self.linear, "scale": self.scale, "varying": self.varying}
+        return {
+            **{name: None if one is None else one.to_dict() for name, one in encoders.items()},
+            "strata": None if self.strata is None else self.strata.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Design:
+        """Rebuild a design from ``to_dict``."""
+        encoders = {
+            name: None if state[name] is None else LinearEncoder.from_dict(state[name])
+            for name in ("linear", "scale", "varying")
+        }
+        strata = None if state["strata"] is None else FactorEncoder.from_dict(state["strata"])
+        return cls(**encoders, strata=strata)
+
+
+def _strata(column: str, table: Table) -> FactorEncoder:
+    """Return the levels of a stratifying column that occur; each has a baseline of its own."""
+    values = table.column(column)
+    if isinstance(values, pd.Categorical):
+        values = values.remove_unused_categories()
+    elif values.dtype.kind == "f" and (odd := values[np.isfinite(values) & (values % 1 != 0)]).size:
+        raise InvalidInputError(
+            f"strata column {column!r} must hold categories, got real numbers such as {odd[0]:g}; use the "
+            "column in LS, or cut it into groups."
+        )
+    return FactorEncoder.from_column(values, column)

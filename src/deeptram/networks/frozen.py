@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from deeptram.inputs.batches import Source, TableSource, TensorSource, spans
+from deeptram.inputs.batches import LazySource, Source, TableSource, spans
 from deeptram.inputs.entries import AsIs
 from deeptram.inputs.network_inputs import NetworkInputs, Shape, TensorInput
 from deeptram.networks.mlp import MLP
@@ -152,21 +152,16 @@ class EmbeddedInputs(NetworkInputs):
     net: Frozen
 
     def sources(
-        self,
-        X: Any,
-        dtype: torch.dtype = torch.float32,
-        device: torch.device | str = "cpu",
-        *,
-        estimator: str = "the model",
+        self, X: Any, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> list[Source]:
         """Return the embeddings of any data as a source of batches: from the cache, or computed now."""
-        inner = self.inner.sources(X, torch.float32, "cpu", estimator=estimator)
+        inner = self.inner.sources(X, torch.float32, "cpu")
         path = Path(self.net.folder) / f"{self._key(inner)}.npy"
         if not path.is_file():
             self._write(inner, path)
         if path.stat().st_size <= _IN_MEMORY:
             return [TableSource(np.load(path), dtype, device)]
-        return [TensorSource(AsIs(np.load(path, mmap_mode="r")), dtype, device)]
+        return [LazySource(AsIs(np.load(path, mmap_mode="r")), dtype, device)]
 
     def _key(self, inner: Sequence[Source]) -> str:
         digest = hashlib.sha256(self.net.digest.encode())

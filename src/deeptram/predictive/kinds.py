@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -63,10 +63,16 @@ class RowParameters:
 
     def numpy(self) -> RowParameters:
         """Return the same parameters as float64 arrays, so that predictions are NumPy."""
+        return self._each(lambda part: as_numpy(as_tensor(part, torch.float64)))
+
+    def take(self, rows: Any) -> RowParameters:
+        """Return those of some rows; one row that stands for all stays."""
+        n = self.n_rows
+        return self._each(lambda part: part[rows] if len(part) == n else part)
+
+    def _each(self, function: Callable[[Any], Any]) -> RowParameters:
         parts = (self.theta, self.shift, self.log_scale, self.log_increments)
-        return RowParameters(
-            *(None if part is None else as_numpy(as_tensor(part, torch.float64)) for part in parts)
-        )
+        return RowParameters(*(None if part is None else function(part) for part in parts))
 
 
 class Kind(str, ABC):

@@ -493,7 +493,7 @@ from deeptram.fitting.deep.gradient import DeepTask, fit_deep
 from deeptram.fitting.deep.training import Training
 from deeptram.model import Design, Outcome, OutcomeSettings
 from deeptram.networks import MLP
-from deeptram.model.design import Spec
+from deeptram.model.terms import Spec
 from deeptram.model.terms import CS, LS
 rng = np.random.default_rng(0)
 X = pd.DataFrame(rng.normal(size=(100, 2)), columns=["a", "b"])

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 import deeptram as dt
 from deeptram.errors import InvalidInputError
-from deeptram.inputs.batches import Prefetch, TableSource, TensorSource
+from deeptram.inputs.batches import LazySource, Prefetch, TableSource
 from deeptram.inputs.entries import AsIs
 
 N = 40
@@ -56,7 +56,7 @@ def test_rows_come_from_other_processes():
             return np.full((len(rows), 1), os.getpid())
 
     rows = torch.arange(8)
-    sources = [TableSource(np.zeros((8, 1))), TensorSource(AsIs(Who()), torch.int64)]
+    sources = [TableSource(np.zeros((8, 1))), LazySource(AsIs(Who()), torch.int64)]
     ahead = Prefetch(sources, [rows[:4], rows[4:]], 1)
     assert ahead.take(rows[4:]) == {}
     first = ahead.take(rows[:4])

@@ -170,15 +170,8 @@ def test_an_unbounded_likelihood_starts_without_columns(make_task, simulated):
     y = 3.0 * simulated.X.a.to_numpy()
     settings = {"basis": "linear"}
     task = make_task([LS("a"), CS(Silent, "b")], "continuous", simulated.X, y, of="normal", settings=settings)
-    start = exact_start(
-        task.outcome,
-        task.latent,
-        task.matrices,
-        task.encoded,
-        None,
-        1,
-        np.ones(task.matrices.x.shape[1], dtype=bool),
-    )
+    data = StructuredData.of(task.outcome, task.latent, task.matrices, task.encoded, None, 1)
+    start = exact_start(data, np.ones(data.x.shape[1], dtype=bool), nominal=False)
     assert start.beta == 0.0
     np.testing.assert_allclose(start.theta, [[-y.mean() / y.std(), 1 / y.std()]], rtol=1e-5)
 
@@ -186,15 +179,8 @@ def test_an_unbounded_likelihood_starts_without_columns(make_task, simulated):
 def test_no_start_where_there_is_no_fit(make_task, simulated):
     task = make_task([LS("a")], "ordinal", simulated.X, simulated.y["ordinal"])
     one_class = Encoded(codes=np.zeros(240, dtype=np.int64))
-    start = exact_start(
-        task.outcome,
-        task.latent,
-        task.matrices,
-        one_class,
-        None,
-        1,
-        np.ones(task.matrices.x.shape[1], dtype=bool),
-    )
+    data = StructuredData.of(task.outcome, task.latent, task.matrices, one_class, None, 1)
+    start = exact_start(data, np.ones(data.x.shape[1], dtype=bool), nominal=False)
     assert start is None or np.isfinite(start.theta).all()
 
 

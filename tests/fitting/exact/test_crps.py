@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 import deeptram as dt
 from deeptram import latent as latents
 from deeptram.bases import Bernstein, Linear, LogLinear
-from deeptram.fitting.exact.crps import CrpsObjective
+from deeptram.fitting.exact.scored import CrpsObjective
 from deeptram.latent import Latent, Logistic, MinimumExtremeValue
 
 SCIPY = {
@@ -155,7 +155,7 @@ def test_rows_do_not_depend_on_the_chunks(monkeypatch):
     made, theta = BASES["bernstein"]
     objective = CrpsObjective(made, latents.get("logistic"), y)
     whole = objective.evaluate(np.array(theta), shift, log_scale, np.ones(N))
-    monkeypatch.setattr("deeptram.fitting.exact.crps._CHUNK", 200)
+    monkeypatch.setattr("deeptram.fitting.exact.scored._CHUNK", 200)
     parts = objective.evaluate(np.array(theta), shift, log_scale, np.ones(N))
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12)

@@ -9,7 +9,7 @@ import pytest
 
 import deeptram as dt
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.model.design import Spec
+from deeptram.model.terms import Spec
 
 NET = functools.partial(dt.networks.MLP, hidden=(4,))
 

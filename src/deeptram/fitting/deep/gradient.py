@@ -235,7 +235,13 @@ def finish(setup: Setup, member: Member, record: Record, seconds: float) -> Deep
     identify_shifts(model, setup, member.train_rows)
     epoch = record.best_epoch if restore or record.last_state is None else record.n_epochs
     fit = DeepFit(
-        model, record.history(), epoch, seconds, record.n_epochs, member.seed, interrupted=record.interrupted
+        model=model,
+        history=record.history(),
+        best_epoch=epoch,
+        seconds=seconds,
+        n_epochs=record.n_epochs,
+        seed=member.seed,
+        interrupted=record.interrupted,
     )
     if not watched:
         return fit

@@ -19,7 +19,7 @@ from deeptram._validation import check_integer, check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError, MissingDependencyError
 from deeptram.predictive import Predictive
 
-COLUMNS = ("seed", "epoch", "train_loss", "validation_loss", "learning_rate", "seconds")
+HISTORY = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]  # of a training, by epoch
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +87,8 @@ class CSVLog:
         with self.path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             if new:
-                writer.writerow(COLUMNS)
-            writer.writerow([getattr(state, name) for name in COLUMNS])
+                writer.writerow(["seed", *HISTORY])
+            writer.writerow([state.seed, *(getattr(state, name) for name in HISTORY)])
 
 
 class TensorBoard:
@@ -116,7 +116,7 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         with SummaryWriter(str(self.folder / f"member-{state.seed}")) as writer:
-            for name in COLUMNS[2:]:
+            for name in HISTORY[1:]:
                 value = getattr(state, name)
                 if not math.isnan(value):
                     writer.add_scalar(name, value, state.epoch)

@@ -28,7 +28,7 @@ from torch import Tensor
 from deeptram._progress import is_watched, new_bar
 from deeptram._threads import alone
 from deeptram._validation import first_rows
-from deeptram.fitting.deep.hooks import EpochState, wants_to_stop
+from deeptram.fitting.deep.hooks import HISTORY, EpochState, wants_to_stop
 from deeptram.fitting.deep.seeds import generator
 from deeptram.fitting.deep.task import Member
 from deeptram.fitting.deep.training import Training
@@ -222,8 +222,7 @@ class Record:
     @alone()
     def history(self) -> pd.DataFrame:
         """Return the epochs as a table."""
-        columns = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]
-        return pd.DataFrame(self.rows, columns=columns).astype({"epoch": int})
+        return pd.DataFrame(self.rows, columns=HISTORY).astype({"epoch": int})
 
 
 def train(engine: Engine, members: Sequence[Member], training: Training, label: str) -> list[Record]:
@@ -282,13 +281,14 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
                     float(np.mean(losses)),
                     math.nan if validation is None else float(np.mean(validation)),
                 )
-                states = [
-                    _epoch_state(engine, members[m], p, records[m], training) for p, m in enumerate(active)
-                ]
-                ended = [wants_to_stop(training.callbacks, state) for state in states]
-                going = [
-                    p for p, m in enumerate(active) if not (ended[p] or _is_over(training, records[m], epoch))
-                ]
+                ended = {p for p, m in enumerate(active) if _is_over(training, records[m], epoch)}
+                if training.callbacks:
+                    states = [
+                        _epoch_state(engine, members[m], p, records[m], training)
+                        for p, m in enumerate(active)
+                    ]
+                    ended |= {p for p, one in enumerate(states) if wants_to_stop(training.callbacks, one)}
+                going = [p for p in range(len(active)) if p not in ended]
                 for position, m in enumerate(active):
                     if position not in going or epoch == training.epochs:
                         records[m].last_state = engine.state(position)

@@ -232,7 +232,7 @@ class ClassLoss(RowLoss):
     """
 
     def __init__(self, score: str, outcome: Outcome, latent: Latent) -> None:
-        self._score, self._outcome, self._latent = core.get(score), outcome, latent
+        self._name, self._outcome, self._latent = score, outcome, latent
         self._levels = outcome.levels or ()
 
     def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
@@ -245,7 +245,8 @@ class ClassLoss(RowLoss):
     def rows(self, working: Working, target: Target) -> Tensor:
         codes = target.tensors["codes"]
         h, gaps = class_transformation(working, self._outcome)
-        return self._score(class_distribution(_expand(h, codes), gaps, self._outcome, self._latent), codes)
+        classes = class_distribution(_expand(h, codes), gaps, self._outcome, self._latent)
+        return core.get(self._name)(classes, codes)
 
 
 class OrderedLogitLoss(ClassLoss):

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deeptram._threads import alone
@@ -88,6 +89,32 @@ def generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
     True
     """
     return torch.Generator(device).manual_seed(seed)
+
+
+def held_out_rows(used: NDArray[np.int64], share: float, seed: int) -> NDArray[np.int64]:
+    """Return a random share of rows, in ascending order.
+
+    Parameters
+    ----------
+    used : array of int
+        Row numbers to choose from.
+    share : float
+        In (0, 1); at least one row is held out and one is left.
+    seed : int
+
+    Examples
+    --------
+    >>> len(held_out_rows(np.arange(10), 0.2, seed=1))
+    2
+    """
+    count = max(1, round(share * len(used)))
+    if count >= len(used):
+        raise InvalidInputError(
+            f"validation={share:g} must leave rows to train on, got {len(used)} row(s) in all; "
+            "use a smaller share or more data"
+        )
+    order = torch.randperm(len(used), generator=generator(seed)).numpy()
+    return np.sort(used[order[:count]])
 
 
 class Stream:

@@ -40,9 +40,7 @@ class SmoothedLoss(RowLoss):
 
     @classmethod
     def of(cls, loss: RowLoss, name: str, outcome: Outcome, share: float) -> RowLoss:
-        """Return the loss with smoothed labels where it allows them; the loss itself for a share of zero."""
-        if share == 0:
-            return loss
+        """Return the loss with smoothed labels where it allows them."""
         if outcome.levels is None or name != "nll":
             raise UnsupportedError(
                 f"label_smoothing is for classes and loss='nll', got outcome={str(outcome.kind)!r} and "
@@ -117,12 +115,12 @@ def mixed(batch: Batch, other: Batch, share: Tensor) -> Batch:
 
 
 def class_weighted(weights: Any, wanted: Any, encoded: Encoded, outcome: Outcome) -> Any:
-    """Return the weights of rows times those of their classes; unchanged where none are wanted.
+    """Return the weights of rows times those of their classes.
 
     Parameters
     ----------
     weights : ndarray or None, shape (n,)
-    wanted : None, "balanced" or dict of levels and factors
+    wanted : "balanced" or dict of levels and factors
     encoded, outcome : Encoded, Outcome
 
     Examples
@@ -132,8 +130,6 @@ def class_weighted(weights: Any, wanted: Any, encoded: Encoded, outcome: Outcome
     >>> class_weighted(None, "balanced", encoded, outcome).round(2)
     array([2.  , 0.67, 0.67, 0.67])
     """
-    if wanted is None:
-        return weights
     codes, levels = encoded.codes, outcome.levels
     if codes is None or levels is None:
         raise UnsupportedError(

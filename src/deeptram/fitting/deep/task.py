@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -20,20 +21,19 @@ from deeptram._rows import take_rows
 from deeptram._validation import check_same_length
 from deeptram.errors import InvalidInputError
 from deeptram.fitting.deep.losses import RowLoss, Target, gather_rows, make_loss
-from deeptram.fitting.deep.seeds import MemberSeeds, generator, seeded
+from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows, seeded
 from deeptram.fitting.deep.smoothing import Mixup, SmoothedLoss, class_weighted, mixed
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
 from deeptram.fitting.deep.warm_start import apply_start, exact_start, free_start
-from deeptram.fitting.exact.columns import aliased_columns, rounding_of, standardize
+from deeptram.fitting.exact.columns import StructuredData, aliased_columns, rounding_of, standardize
 from deeptram.fitting.exact.starts import typical_values
 from deeptram.inputs.batches import Prefetch, Source, check_augmented, spans
 from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
 from deeptram.latent import Latent
 from deeptram.model.deep import Batch, DeepModel, check_count, evaluating
-from deeptram.model.design import Design, Matrices, Spec
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import ComplexIntercept, Working, check_fresh, check_supported
-from deeptram.model.terms import CI, SI
+from deeptram.model.terms import CI, SI, Design, Matrices, Spec
 from deeptram.networks.frozen import embedded
 from deeptram.predictive import Predictive
 
@@ -180,33 +180,31 @@ class DeepTask:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class DeepFit:
-    """A trained member.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingRecord:
+    """What is known of a training besides the weights it gave.
 
     Attributes
     ----------
-    model : DeepModel
-        In evaluation mode, at its best epoch.
     history : DataFrame
         Columns epoch, train_loss, validation_loss (NaN without validation
         data), learning_rate, seconds (of that epoch).
     best_epoch : int
         The epoch whose weights the model has, counted from 1.
-    seconds : float
-        Time of the whole training.
-    n_epochs : int
-        Epochs run.
-    seed : int
-        The member's seed.
+    seconds, n_epochs, seed
+        Time of the whole training, epochs run, and the member's seed.
     interrupted : bool
         Whether Ctrl-C ended the training early.
     null_loss : float
         Where the kept epoch is worse on the validation data than the model without any columns: the
         validation loss of the latter. Else NaN. See ``Setup.null_loss_if_diverged``.
+    loglik : float
+        Log-likelihood of all rows passed to ``fit``, summed (weighted).
+    shift_vcov : ndarray or None
+        Covariance of the linear shift given the networks, from the observed information of the rows
+        trained on (the sandwich for RPS and Brier score); None without LS or with the CRPS.
     """
 
-    model: DeepModel
     history: pd.DataFrame
     best_epoch: int
     seconds: float
@@ -214,6 +212,13 @@ class DeepFit:
     seed: int = 0
     interrupted: bool = False
     null_loss: float = math.nan
+    loglik: float = math.nan
+    shift_vcov: Array | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """All of it by name, to hand on."""
+        return {one.name: getattr(self, one.name) for one in fields(TrainingRecord)}
 
     @property
     def diverged(self) -> bool:
@@ -224,6 +229,13 @@ class DeepFit:
     def validation_loss(self) -> float:
         """The validation loss of the kept epoch."""
         return float(self.history["validation_loss"].iloc[self.best_epoch - 1])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DeepFit(TrainingRecord):
+    """A trained member: its model, in evaluation mode at its best epoch, and the record of its training."""
+
+    model: DeepModel
 
 
 class TrainingRows:
@@ -317,11 +329,13 @@ class Setup:
                 check_fresh(term, one, n_coef if nominal or isinstance(term, CI) else 1)
         self.scaling = task.scaling
         self.loss: RowLoss = make_loss(task.loss, task.outcome, task.latent, self.scaling.line)
-        self.step_loss = SmoothedLoss.of(self.loss, task.loss, task.outcome, self.training.label_smoothing)
+        self.step_loss, share = self.loss, self.training.label_smoothing
+        if share:
+            self.step_loss = SmoothedLoss.of(self.loss, task.loss, task.outcome, share)
         self.data = self._rows(task.matrices, task.encoded, task.X, weights)
-        self._step_weight = self._weight_tensor(
-            class_weighted(weights, self.training.class_weight, task.encoded, task.outcome)
-        )
+        if self.training.class_weight is not None:
+            weights = class_weighted(weights, self.training.class_weight, task.encoded, task.outcome)
+        self._step_weight = self._weight_tensor(weights)
         self.step_loss.target(task.encoded.take(used[:1]), self.dtype, self.device)
         self.validation = None if task.validation is None else self._rows(*task.validation)
         self._null: Tensor | None = None
@@ -406,16 +420,8 @@ class Setup:
         self.scaling.apply(model)
         train, validation = self._split(seeds)
         if self.training.warm_start:
-            rows = train.numpy()
-            start = exact_start(
-                task.outcome,
-                task.latent,
-                task.matrices.take(rows),
-                task.encoded.take(rows),
-                None if task.sample_weight is None else task.sample_weight[rows],
-                task.design.n_strata,
-                self.scaling.x_kept,
-            )
+            nominal = task.outcome.kind.is_nominal
+            start = exact_start(self._structured(train.numpy()), self.scaling.x_kept, nominal=nominal)
             if start is not None:
                 apply_start(model, start)
         elif isinstance(model.intercept, ComplexIntercept):
@@ -458,28 +464,26 @@ class Setup:
         """Return the free numbers of one baseline for all rows, (1, d); none where it has no fit."""
         rows = member.train_rows.numpy()
         rows = rows[np.unique(np.linspace(0, len(rows) - 1, _NULL_ROWS).astype(np.int64))]
-        weights = None if self.task.sample_weight is None else self.task.sample_weight[rows]
-        none = Matrices(np.zeros((len(rows), 0)), None, None, None)
-        encoded = self.task.encoded.take(rows)
-        start = exact_start(self.task.outcome, self.task.latent, none, encoded, weights, 1, np.zeros(0, bool))
+        none = {"x": np.zeros((len(rows), 0)), "scale": None, "strata": None, "n_strata": 1}
+        data = dataclasses.replace(self._structured(rows), **none)  # type: ignore[arg-type]
+        start = exact_start(data, np.zeros(0, bool), nominal=self.task.outcome.kind.is_nominal)
         return torch.zeros(0) if start is None else torch.as_tensor(free_start(member.model, start))
 
+    def _structured(self, rows: NDArray[np.int64]) -> StructuredData:
+        """Return some rows as exact fits take them."""
+        task = self.task
+        weights = None if task.sample_weight is None else task.sample_weight[rows]
+        encoded, matrices = task.encoded.take(rows), task.matrices.take(rows)
+        return StructuredData.of(task.outcome, task.latent, matrices, encoded, weights, task.design.n_strata)
+
     def _split(self, seeds: MemberSeeds) -> tuple[Tensor, Tensor | None]:
-        rows, share = self.used_rows, self.training.validation
-        if self.task.validation_rows is not None:
-            held = torch.isin(rows, torch.as_tensor(self.task.validation_rows))
-            return rows[~held], rows[held]
-        if self.validation is not None or share is None:
-            return rows, None
-        n_validation = max(1, round(share * len(rows)))
-        if n_validation >= len(rows):
-            raise InvalidInputError(
-                f"validation={share} must leave rows to train on, got {len(rows)} row(s) in all; "
-                "use a smaller share or more data"
-            )
-        order = torch.randperm(len(rows), generator=generator(seeds.validation))
-        validation, train = order[:n_validation], order[n_validation:]
-        return rows[train.sort().values], rows[validation.sort().values]
+        rows, share, held = self.used_rows, self.training.validation, self.task.validation_rows
+        if held is None:
+            if self.validation is not None or share is None:
+                return rows, None
+            held = held_out_rows(rows.numpy(), share, seeds.validation)
+        inside = torch.isin(rows, torch.as_tensor(held))
+        return rows[~inside], rows[inside]
 
     def augmented(self, batch: Batch) -> Batch:
         """Return a batch with its images augmented, where that was asked for."""

@@ -151,7 +151,8 @@ class Training:
             check_choice(self.optimizer, OPTIMIZERS, "optimizer")
         if self.schedule is not None and not callable(self.schedule):
             check_choice(self.schedule, SCHEDULES, "schedule")
-        object.__setattr__(self, "callbacks", check_callbacks(self.callbacks))
+        if not isinstance(self.callbacks, tuple) or self.callbacks:
+            object.__setattr__(self, "callbacks", check_callbacks(self.callbacks))
         for name in ("average", "label_smoothing"):
             if not 0 <= check_number(getattr(self, name) or 0.0, name) < 1:
                 raise InvalidInputError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}; try 0.99")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,10 @@ from numpy.typing import NDArray
 from deeptram.bases import Basis
 from deeptram.errors import FittingError, InvalidInputError
 from deeptram.fitting.exact.columns import StructuredData
-from deeptram.fitting.exact.fit import fit_exact
+from deeptram.fitting.exact.fit import Estimate, fit_exact
 from deeptram.fitting.exact.nominal import fit_nominal
 from deeptram.latent import Latent
 from deeptram.model.deep import DeepModel
-from deeptram.model.design import Matrices
-from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import ComplexIntercept, as_float64
 
 Array = NDArray[np.float64]
@@ -43,15 +42,7 @@ class Start:
     gamma: Array
 
 
-def exact_start(
-    outcome: Outcome,
-    latent: Latent,
-    matrices: Matrices,
-    encoded: Encoded,
-    weights: Array | None,
-    n_strata: int,
-    kept: NDArray[np.bool_],
-) -> Start | None:
+def exact_start(data: StructuredData, kept: NDArray[np.bool_], *, nominal: bool) -> Start | None:
     """Return the maximum-likelihood estimate of SI, LS and Scale; None where there is none.
 
     Separated or otherwise infinite coefficients start at zero, with the
@@ -59,50 +50,34 @@ def exact_start(
 
     Parameters
     ----------
-    outcome, latent : Outcome, Latent
-    matrices, encoded, weights
+    data : StructuredData
         The training rows.
-    n_strata : int
-        Number of baselines.
     kept : ndarray of bool, shape (p,)
         Columns that the model uses.
+    nominal : bool
+        Whether the classes have no order.
     """
-    for columns in (matrices.x * kept, np.zeros((len(matrices.x), 0))):
-        reduced = Matrices(columns, matrices.scale, None, matrices.strata)
-        start = _try(outcome, latent, reduced, encoded, weights, n_strata)
-        if start is not None:
-            p = matrices.x.shape[1] - columns.shape[1]
-            beta = np.concatenate([start.beta, np.zeros((p, *start.beta.shape[1:]))])
-            return Start(start.theta, beta, start.gamma)
+    n, p = data.x.shape
+    for columns in (data.x * kept, np.zeros((n, 0))):
+        fit = _finite_estimate(dataclasses.replace(data, x=columns, varying=None), nominal)
+        if fit is not None:
+            beta = np.nan_to_num(fit.beta)
+            none = np.zeros((p - columns.shape[1], *beta.shape[1:]))
+            return Start(_finite(fit.theta, data.latent, n, nominal), np.concatenate([beta, none]), fit.gamma)
     return None
 
 
-def _try(
-    outcome: Outcome,
-    latent: Latent,
-    matrices: Matrices,
-    encoded: Encoded,
-    weights: Array | None,
-    n_strata: int,
-) -> Start | None:
-    n_classes = 0 if outcome.levels is None else len(outcome.levels)
+def _finite_estimate(data: StructuredData, nominal: bool) -> Estimate | None:
     try:
-        if outcome.kind.is_nominal and encoded.codes is not None:
-            names = [str(j) for j in range(matrices.x.shape[1])]
-            nominal = fit_nominal(encoded.codes, n_classes, matrices.x, weights, names, quiet=True)
-            theta, beta, gamma, infinite = nominal.theta, nominal.beta, np.zeros(0), nominal.infinite
+        if nominal and data.codes is not None:
+            fit = fit_nominal(data.codes, data.n_classes, data.x, data.weights, quiet=True)
         else:
-            data = StructuredData.of(outcome, latent, matrices, encoded, weights, n_strata)
             fit = fit_exact(data, quiet=True)
-            if fit.unbounded:
-                return None
-            theta, beta, gamma, infinite = fit.theta, fit.beta, fit.gamma, fit.infinite
     except (FittingError, InvalidInputError, np.linalg.LinAlgError):
         return None
-    beta = np.nan_to_num(beta)
-    if infinite.any() or not np.isfinite(beta).all() or not np.isfinite(gamma).all() or np.isnan(theta).any():
-        return None
-    return Start(_finite(theta, latent, len(encoded), outcome.kind.is_nominal), beta, gamma)
+    finite = np.isfinite(np.nan_to_num(fit.beta)).all() and np.isfinite(fit.gamma).all()
+    odd = fit.unbounded or fit.infinite.any() or np.isnan(fit.theta).any()
+    return fit if finite and not odd else None
 
 
 def _finite(theta: Array, latent: Latent, n: int, nominal: bool) -> Array:

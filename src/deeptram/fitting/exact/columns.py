@@ -12,8 +12,8 @@ from scipy.linalg import qr, solve_triangular
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
-from deeptram.model.design import Matrices
 from deeptram.model.outcome import Encoded, Outcome
+from deeptram.model.terms import Matrices
 from deeptram.responses import Observations
 
 Array = NDArray[np.float64]

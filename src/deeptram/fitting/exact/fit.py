@@ -18,8 +18,7 @@ from deeptram.fitting.exact.columns import StructuredData, check_range, check_si
 from deeptram.fitting.exact.diagnosis import Diagnosis, Labels, diagnose, explain, is_perfect_fit
 from deeptram.fitting.exact.pieces import Pieces, PiecewiseLikelihood
 from deeptram.fitting.exact.problem import ExactProblem
-from deeptram.likelihood.binary import BinaryLikelihood
-from deeptram.likelihood.cutpoints import CutpointLikelihood
+from deeptram.likelihood.cutpoints import BinaryLikelihood, CutpointLikelihood
 from deeptram.optimise.newton import (
     Certificate,
     NewtonResult,
@@ -45,35 +44,31 @@ _FAR_OUT = 8.0
 _VERY_FAR_OUT = 1e3  # baselines on the line, whose parameters are larger than cutpoints
 
 
-@dataclass(frozen=True)
-class ExactFit:
-    """The maximum-likelihood estimate with everything inference needs.
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A maximum-likelihood estimate of a model without networks.
 
     Attributes
     ----------
     theta : ndarray, shape (blocks, d)
-        Baseline parameters, one row per stratum and per varying column.
-    beta : ndarray, shape (p,)
+        Baseline parameters, one row per stratum and per varying column. Nominal: (1, K - 1), the log ratios
+        of level k to the first at x = 0; minus infinity for an empty level.
+    beta : ndarray, shape (p,), nominal (p, K - 1)
         Linear shift; NaN where a column is aliased.
     gamma : ndarray, shape (q,)
         Scale coefficients.
     vcov : ndarray
-        Inverse observed information of (theta, beta, gamma).
+        Inverse observed information of (theta, beta, gamma); of nominal outcomes beta level by level.
     loglik : float
         Log-likelihood at the optimum, summed over rows.
     n_iter, converged, certificate
         How the optimum was reached and what vouches for it.
-    infinite : ndarray of float, shape (p,)
+    infinite : ndarray of float, shape of beta
         +1 or -1 where separation sends a coefficient to that infinity, else 0.
     unbounded : bool
         Whether the likelihood has no maximum; the numbers are those where the search ended.
     n_parameters : int
         Number of free parameters (the degrees of freedom).
-    problem : ExactProblem
-        The scaled problem, for profiles and score tests.
-    solution : ndarray
-        Where the fit ended, in scaled parameters (``theta`` and ``beta`` go on
-        from there towards a maximum at infinity).
     """
 
     theta: Array
@@ -85,8 +80,23 @@ class ExactFit:
     converged: bool
     certificate: Certificate
     infinite: Array
-    unbounded: bool
+    unbounded: bool = False
     n_parameters: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExactFit(Estimate):
+    """An estimate with everything inference needs.
+
+    Attributes
+    ----------
+    problem : ExactProblem
+        The scaled problem, for profiles and score tests.
+    solution : ndarray
+        Where the fit ended, in scaled parameters (``theta`` and ``beta`` go on
+        from there towards a maximum at infinity).
+    """
+
     problem: ExactProblem
     solution: Array
 

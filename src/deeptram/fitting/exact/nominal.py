@@ -1,14 +1,14 @@
-"""Fit a nominal outcome exactly."""
+"""Nominal outcomes exactly: the multinomial logit, its likelihood and its fit."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from deeptram.errors import CollinearityWarning, ConvergenceWarning, InvalidInputError, SeparationWarning
 from deeptram.fitting.exact.columns import aliased_columns, check_size, rounding_of, standardize
@@ -17,38 +17,94 @@ from deeptram.fitting.exact.diagnosis import (
     separated,
     stopped_early,
 )
+from deeptram.fitting.exact.fit import Estimate
 from deeptram.fitting.exact.separation import CERTAIN, RecessionCone
-from deeptram.likelihood.multinomial import MultinomialLikelihood
-from deeptram.optimise.newton import Certificate, NewtonResult, has_lost_information, minimize
-
-Array = NDArray[np.float64]
+from deeptram.optimise.newton import NewtonResult, has_lost_information, minimize
 
 
-@dataclass(frozen=True)
-class NominalFit:
-    """The multinomial logit at its maximum.
+class MultinomialLikelihood:
+    r"""NLL of :math:`P(Y = y_k) \propto \exp(\alpha_k + x'\beta_k)`, first level the reference.
 
-    Attributes
+    Convex. Parameters are ordered by class: ``(alpha_2, beta_2, ..., alpha_K, beta_K)``.
+
+    Parameters
     ----------
-    theta : ndarray, shape (1, K - 1)
-        Log ratios of level k to the first level at x = 0; minus infinity for an empty level.
-    beta : ndarray, shape (p, K - 1)
-        Their slopes; NaN where a column is aliased.
-    vcov : ndarray
-        Inverse observed information of ``(theta_2, ..., theta_K, beta_2, ..., beta_K)``.
-    loglik, n_iter, converged, certificate, infinite, n_parameters
-        As in ``ExactFit``.
+    codes : ndarray of int, shape (n,)
+        Class of each row.
+    n_classes : int
+        K.
+    x : Tensor, shape (n, p)
+        Columns (without intercept).
+    weights : Tensor or None, shape (n,)
+        Case weights.
     """
 
-    theta: Array
-    beta: Array
-    vcov: Array
-    loglik: float
-    n_iter: int
-    converged: bool
-    certificate: Certificate
-    infinite: Array
-    n_parameters: int
+    is_convex = True
+
+    def __init__(self, codes: NDArray[np.int64], n_classes: int, x: Tensor, weights: Tensor | None) -> None:
+        self._x = torch.cat([torch.ones(len(x), 1, dtype=torch.float64), x], dim=1)
+        self._w = torch.ones(len(x), dtype=torch.float64) if weights is None else weights
+        self._codes = torch.from_numpy(codes)
+        self._k = n_classes
+        self.n_parameters = (n_classes - 1) * self._x.shape[1]
+        self._truth = torch.zeros(len(x), n_classes - 1, dtype=torch.float64)
+        later = self._codes > 0
+        self._truth[later, self._codes[later] - 1] = 1.0
+
+    def _log_probabilities(self, parameters: Tensor) -> Tensor:
+        logits = self._x @ parameters.reshape(self._k - 1, -1).T
+        return torch.log_softmax(torch.cat([torch.zeros_like(logits[:, :1]), logits], dim=1), dim=1)
+
+    def rows(self, parameters: Tensor) -> Tensor:
+        """Return the log-likelihood of each row, unweighted."""
+        return self._log_probabilities(parameters).gather(1, self._codes.unsqueeze(1)).squeeze(1)
+
+    def value(self, parameters: Tensor) -> float:
+        """Return the negative log-likelihood."""
+        return -float(self._w @ self.rows(parameters))
+
+    def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Return the negative log-likelihood with gradient and Hessian."""
+        log_p = self._log_probabilities(parameters)
+        value = -float(self._w @ log_p.gather(1, self._codes.unsqueeze(1)).squeeze(1))
+        p = torch.exp(log_p[:, 1:])
+        gradient = ((p - self._truth) * self._w.unsqueeze(1)).T @ self._x
+        size = self._x.shape[1]
+        hessian = torch.zeros(self.n_parameters, self.n_parameters, dtype=torch.float64)
+        for j in range(self._k - 1):
+            for k in range(j, self._k - 1):
+                weight = self._w * p[:, j] * ((1.0 if j == k else 0.0) - p[:, k])
+                block = self._x.T @ (self._x * weight.unsqueeze(1))
+                hessian[j * size : (j + 1) * size, k * size : (k + 1) * size] = block
+                hessian[k * size : (k + 1) * size, j * size : (j + 1) * size] = block.T
+        return value, gradient.ravel(), hessian
+
+    def longest_step(self, parameters: Tensor, step: Tensor) -> float:
+        """Return 1: every parameter value is allowed."""
+        return 1.0
+
+    def margin(self, parameters: Tensor) -> float:
+        """Return by how much the truth's logit exceeds every other, at least."""
+        log_p = self._log_probabilities(parameters)
+        truth = log_p.gather(1, self._codes.unsqueeze(1))
+        others = log_p.scatter(1, self._codes.unsqueeze(1), -torch.inf)
+        return float((truth - others.max(dim=1, keepdim=True).values).min())
+
+    def recession_rows(self) -> Tensor:
+        """Return rows (truth's logit minus every other) whose growth raises the likelihood."""
+        size, rows = self._x.shape[1], []
+        for other in range(self._k):
+            row = torch.zeros(len(self._x), self._k, size, dtype=torch.float64)
+            row[torch.arange(len(self._x)), self._codes] += self._x
+            row[:, other] -= self._x
+            rows.append(row[self._codes != other][:, 1:].reshape(-1, self.n_parameters))
+        return torch.cat(rows)
+
+
+# -- the likelihood ----------------------------------------------------------------------------------
+
+
+Array = NDArray[np.float64]
 
 
 def fit_nominal(
@@ -60,7 +116,7 @@ def fit_nominal(
     *,
     levels: Sequence[object] = (),
     quiet: bool = False,
-) -> NominalFit:
+) -> Estimate:
     r"""Maximise :math:`\sum_i w_i \log P(Y = y_i)` with :math:`\log(P_k / P_1) = \alpha_k + x'\beta_k`.
 
     Parameters
@@ -127,9 +183,10 @@ def fit_nominal(
         warnings.warn(separated(labels, signs.T.ravel()), SeparationWarning, stacklevel=5)
     elif not result.converged and not quiet:
         warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=5)
-    return NominalFit(
+    return Estimate(
         theta=theta_all[None, 1:],
         beta=beta_all[:, 1:],
+        gamma=np.zeros(0),
         vcov=_covariance(result.hessian, block, free, present, kept, n_classes, x.shape[1]),
         loglik=-min(result.value, objective.value(torch.from_numpy(result.parameters + displacement))),
         n_iter=result.n_iter,

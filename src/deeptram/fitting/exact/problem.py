@@ -34,8 +34,7 @@ from deeptram.fitting.exact.columns import (
 from deeptram.fitting.exact.pieces import Pieces, PiecewiseLikelihood
 from deeptram.fitting.exact.separation import RecessionCone
 from deeptram.fitting.exact.starts import start_theta, typical_values
-from deeptram.likelihood.binary import BinaryLikelihood
-from deeptram.likelihood.cutpoints import Cells, CutpointLikelihood, cells_of
+from deeptram.likelihood.cutpoints import BinaryLikelihood, Cells, CutpointLikelihood, cells_of
 from deeptram.likelihood.line import LineDesign, LineLikelihood, Rows
 from deeptram.responses import Observations
 

@@ -10,8 +10,7 @@ from scipy.special import log_softmax
 
 from deeptram.errors import ConvergenceWarning, InvalidInputError
 from deeptram.fitting.exact import nominal
-from deeptram.fitting.exact.nominal import fit_nominal
-from deeptram.likelihood.multinomial import MultinomialLikelihood
+from deeptram.fitting.exact.nominal import MultinomialLikelihood, fit_nominal
 from deeptram.optimise.newton import minimize
 from derivatives import check_derivatives
 
