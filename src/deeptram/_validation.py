@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-import warnings
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -20,7 +19,7 @@ import pandas as pd
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError, warn
 
 WEIGHT_TOLERANCE = 1e-8
 LARGEST_WEIGHT = 1e100
@@ -479,11 +478,10 @@ def _check_column(shape: tuple[int, ...], name: str) -> None:
         raise InvalidInputError(
             f"{name} should be a 1d array, got an array of shape {shape} instead; pass one value per row"
         )
-    warnings.warn(
+    warn(
         f"A column-vector {name} was passed when a 1d array was expected. "
         f"Please change the shape of {name} to (n_samples,), for example using ravel().",
         DataConversionWarning,
-        stacklevel=4,
     )
 
 

@@ -13,6 +13,8 @@ True
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -113,6 +115,16 @@ class OrderWarning(DeeptramWarning):
 
 class EmptyClassWarning(DeeptramWarning):
     """A declared level has no observation; it gets probability zero."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the user's own code: the one that called the package."""
+    frame, level, outside = sys._getframe().f_back, 2, 2
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] == "deeptram":
+            outside = level + 1
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=outside)
 
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ import itertools
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats as st
 import torch
@@ -142,12 +143,59 @@ def test_curves_are_right_continuous_steps():
     assert (pred.support, pred.observed, pred.lifetimes) == ((0.0, np.inf), (0.5, 4.0), True)
     seen = dt.Surv.interval([1.2, 0.0], [np.inf, 1.0])
     np.testing.assert_allclose(pred.log_prob(seen), np.log([0.7, 0.2]))
-    np.testing.assert_allclose(pred.log_prob([3.0, 0.2]), [np.log(0.2), -np.inf])  # slopes between the points
-    assert pred.log_prob(5.0)[1] == -np.inf
+    # The density is that of lines between drops: of (2, 0.4) to (4, 0), and of (0, 1) to (1, 0.8).
+    np.testing.assert_allclose(pred.log_prob([3.0, 0.2]), [np.log(0.2), np.log(0.2)])
+    with pytest.warns(ExtrapolationWarning, match="no density after their last drop.* infinite in rows 0, 1"):
+        assert pred.log_prob(5.0)[1] == -np.inf
+    pred.log_prob(5.0)  # said already
     np.testing.assert_array_equal(pred.rmst(4.0), [0.5 + 0.45 + 0.7 + 0.8, 0.5 + 0.5 + 0.8 + 1.6])
     np.testing.assert_allclose(pred.mean(), [2.45, np.inf])
     np.testing.assert_array_equal(pred[::-1].survivor(0.5), CURVES[::-1, 0])
     assert pred.mode()[0] == 1.0
+
+
+def test_times_at_which_a_curve_is_flat_change_nothing():
+    """Software lists the times of censored rows, too; an event there must not cost infinity."""
+    short = Predictive.from_survival([1.0, 3.0, 6.0], [[0.8, 0.5, 0.1]])
+    long = Predictive.from_survival([0.4, 1.0, 1.5, 2.0, 3.0, 5.9, 6.0], [[1, 0.8, 0.8, 0.8, 0.5, 0.5, 0.1]])
+    grid = np.array([0.1, 0.4, 0.9, 1.0, 1.7, 2.0, 2.9, 3.0, 4.0, 5.95, 6.0])
+    for ask in (SurvivalPredictive.pdf_grid, SurvivalPredictive.sf_grid, SurvivalPredictive.hazard_grid):
+        np.testing.assert_allclose(ask(long, grid), ask(short, grid))
+    assert long.mode() == short.mode() == 1.0
+    at = (grid[1:] + grid[:-1]) / 2
+    for drop in ((0.0, 1.0), (1.0, 3.0), (3.0, 6.0)):  # the mass between drops is that of the curve
+        area = quad(lambda t: long.pdf(t)[0], *drop, points=[x for x in at if drop[0] < x < drop[1]])[0]
+        assert area == pytest.approx(long.sf(drop[0])[0] - long.sf(drop[1])[0])
+
+
+def test_weights_of_curves_are_the_best_for_the_pooled_nll():
+    lifelines = pytest.importorskip("lifelines")
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=160)
+    time, event = rng.exponential(np.exp(x)), rng.random(160) < 0.6
+    fit, new = slice(0, 100), slice(100, 160)
+    data = {"x": x, "t": time, "e": event}
+    cox = lifelines.CoxPHFitter().fit(pd.DataFrame({k: v[fit] for k, v in data.items()}), "t", "e")
+    curves = cox.predict_survival_function(pd.DataFrame({"x": x[new]}))
+    km = lifelines.KaplanMeierFitter().fit(time[fit], event[fit]).survival_function_
+    members = [
+        Predictive.from_survival(curves.index, curves.T),
+        Predictive.from_survival(km.index, np.tile(km.to_numpy().T, (60, 1))),
+        Predictive.from_scipy(st.expon(scale=np.full(60, 1.5))),
+    ]
+    y = dt.Surv.right(np.minimum(time[new], time[fit][event[fit]].max() - 1e-9), event[new])
+    assert all(np.isfinite(dt.scores.nll(y, member)) for member in members)
+    for method, some in itertools.product(("linear", "log-linear", "transformation"), (members, members[:2])):
+        tuned = dt.tune_weights(some, y, method=method)
+        nll = [
+            dt.scores.nll(y, dt.pool(some, method=method, weights=w))
+            for w in (tuned.weights, *np.eye(len(some)), *rng.dirichlet(np.ones(len(some)), 5))
+        ]
+        assert tuned.value == pytest.approx(nll[0])
+        assert nll[0] <= min(nll) + 1e-9
+        assert tuned.gap < 1e-6
+    late = dt.Surv.right(time[new] + 99.0, np.ones(60))  # no curve has mass there: the others must carry it
+    assert dt.tune_weights(members, late, method="linear").weights.tolist() == [0.0, 0.0, 1.0]
 
 
 def test_quantiles_of_curves():

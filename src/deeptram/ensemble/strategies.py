@@ -7,7 +7,6 @@ jobs; they differ in speed only.
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_integer, check_weights
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
 from deeptram.ensemble.members import AUTO, MemberFit, check_model, check_pooling
-from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError
+from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError, warn
 from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import deep_task, diverged_message
 from deeptram.fitting.deep.gradient import fit_deep
@@ -71,7 +70,7 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     _tell_of_interruption(ensemble, trained)
     diverged = [member.fit_ for member in ensemble.members_ if member.fit_.diverged]
     if diverged:
-        warnings.warn(diverged_message(diverged, len(ensemble.members_)), ConvergenceWarning, stacklevel=3)
+        warn(diverged_message(diverged, len(ensemble.members_)), ConvergenceWarning)
     held = task.validation_rows
     if held is not None:
         validation = (take_rows(checked, held), take_rows(y, held, "y"))
@@ -128,11 +127,10 @@ def _tell_of_interruption(ensemble: Ensemble, trained: Trained) -> None:
     what = f"{len(ensemble.members_)} of {ensemble.n_members} members were finished and are kept"
     if partly:
         what = f"all {partly} members are kept as they were at their best epoch so far"
-    warnings.warn(
+    warn(
         f"training of the ensemble was interrupted: {what}; fit again (with checkpoint=, finished "
         "members are not trained again) to have all of them.",
         ConvergenceWarning,
-        stacklevel=4,
     )
 
 

@@ -52,6 +52,7 @@ from deeptram.latent import Latent
 from deeptram.model import DISCRETE, Design, Encoded, FittedModel, Matrices, Outcome, OutcomeSettings
 from deeptram.model.deep import DeepModel
 from deeptram.model.module import OutcomeModule
+from deeptram.model.outcome import Marginal
 from deeptram.model.terms import Spec
 from deeptram.predictive import Predictive
 from deeptram.predictive.kinds import RowParameters
@@ -182,13 +183,14 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         design, matrices = Design.fit(spec, X, estimator=type(self).__name__)
         if used is None:
             check_outcome_is_no_column(y, table, spec, design)
+        outcome = dataclasses.replace(outcome, marginal=Marginal.of(encoded, weights))
         self.spec_, self.outcome_, self.design_, self.latent_ = spec, outcome, design, latent
         self.n_obs_ = len(matrices.x)
         if outcome.kind.is_time and encoded.observations is not None:
             self.n_events_ = int(encoded.observations.exact.sum())
         if outcome.response is not None:
             self.classes_ = outcome.response.classes
-            check_class_counts(outcome, encoded, weights, design, matrices, stacklevel=5)
+            check_class_counts(outcome, encoded, weights, design, matrices)
         return X, matrices, encoded, weights
 
     def keep_coefficients(self, shift: Array, scale: Array) -> None:

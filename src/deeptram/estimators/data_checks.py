@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from deeptram._validation import as_pandas, first_rows, n_rows
-from deeptram.errors import EmptyClassWarning, InvalidInputError, NotFittedError
+from deeptram.errors import EmptyClassWarning, InvalidInputError, NotFittedError, warn
 from deeptram.inputs import Table
 from deeptram.inputs.entries import AsIs
 from deeptram.inputs.images import ImageSource
@@ -88,7 +87,6 @@ def check_class_counts(
     weights: NDArray[np.float64] | None,
     design: Design,
     matrices: Matrices,
-    stacklevel: int,
 ) -> None:
     """Warn of levels that do not occur, overall or in a stratum; refuse a single class.
 
@@ -100,8 +98,6 @@ def check_class_counts(
         Case weights.
     design, matrices : Design, Matrices
         For the strata.
-    stacklevel : int
-        Where the warning points to.
     """
     if outcome.levels is None or encoded.codes is None:
         return
@@ -114,11 +110,10 @@ def check_class_counts(
         )
     if (counts == 0).any():
         empty = ", ".join(repr(levels[k]) for k in np.flatnonzero(counts == 0))
-        warnings.warn(
+        warn(
             f"no observation of level {empty}; it gets probability zero: leave it out of `levels` if it "
             "cannot occur.",
             EmptyClassWarning,
-            stacklevel=stacklevel,
         )
     if design.strata is None or matrices.strata is None or outcome.kind.is_nominal:
         return
@@ -135,11 +130,10 @@ def check_class_counts(
             if row.any()
         ]
         more = f", ... ({len(found)} in all)" if len(found) > _SHOWN else ""
-        warnings.warn(
+        warn(
             f"levels are not observed in stratum {', '.join(found[:_SHOWN])}{more}; they get probability "
             "zero there: merge strata or levels if they can occur.",
             EmptyClassWarning,
-            stacklevel=stacklevel,
         )
 
 

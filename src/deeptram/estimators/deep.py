@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -26,6 +25,7 @@ from deeptram.errors import (
     InvalidTypeError,
     NonFiniteLossError,
     UnknownNameError,
+    warn,
 )
 from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.exact import TINY
@@ -92,13 +92,12 @@ def fit_with_networks(
         raise
     keep_fit(estimator, summarised(task, fit))
     if fit.diverged:
-        warnings.warn(diverged_message([fit]), ConvergenceWarning, stacklevel=3)
+        warn(diverged_message([fit]), ConvergenceWarning)
     if fit.interrupted:
-        warnings.warn(
+        warn(
             f"training was interrupted after {fit.n_epochs} of {task.training.epochs} epochs; the state of "
             f"epoch {fit.best_epoch} is kept: fit again to train to the end.",
             ConvergenceWarning,
-            stacklevel=3,
         )
 
 
@@ -162,7 +161,7 @@ def deep_task(
     aliased = ~task.scaling.x_kept
     if aliased.any():
         columns = ", ".join(np.array(estimator.design_.names)[aliased])
-        warnings.warn(left_out(columns), CollinearityWarning, stacklevel=4)
+        warn(left_out(columns), CollinearityWarning)
     return task
 
 

@@ -15,6 +15,7 @@ from sklearn.utils import Tags
 
 from deeptram import latent as latents
 from deeptram._validation import check_choice
+from deeptram.bases import Bernstein
 from deeptram.estimators.base import BaseTram
 from deeptram.latent import Latent
 from deeptram.model import OutcomeSettings
@@ -372,3 +373,26 @@ class Cotram(_Arguments):
     order: int = 6
     support: tuple[float, float] | None = None
     log_first: bool | str = True
+
+
+def common_name(model: Any) -> str:
+    """Return the name by which statisticians know a fitted model: that of its preset, else of its class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> common_name(Tram(outcome="ordinal").fit(np.eye(6), [0, 1, 2, 0, 1, 2]))
+    'Polr'
+    """
+    if type(model) is not Tram:
+        return type(model).__name__
+    kind, latent, smooth = (
+        model.outcome_.kind,
+        model.latent_.name,
+        isinstance(model.outcome_.basis, Bernstein),
+    )
+    by_latent = {preset.latent: preset for preset in (Colr, BoxCox, Coxph, Lehmann)}
+    known: type | None = {"ordinal": Polr, "binary": Logit if latent == "logistic" else None}.get(str(kind))
+    if kind.has_density and smooth:
+        known = by_latent.get(latent)
+    return (Cotram if kind.is_count else known or Tram).__name__

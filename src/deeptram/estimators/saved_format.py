@@ -212,6 +212,20 @@ def _outcome_agrees(state: dict[str, Any], at: str) -> None:
         raise misfit(f"{at}.observed", "the range of an outcome on the line, or null for others", seen)
     if state["lifetimes"] and (not line or seen[0] < 0):
         raise misfit(f"{at}.lifetimes", "false for outcomes that are no times", state["lifetimes"])
+    if state["marginal"] is not None:
+        _marginal_agrees(state["marginal"], levels, f"{at}.marginal")
+
+
+def _marginal_agrees(state: dict[str, Any], levels: list[Any] | None, at: str) -> None:
+    names = {"lower", "upper"} if levels is None else {"codes"}
+    if set(state) - {"entry"} != names | {"weights"}:
+        raise misfit(at, f"the {' and '.join(sorted(names))} of such an outcome", sorted(state))
+    for name, values in state.items():
+        agree(f"{at}.{name}", "as many as weights", len(state["weights"]), len(values))
+    if levels is not None:
+        listed(integer(0, len(levels) - 1), 1, distinct=True)(state["codes"], f"{at}.codes")
+    elif any(low > high for low, high in zip(state["lower"], state["upper"], strict=True)):
+        raise misfit(f"{at}.lower", "not above upper", state["lower"])
 
 
 _BASES: dict[str, dict[str, Check]] = {
@@ -237,6 +251,12 @@ def _basis(value: Any, at: str) -> None:
         mapping(setting)(value, at)
 
 
+def _end(value: Any, at: str) -> None:
+    if value not in (float("inf"), -float("inf")):
+        number()(value, at)
+
+
+_ENDS = listed(_end)
 _OUTCOME = fields(
     {
         "kind": choice(OUTCOMES),
@@ -245,6 +265,12 @@ _OUTCOME = fields(
         "log_first": flag,
         "lifetimes": flag,
         "observed": optional(fixed(number(), number())),
+        "marginal": optional(
+            fields(
+                {"weights": listed(number(TINY), 1)},
+                {"codes": listed(COUNT), "lower": _ENDS, "upper": _ENDS, "entry": _ENDS},
+            )
+        ),
     },
     then=_outcome_agrees,
 )

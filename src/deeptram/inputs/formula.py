@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +26,7 @@ from formulaic.transforms.contrasts import CustomContrasts, SASContrasts, Treatm
 
 from deeptram._schema import plain, unplain
 from deeptram._validation import as_float
-from deeptram.errors import DeeptramError, ExtrapolationWarning, InvalidInputError, UnknownNameError
+from deeptram.errors import DeeptramError, ExtrapolationWarning, InvalidInputError, UnknownNameError, warn
 from deeptram.inputs.expressions import FactorCall, Scope, argument_of, read_expression
 from deeptram.inputs.factors import (
     FactorEncoder,
@@ -163,11 +162,10 @@ class FormulaEncoder:
                 f"{first_line(error)}; correct the formula or the data"
             ) from error
         if scope.beyond:
-            warnings.warn(
+            warn(
                 f"rows lie beyond the training range, where curves are extrapolated: expected "
                 f"{'; '.join(scope.beyond)}; do not rely on these rows, or fit with data from there",
                 ExtrapolationWarning,
-                stacklevel=2,
             )
         return design
 

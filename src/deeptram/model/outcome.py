@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from deeptram.predictive.kinds import Kind, kind_of
 from deeptram.responses import DiscreteResponse, Observations, Surv
 
 BASES = ("bernstein", "linear", "log-linear")
+MOST_REPRESENTATIVES = 100  # of each kind of censoring: a null model of few parameters needs no more
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,71 @@ class Encoded:
 
 
 @dataclass(frozen=True)
+class Marginal:
+    """Few outcomes with weights that stand for many: what a model without covariates is fitted to.
+
+    Attributes
+    ----------
+    outcomes : Encoded
+        Every class that occurs; of observations on the line the 100 middle ones of blocks of equal weight, for
+        exact, left, right and interval censored ones each (all of them, where they are fewer).
+    weights : ndarray
+        How many rows each stands for.
+
+    Examples
+    --------
+    >>> marginal = Marginal.of(Encoded(codes=np.array([0, 2, 2])), None)
+    >>> marginal.outcomes.codes, marginal.weights
+    (array([0, 2]), array([1., 2.]))
+    """
+
+    outcomes: Encoded
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, encoded: Encoded, weights: NDArray[np.float64] | None) -> Marginal:
+        """Summarise the outcomes of a fit with their weights."""
+        each = np.ones(len(encoded)) if weights is None else weights
+        if encoded.observations is None:
+            counts = np.bincount(np.asarray(encoded.codes), weights=each)
+            return cls(Encoded(codes=np.flatnonzero(counts)), counts[counts > 0])
+        rows, shares = _representatives(encoded.observations, each)
+        return cls(encoded.take(rows), shares)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the summary as JSON-able values."""
+        codes, seen = self.outcomes.codes, self.outcomes.observations
+        ends = {} if seen is None else {"lower": seen.lower, "upper": seen.upper, "entry": seen.entry}
+        known = {"codes": codes, **ends, "weights": self.weights}
+        return {name: value.tolist() for name, value in known.items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> Marginal:
+        """Rebuild a summary from ``to_dict``."""
+        known = {name: np.asarray(value) for name, value in state.items()}
+        weights, codes = known.pop("weights").astype(np.float64), known.get("codes")
+        return cls(Encoded(codes) if codes is not None else Encoded(None, Observations(**known)), weights)
+
+
+def _representatives(seen: Observations, weights: NDArray[np.float64]) -> tuple[Any, NDArray[np.float64]]:
+    """Return rows in the middle of blocks of equal weight of each kind of censoring, and these weights."""
+    group = 2 * seen.right_censored + seen.left_censored + 4 * seen.exact
+    rows, shares = [], []
+    for kind in np.unique(group):
+        own = np.flatnonzero((group == kind) & (weights > 0))
+        if len(own) > MOST_REPRESENTATIVES:
+            own = own[np.lexsort((seen.upper[own], seen.lower[own]))]
+            total = np.cumsum(weights[own])
+            middle = (np.arange(MOST_REPRESENTATIVES) + 0.5) / MOST_REPRESENTATIVES * total[-1]
+            rows.append(own[np.searchsorted(total, middle)])
+            shares.append(np.full(MOST_REPRESENTATIVES, total[-1] / MOST_REPRESENTATIVES))
+        else:
+            rows.append(own)
+            shares.append(weights[own])
+    return np.concatenate(rows), np.concatenate(shares)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """A fitted outcome.
 
@@ -75,6 +141,8 @@ class Outcome:
         space is [0, inf), whatever the basis.
     observed : (float, float) or None
         Smallest and largest uncensored outcome on the line (finite end, where all rows are censored).
+    marginal : Marginal or None
+        The outcomes that were fitted to, without their covariates; None of data in parts.
 
     Examples
     --------
@@ -89,6 +157,7 @@ class Outcome:
     log_first: bool = False
     lifetimes: bool = False
     observed: tuple[float, float] | None = None
+    marginal: Marginal | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "kind", kind_of(self.kind))
@@ -135,7 +204,7 @@ class Outcome:
             raise InvalidInputError(
                 f"levels must be a sequence of labels, got {levels!r}; pass a list of labels"
             )
-        response, codes = DiscreteResponse.infer_and_encode(y, levels, kind, stacklevel=7)
+        response, codes = DiscreteResponse.infer_and_encode(y, levels, kind)
         return cls(kind, Cutpoints(response.n_levels), response), Encoded(codes=codes)
 
     @classmethod
@@ -213,12 +282,13 @@ class Outcome:
             "log_first": self.log_first,
             "lifetimes": self.lifetimes,
             "observed": None if self.observed is None else list(self.observed),
+            "marginal": None if self.marginal is None else self.marginal.to_dict(),
         }
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Outcome:
         """Rebuild an outcome from ``to_dict``."""
-        levels, seen = state["levels"], state["observed"]
+        levels, seen, marginal = state["levels"], state["observed"], state["marginal"]
         return cls(
             kind=kind_of(state["kind"]),
             basis=bases.from_dict(state["basis"]),
@@ -226,6 +296,7 @@ class Outcome:
             log_first=state["log_first"],
             lifetimes=state["lifetimes"],
             observed=None if seen is None else (seen[0], seen[1]),
+            marginal=None if marginal is None else Marginal.from_dict(marginal),
         )
 
 

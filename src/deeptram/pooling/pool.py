@@ -18,13 +18,13 @@ from deeptram.pooling.members import (
     normalised_weights,
 )
 from deeptram.pooling.normalised import NormalisedCount, NormalisedDiscrete, NormalisedLine
-from deeptram.pooling.pooled import PooledCount, PooledDiscrete, PooledLine, PooledTrafo
+from deeptram.pooling.pooled import PooledCount, PooledCurves, PooledDiscrete, pooled_line
 from deeptram.pooling.rule import DensityRule, PoolInfo, Recipe, Rule, TrafoRule
 from deeptram.pooling.rules import get_rule
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.tabulated import SurvivalPredictive
+from deeptram.predictive.survival import SurvivalPredictive
 
 
 def pool(
@@ -121,23 +121,10 @@ def _pooled(recipe: Recipe) -> Predictive:
         return _on_levels(recipe.rule)(recipe)
     if isinstance(recipe.members[0], CountPredictive):
         return NormalisedCount(recipe) if dense else PooledCount(recipe)
-    if all(isinstance(member, SurvivalPredictive) for member in recipe.members):
-        return _pooled_curves(recipe)
-    if dense:
-        return NormalisedLine(recipe)
-    return PooledTrafo(recipe) if isinstance(recipe.rule, TrafoRule) else PooledLine(recipe)
-
-
-def _pooled_curves(recipe: Recipe) -> SurvivalPredictive:
-    """Return the pooled survival curves: all pools of CDFs work time by time."""
-    if isinstance(recipe.rule, DensityRule):
+    curves = all(isinstance(member, SurvivalPredictive) for member in recipe.members)
+    if curves and dense:
         raise UnsupportedError(
             f"the {recipe.rule.name} pool needs densities, got survival curves, which have none; "
             "use the linear or the transformation pool"
         )
-    times = torch.cat([member.times for member in recipe.members]).unique()
-    survivor = torch.exp(PooledLine(recipe).log_sf_t(times.unsqueeze(0)))
-    survivor = survivor.clamp(0.0, 1.0).cummin(dim=1).values
-    pooled = SurvivalPredictive(times, survivor, recipe.gives_numpy)
-    pooled.pool_info = recipe.info
-    return pooled
+    return PooledCurves(recipe) if curves else NormalisedLine(recipe) if dense else pooled_line(recipe)

@@ -30,6 +30,7 @@ from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.rows import numbers_from, uniforms
+from deeptram.predictive.survival import SurvivalPredictive
 from deeptram.predictive.tabulated import QuantilesPredictive
 from deeptram.predictive.transformation import TrafoPredictive
 
@@ -167,8 +168,17 @@ class PooledLine(_FunctionsOfY, LinePredictive):
         at = self.recipe.points(y)
         return self._rule.log_cdf(at), self._rule.log_sf(at)
 
+    def with_density(self) -> LinePredictive:
+        """Return the pool of the distributions whose densities the members have."""
+        members = [member.with_density() for member in self.recipe.members]
+        own = all(a is b for a, b in zip(members, self.recipe.members, strict=True))
+        return self if own else type(self)(self.recipe.of(members))
+
     def log_pdf_t(self, y: Tensor) -> Tensor:
         """Return log f(y), shape (n, G)."""
+        with_density = self.with_density()
+        if with_density is not self:
+            return with_density.log_pdf_t(y)
         return self._rule.log_pdf(self.recipe.points(y))
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
@@ -240,6 +250,32 @@ class PooledTrafo(TrafoPredictive, PooledLine):
 
     log_pdf_t = PooledLine.log_pdf_t  # which knows where the pool is certain
     log_interval_t = PooledLine.log_interval_t
+
+
+def pooled_line(recipe: Recipe) -> PooledLine:
+    """Return the pool on the line by a ``CdfRule``."""
+    return PooledTrafo(recipe) if isinstance(recipe.rule, TrafoRule) else PooledLine(recipe)
+
+
+class PooledCurves(SurvivalPredictive):
+    """The pool of survival curves by a ``CdfRule``, which works time by time: steps again.
+
+    Its density is the pool of the members' own, so that weights are tuned for what is scored.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        times = torch.cat([member.times for member in recipe.members]).unique()
+        survivor = torch.exp(PooledLine(recipe).log_sf_t(times.unsqueeze(0)))
+        super().__init__(times, survivor.clamp(0.0, 1.0).cummin(dim=1).values, recipe.gives_numpy)
+        self.recipe, self.pool_info = recipe, recipe.info
+
+    def with_density(self) -> LinePredictive:
+        """Return the pool of the distributions whose densities the curves have."""
+        return pooled_line(self.recipe).with_density()
+
+    def __getitem__(self, rows: Any) -> PooledCurves:
+        """Return the pool of some rows of every member."""
+        return type(self)(self.recipe.rows(rows))
 
 
 class PooledCount(_FunctionsOfY, CountPredictive):

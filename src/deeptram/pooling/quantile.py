@@ -39,7 +39,8 @@ from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.panels import panel_nodes
-from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive, SurvivalPredictive
+from deeptram.predictive.survival import SurvivalPredictive
+from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive
 from deeptram.predictive.transformation import TrafoPredictive, TransformationPredictive
 
 _LEAST = -700.0  # log of the smallest F and 1 - F that are told apart: plain floats end at -745

@@ -24,7 +24,8 @@ from deeptram.predictive.foreign import (
 from deeptram.predictive.joined import join_rows
 from deeptram.predictive.kinds import OUTCOMES, Kind, RowParameters, build_predictive, kind_of
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive, SurvivalPredictive
+from deeptram.predictive.survival import SurvivalPredictive
+from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive
 from deeptram.predictive.transformation import TrafoPredictive, TransformationCount, TransformationPredictive
 
 __all__ = [

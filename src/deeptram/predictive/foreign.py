@@ -24,7 +24,8 @@ from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.rows import refuse_complex
 from deeptram.predictive.scipy_backed import predictive_of_scipy
-from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive, SurvivalPredictive
+from deeptram.predictive.survival import SurvivalPredictive
+from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive
 from deeptram.predictive.torch_backed import predictive_of_torch
 from deeptram.responses.discrete import DiscreteResponse
 

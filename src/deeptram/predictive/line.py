@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ from deeptram import latent as latents
 from deeptram._arrays import as_numpy
 from deeptram._numerics import logdiffexp
 from deeptram._validation import first_rows
-from deeptram.errors import ExtrapolationWarning, InvalidInputError, UnsupportedError
+from deeptram.errors import ExtrapolationWarning, InvalidInputError, UnsupportedError, warn
 from deeptram.latent import Latent
 from deeptram.predictive import functionals
 from deeptram.predictive.base import Predictive
@@ -77,6 +76,10 @@ class LinePredictive(Predictive):
         """Return log f(y), shape (n, G); minus infinity outside the sample space."""
 
     # -- may be overridden --------------------------------------------------------------------
+
+    def with_density(self) -> LinePredictive:
+        """Return the distribution whose density is ``log_pdf_t``: this one, unless its own F has steps."""
+        return self
 
     def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return log F(y) and log(1 - F(y)) together."""
@@ -375,11 +378,10 @@ class LinePredictive(Predictive):
             return
         if bool((quantiles.detach() > self.last_time).any()):
             self._marked = True
-            warnings.warn(
+            warn(
                 f"some quantiles lie beyond {self.last_time:g}, the last observed (uncensored) time, where "
                 "the model extrapolates; ask for smaller q, or for survivor(t) and rmst(t) up to that time",
                 ExtrapolationWarning,
-                stacklevel=3,
             )
 
     def _solve(self, goal: Tensor, noise: Tensor) -> Tensor:

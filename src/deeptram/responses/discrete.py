@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Hashable, Iterable
 from typing import Any
 
@@ -14,7 +13,7 @@ import pandas as pd
 from sklearn.utils.multiclass import check_classification_targets
 
 from deeptram._validation import as_list, check_choice, check_no_missing, check_vector, first_rows
-from deeptram.errors import InvalidInputError, OrderWarning, UnknownNameError
+from deeptram.errors import InvalidInputError, OrderWarning, UnknownNameError, warn
 
 Codes = npt.NDArray[np.int64]
 KINDS = ("binary", "ordinal", "nominal")
@@ -89,11 +88,11 @@ class DiscreteResponse:
         >>> DiscreteResponse.infer(["b", "a", "b"]).levels
         ('a', 'b')
         """
-        return cls.infer_and_encode(y, levels, kind, stacklevel=3)[0]
+        return cls.infer_and_encode(y, levels, kind)[0]
 
     @classmethod
     def infer_and_encode(
-        cls, y: Any, levels: Iterable[Any] | None = None, kind: str = "ordinal", stacklevel: int = 2
+        cls, y: Any, levels: Iterable[Any] | None = None, kind: str = "ordinal"
     ) -> tuple[DiscreteResponse, Codes]:
         """Return :meth:`infer` and :meth:`encode` of the same ``y`` in one pass over it.
 
@@ -126,11 +125,10 @@ class DiscreteResponse:
             )
         if kind == "ordinal" and levels is None and len(response.levels) > 2 and not has_order(y):
             order = " < ".join(map(str, response.levels))
-            warnings.warn(
+            warn(
                 f"an ordinal outcome needs an order, got labels without one; the order used is {order}: pass "
                 f"levels={list(response.levels)} in the right order, or an ordered categorical.",
                 OrderWarning,
-                stacklevel=stacklevel,
             )
         return response, response._translate(codes, uniques)
 

@@ -17,7 +17,7 @@ from deeptram.plots.report.model_answers import null_model, shuffled_losses
 from deeptram.plots.report.page import lighter, render, script_json
 from deeptram.plots.report.sentences import gain_words, large_sentence, slope_sentence
 from headless_browser import Browser, find_browser
-from what_if_models import fit_ensemble, fit_exact
+from what_if_models import covariates, fit_ensemble, fit_exact, outcome
 
 PROGRAM = find_browser()
 KINDS = ("binary", "ordinal", "nominal", "continuous", "count", "survival")
@@ -93,30 +93,75 @@ def test_the_answer_is_the_score_and_its_difference_to_the_null_model(kind, repo
     model, X, y, report = reports[kind]
     pred = model.predict_distribution(X)
     table = dt.evaluate(
-        {"model": pred, "null": null_model(model, y, pred)}, y, metrics=["nll"], n_boot=0, reference="null"
+        {"model": pred, "null": null_model(model, y, pred)[0]}, y, metrics=["nll"], n_boot=0, reference="null"
     )
     said = words(parsed(report.html), "answer")
     assert f"On 300 rows the NLL is {table['estimate'][0]:.4f} (" in said
     assert re.search(rf"better by {-table['difference'][0]:.4f} \(|not clearly different", said)
 
 
-def test_null_model_of_classes_is_their_frequency_and_never_better_than_the_optimum():
+def test_null_model_of_classes_is_their_frequency_in_the_training_data(tmp_path):
     model, X, y = fit_exact("nominal")
-    pred = model.predict_distribution(X)
-    null = null_model(model, y, pred)
+    model.save(tmp_path / "model")
     shares = pd.Series(y).value_counts(normalize=True)
-    np.testing.assert_allclose(null.pmf()[0], shares[list(pred.levels)])
-    assert dt.scores.nll(y, pred) < dt.scores.nll(y, null)
+    few = slice(0, 20)
+    for known in (model, dt.load(tmp_path / "model")):
+        pred = known.predict_distribution(X[few])
+        null, from_training = null_model(known, y[few], pred)
+        assert from_training
+        np.testing.assert_allclose(null.pmf()[0], shares[list(pred.levels)])
+    null, from_training = null_model(object(), y[few], pred)  # a foreign model: of these rows
+    assert not from_training
+    own = pd.Series(y[few]).value_counts(normalize=True).reindex(list(pred.levels), fill_value=0.0)
+    np.testing.assert_allclose(null.pmf()[0], own)
 
 
-def test_null_model_of_numbers_is_fitted_without_covariates():
-    model, X, y = fit_exact("continuous")
-    null = null_model(model, y, model.predict_distribution(X))
-    bare = dt.Tram([dt.SI()], outcome="continuous", latent="normal", order=4).fit(np.zeros((len(y), 1)), y)
-    assert dt.scores.nll(y, null) == pytest.approx(
-        dt.scores.nll(y, bare.predict_distribution(np.zeros((len(y), 1))))
+@pytest.mark.parametrize("kind", ["continuous", "count", "survival"])
+def test_null_model_of_numbers_is_that_of_the_training_data(kind, tmp_path):
+    """A model without covariates fitted to all training rows, from a summary of them that is saved along."""
+    X, few = covariates(), np.arange(30)
+    y = outcome(kind, X)
+    model = dt.Tram([dt.LS("age", "dose")], outcome=kind).fit(X, y)
+    model.save(tmp_path / "model")
+    bare = dt.Tram([dt.SI()], outcome=kind, order=4).fit(X, y)
+    expected = dt.scores.nll(y[few], bare.predict_distribution(X.iloc[few]))
+    for known in (model, dt.load(tmp_path / "model")):
+        null, from_training = null_model(known, y[few], known.predict_distribution(X.iloc[few]))
+        assert from_training
+        assert dt.scores.nll(y[few], null) == pytest.approx(expected, abs=0.01)
+    assert null_model(object(), y[few], null) == (None, False)  # nobody knows what a foreign model would fit
+
+
+def test_training_outcomes_keep_their_weights_and_censoring():
+    rng = np.random.default_rng(0)
+    time, weights = rng.exponential(size=900), rng.integers(1, 4, 900).astype(float)
+    y = dt.Surv.interval(np.where(time > 1, 1.0, time), np.where(time > 1, np.inf, time))
+    marginal = dt.Coxph().fit(rng.normal(size=(900, 1)), y, sample_weight=weights).outcome_.marginal
+    seen = marginal.outcomes.observations
+    assert len(marginal.weights) == 200  # 100 events and 100 censored times stand for all
+    assert marginal.weights[seen.exact].sum() == pytest.approx(weights[time <= 1].sum())
+    assert marginal.weights.sum() == pytest.approx(weights.sum())
+    mean = np.average(time[time <= 1], weights=weights[time <= 1])
+    assert seen.lower[seen.exact].mean() == pytest.approx(mean, abs=0.005)
+
+
+def test_a_survival_report_checks_proportional_hazards(rng, tmp_path):
+    X = pd.DataFrame({"a": rng.normal(size=600), "b": rng.choice([0.0, 1.0], 600)})
+    crossing = rng.weibull(np.where(X["b"] > 0, 3.0, 0.7)) * np.exp(0.5 * X["a"].to_numpy())
+    y = dt.Surv.right(np.minimum(crossing, 2.0), crossing < 2.0)
+    model = dt.Tram(outcome="survival", latent="cloglog").fit(X, y)
+    page = parsed(model.report(X, y, n_boot=0).html)
+    said = words(page, "coefficients-section")
+    p = dt.proportionality_test(model)["p"]
+    assert (
+        f"Proportional hazards, checked by a score test of the model fitted to these rows: p {p['overall']:.3f}"
+        in said
     )
-    assert null_model(object(), y, null) is None  # nothing is known about what a foreign model would fit
+    assert f"least for b (p {p['b']:.3f}): effects change with the outcome; consider dt.Varying" in said
+    assert "Coxph on 600 rows" in page.text[""]  # the name of the preset, whichever class was used
+    model.save(tmp_path / "cox")
+    steady = parsed(dt.load(tmp_path / "cox").report(X.assign(b=rng.permutation(X["b"])), y, n_boot=0).html)
+    assert "nothing speaks against it here" in words(steady, "coefficients-section")
 
 
 def test_shuffling_finds_what_matters(rng):

@@ -21,7 +21,7 @@ from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.rows import row_index
-from deeptram.predictive.tabulated import SurvivalPredictive
+from deeptram.predictive.survival import SurvivalPredictive
 
 Floats = npt.NDArray[np.float64]
 Pair = tuple[Tensor, Tensor]

@@ -7,7 +7,6 @@ frequency is compared with the predicted probability, bin by bin (a reliability 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from deeptram._arrays import as_numpy
 from deeptram._validation import as_float, check_choice, check_flag, check_integer, check_probability_level
-from deeptram.errors import InvalidInputError, SeparationWarning
+from deeptram.errors import InvalidInputError, SeparationWarning, warn
 from deeptram.evaluation.checks import check_discrete, codes_of
 from deeptram.evaluation.measures import FunctionMetric, register
 from deeptram.evaluation.metrics.discrimination import exceedance_log_odds, exceedances
@@ -206,12 +205,11 @@ def _mean_of_defined(values: Floats, pred: DiscretePredictive, what: str) -> flo
     undefined = np.isnan(values)
     if undefined.any():
         levels = ", ".join(repr(level) for level, gone in zip(pred.levels, undefined, strict=False) if gone)
-        warnings.warn(
+        warn(
             f"the calibration {what} has no finite estimate for outcomes above {levels} (no overlap between "
             "events and others, or none of one kind); the mean is over the remaining "
             f"{int((~undefined).sum())} thresholds: see per_threshold=True",
             SeparationWarning,
-            stacklevel=4,
         )
     return float(values[~undefined].mean()) if not undefined.all() else np.nan
 

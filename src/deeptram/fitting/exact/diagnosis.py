@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from deeptram.errors import (
     ConvergenceWarning,
     SeparationWarning,
     UnboundedLikelihoodWarning,
+    warn,
 )
 from deeptram.fitting.exact.problem import ExactProblem
 from deeptram.fitting.exact.separation import CERTAIN
@@ -151,7 +151,6 @@ def explain(
     labels: Labels,
 ) -> None:
     """Warn about columns left out, maxima at infinity, and fits that stopped early."""
-    level = 5  # the caller of the estimator's fit
     for term, names, aliased in (
         ("", labels.linear, problem.aliased),
         (" of Varying", labels.varying, problem.aliased_varying),
@@ -159,38 +158,34 @@ def explain(
     ):
         if aliased.any():
             columns = ", ".join(_name(names, int(j)) for j in np.flatnonzero(aliased))
-            warnings.warn(left_out(columns + term), CollinearityWarning, stacklevel=level)
+            warn(left_out(columns + term), CollinearityWarning)
     oblique = np.flatnonzero(problem.columns.own < _OBLIQUE)
     if len(oblique):
         columns = ", ".join(_name(labels.linear, int(j)) for j in oblique)
-        warnings.warn(
-            nearly_collinear(columns, float(problem.columns.own.min())), CollinearityWarning, stacklevel=level
-        )
+        warn(nearly_collinear(columns, float(problem.columns.own.min())), CollinearityWarning)
     if diagnosis.unbounded:
-        warnings.warn(_unbounded(problem, diagnosis), UnboundedLikelihoodWarning, stacklevel=level)
+        warn(_unbounded(problem, diagnosis), UnboundedLikelihoodWarning)
     if diagnosis.infinite.any():
         names = [_name(labels.linear, j) for j in range(len(diagnosis.infinite))]
-        warnings.warn(separated(names, diagnosis.infinite), SeparationWarning, stacklevel=level)
+        warn(separated(names, diagnosis.infinite), SeparationWarning)
     if diagnosis.baselines:
         named = ", ".join(_name(labels.strata, s, "number ") for s in diagnosis.baselines)
-        warnings.warn(
+        warn(
             f"the baseline of stratum {named} runs to infinity, because its outcomes are all censored on the "
             "same side or compatible with one value; predictions there are limits (probabilities 0 and 1): "
             "merge strata or add data.",
             SeparationWarning,
-            stacklevel=level,
         )
     if diagnosis.weak or diagnosis.weak_scale:
         weak = [_name(labels.linear, j) for j in diagnosis.weak]
         weak += [f"scale({_name(labels.scale, j)})" for j in diagnosis.weak_scale]
-        warnings.warn(
+        warn(
             f"the likelihood is flat in the coefficients {', '.join(weak)}: they run to infinity or are not "
             "determined by the data; do not interpret them: drop or merge these columns, or add data.",
             SeparationWarning,
-            stacklevel=level,
         )
     if not result.converged and diagnosis.is_regular:
-        warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=level)
+        warn(stopped_early(result), ConvergenceWarning)
 
 
 def _unbounded(problem: ExactProblem, diagnosis: Diagnosis) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeptram.errors import CollinearityWarning, ConvergenceWarning, InvalidInputError, SeparationWarning
+from deeptram.errors import (
+    CollinearityWarning,
+    ConvergenceWarning,
+    InvalidInputError,
+    SeparationWarning,
+    warn,
+)
 from deeptram.fitting.exact.columns import aliased_columns, check_size, rounding_of, standardize
 from deeptram.fitting.exact.diagnosis import (
     left_out,
@@ -150,7 +155,7 @@ def fit_nominal(
     kept = np.flatnonzero(~aliased)
     if aliased.any() and not quiet:
         columns = ", ".join(np.array(names)[aliased])
-        warnings.warn(left_out(columns), CollinearityWarning, stacklevel=5)
+        warn(left_out(columns), CollinearityWarning)
     objective = MultinomialLikelihood(
         position[codes],
         len(present),
@@ -180,9 +185,9 @@ def fit_nominal(
     signs[np.ix_(kept, present[1:])] = infinite
     if signs.any() and not quiet:
         labels = [f"{level}:{name}" for level in levels for name in names]
-        warnings.warn(separated(labels, signs.T.ravel()), SeparationWarning, stacklevel=5)
+        warn(separated(labels, signs.T.ravel()), SeparationWarning)
     elif not result.converged and not quiet:
-        warnings.warn(stopped_early(result), ConvergenceWarning, stacklevel=5)
+        warn(stopped_early(result), ConvergenceWarning)
     return Estimate(
         theta=theta_all[None, 1:],
         beta=beta_all[:, 1:],

@@ -9,7 +9,6 @@ many whole numbers are Gauss quadratures, too: those of the measure that counts 
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from deeptram.bases import Basis
-from deeptram.errors import ConvergenceWarning, UnsupportedError
+from deeptram.errors import ConvergenceWarning, UnsupportedError, warn
 from deeptram.evaluation.scores import core as score_core
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.fit import ExactFit
@@ -385,11 +384,10 @@ def fit_scored(start: ExactFit, outcome: Outcome, loss: str) -> ExactFit:
             break
     converged = gradient <= 100 * _STATIONARY
     if not converged:
-        warnings.warn(
+        warn(
             f"the {loss} fit stopped after {n_iter} steps with a relative gradient of {gradient:.1e}; "
             "check the scale of the data.",
             ConvergenceWarning,
-            stacklevel=5,
         )
     return score.result(point, n_iter, converged, gradient)
 

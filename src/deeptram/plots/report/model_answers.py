@@ -53,6 +53,8 @@ class Answers:
     calibration : list of str
         What is known about calibration.
     null : Predictive or None
+    null_from_training : bool
+        Whether the null model is that of the outcomes the model was fitted to, not of these rows.
     """
 
     scores: pd.DataFrame
@@ -60,6 +62,7 @@ class Answers:
     head: list[str]
     calibration: list[str]
     null: Predictive | None
+    null_from_training: bool
 
 
 def answers(
@@ -88,7 +91,7 @@ def answers(
     random_state : int
         Seed of bootstrap and shuffling.
     """
-    null = null_model(model, y, pred)
+    null, from_training = null_model(model, y, pred)
     named = {MODEL: pred} | ({} if null is None else {NULL: null})
     reference = None if null is None else NULL
     settings: dict[str, Any] = {"n_boot": n_boot, "level": level, "random_state": random_state}
@@ -101,44 +104,52 @@ def answers(
     calibration = calibration_words(scores, y, pred, level)
     head = [quality_sentence(scores, len(pred), null is not None), *calibration]
     matters = importance_sentence(importance)
-    return Answers(scores, importance, [*head, *([matters] if matters else [])], calibration, null)
+    head += [matters] if matters else []
+    return Answers(scores, importance, head, calibration, null, from_training)
 
 
-def null_model(model: Any, y: Any, pred: Predictive) -> Predictive | None:
-    """Return the same distribution for all rows, estimated from these rows; None if they are too few.
+def null_model(model: Any, y: Any, pred: Predictive) -> tuple[Predictive | None, bool]:
+    """Return the same distribution for all rows, and whether it is that of the outcomes fitted to.
 
-    It has seen the outcomes that it is compared on, which favours it.
+    Where the model does not know these (foreign members, data in parts), it is estimated from the rows it is
+    compared on, which favours it; None if they are too few.
 
     Examples
     --------
     >>> pred = Predictive.from_proba([[0.4, 0.6]] * 4, levels=("no", "yes"))
-    >>> null_model(None, ["no", "yes", "yes", "yes"], pred).pmf()[0]
-    array([0.25, 0.75])
+    >>> null, from_training = null_model(None, ["no", "yes", "yes", "yes"], pred)
+    >>> null.pmf()[0], from_training
+    (array([0.25, 0.75]), False)
     """
-    if isinstance(pred, DiscretePredictive):
-        shares = np.bincount(np.asarray(pred.encode(y)), minlength=len(pred.levels)) / len(pred)
-        same = DiscretePredictive.from_log_pmf(
-            np.log(
-                np.tile(shares, (len(pred), 1)),
-                where=shares > 0,
-                out=np.full((len(pred), len(shares)), -np.inf),
-            ),
-            levels=pred.levels,
-        )
-        same.ordered = pred.ordered
-        return same
     first = getattr(model, "members_", [model])[0]
     outcome = getattr(first, "outcome_", None)
+    marginal = None if outcome is None else outcome.marginal
+    if isinstance(pred, DiscretePredictive):
+        codes = np.asarray(pred.encode(y)) if marginal is None else marginal.outcomes.codes
+        counts = np.bincount(codes, None if marginal is None else marginal.weights, len(pred.levels))
+        with np.errstate(divide="ignore"):
+            log_shares = np.log(counts / counts.sum())
+        same = DiscretePredictive.from_log_pmf(np.tile(log_shares, (len(pred), 1)), levels=pred.levels)
+        same.ordered = pred.ordered
+        return same, marginal is not None
     if outcome is None:
-        return None
-    bare = Tram([SI()], outcome=str(outcome.kind), latent=first.latent_, order=4, log_first=outcome.log_first)
-    rows = np.zeros((len(pred), 1))
+        return None, False
+    bare = Tram(
+        [SI()],
+        outcome=str(outcome.kind),
+        latent=first.latent_,
+        order=4,
+        log_first=outcome.log_first,
+        support=outcome.observed,
+    )
+    seen, weights = (y, None) if marginal is None else (outcome.decode(marginal.outcomes), marginal.weights)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeeptramWarning)
-            return bare.fit(rows, y).predict_distribution(rows)
+            bare.fit(np.zeros((len(seen), 1)), seen, sample_weight=weights)
+            return bare.predict_distribution(np.zeros((len(pred), 1))), marginal is not None
     except DeeptramError:
-        return None
+        return None, False
 
 
 def quality_sentence(scores: pd.DataFrame, n: int, has_null: bool) -> str:

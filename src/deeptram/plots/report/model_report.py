@@ -10,17 +10,20 @@ import platform
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from sklearn.base import clone
 
 from deeptram._files import write_bytes
 from deeptram._rows import take_rows
 from deeptram._validation import check_integer, check_probability_level, check_same_length
 from deeptram._version import __version__
 from deeptram.errors import DeeptramError, DeeptramWarning
+from deeptram.estimators import proportionality_test
 from deeptram.estimators.coefficient_table import described_outcome
+from deeptram.estimators.presets import common_name
 from deeptram.evaluation.scores import nll
 from deeptram.inputs import Table, read_table
 from deeptram.plots import wording
@@ -38,9 +41,6 @@ from deeptram.plots.report.whatif import WhatIf, described_fixed, what_if
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.responses import Surv
-
-if TYPE_CHECKING:
-    pass
 
 WORST, TYPICAL = 10, 5
 
@@ -156,6 +156,8 @@ class _Context:
             "head": found.head,
             "scores": score_rows(found.scores),
             "has_null": found.null is not None,
+            "null_from_training": found.null_from_training,
+            "assumption": self._assumption(),
             "calibration": found.calibration,
             "coefficients": self._coefficients(),
             "no_coefficients": self._why_no_coefficients(),
@@ -187,7 +189,7 @@ class _Context:
 
     @property
     def _name(self) -> str:
-        name = type(self._first).__name__
+        name = common_name(self._first)
         count = len(self._members)
         return f"Ensemble of {count} {name} members" if hasattr(self.model, "members_") else name
 
@@ -234,6 +236,31 @@ class _Context:
                 }
             )
         return rows
+
+    def _assumption(self) -> str:
+        """Return whether effects change with the outcome, by a score test on these rows."""
+        spec = getattr(self.model, "spec_", None)
+        if (
+            spec is None
+            or spec.is_deep
+            or self.model.design_.linear is None
+            or self.model.outcome_.kind.is_nominal
+        ):
+            return ""
+        word = {"minimum-extreme-value": "Proportional hazards", "logistic": "Proportional odds"}
+        name = word.get(self.model.latent_.name, "Effects that are the same at every outcome")
+        try:
+            test = proportionality_test(clone(self.model).fit(self.X, self.y))
+        except DeeptramError as error:
+            return f"{name}: not checked on these rows ({error})."
+        p, each = float(test["p"]["overall"]), test["p"].drop("overall")
+        said = (
+            f"{name}, checked by a score test of the model fitted to these rows: p {wording.decimal(p, 3)} "
+            f"overall, least for {each.idxmin()} (p {wording.decimal(float(each.min()), 3)})"
+        )
+        if p >= 0.05:
+            return f"{said}; nothing speaks against it here."
+        return f"{said}: effects change with the outcome; consider dt.Varying, or strata, for these columns."
 
     def _worst(self, score: Any) -> dict[str, Any]:
         """Return the rows that the model explains worst, with the parts of h where they add up."""

@@ -301,14 +301,14 @@ class LineValues(MemberValues):
 
     def exact_trafo(self, latent: Latent) -> tuple[Tensor, Tensor]:
         """Return h and log h' at exact values."""
-        members = self.of_rows(self.exact)
+        members = [member.with_density() for member in self.of_rows(self.exact)]
         h = _column([m.trafo_t(self.value, latent) for m in members])
         log_slope = _column([m.log_slope_t(self.value, latent) for m in members])
         return h, torch.where(torch.isinf(h), -torch.inf, log_slope)
 
     def exact_logs(self) -> tuple[Tensor, Tensor]:
         """Return log F and log f at exact values."""
-        members = self.of_rows(self.exact)
+        members = [member.with_density() for member in self.of_rows(self.exact)]
         log_cdf = _column([m.log_cdf_t(self.value) for m in members])
         return log_cdf, _column([m.log_pdf_t(self.value) for m in members])
 

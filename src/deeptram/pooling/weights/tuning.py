@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +11,7 @@ import torch
 from deeptram._html import card, few_digits, grid, share
 from deeptram._threads import one_thread
 from deeptram._validation import check_integer, check_number, check_probability_level, random_generator
-from deeptram.errors import ConvergenceWarning, InvalidInputError, UnsupportedError
+from deeptram.errors import ConvergenceWarning, InvalidInputError, UnsupportedError, warn
 from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import SimplexSolution, Vector, minimize
@@ -354,11 +353,10 @@ def _support(solution: SimplexSolution, held: torch.Tensor) -> torch.Tensor:
 
 
 def _hopeless(task: Problem) -> TunedWeights:
-    warnings.warn(
+    warn(
         f"every weighting of the {task.n_members} members gives some outcome probability zero, so the score "
         "is infinite whatever the weights; equal weights are returned: use the linear pool, or another score",
         ConvergenceWarning,
-        stacklevel=5,
     )
     equal = np.full(task.n_members, 1.0 / task.n_members)
     return TunedWeights(equal, float("inf"), float("nan"), 0, False)
