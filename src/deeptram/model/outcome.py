@@ -63,8 +63,8 @@ class Marginal:
     Attributes
     ----------
     outcomes : Encoded
-        Every class that occurs; of observations on the line the 100 middle ones of blocks of equal weight, for
-        exact, left, right and interval censored ones each (all of them, where they are fewer).
+        Every class that occurs; of observations on the line the middle ones of 100 blocks of equal weight,
+        for exact, left, right and interval censored ones each (all of them, where they are fewer).
     weights : ndarray
         How many rows each stands for.
 
