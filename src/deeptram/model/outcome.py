@@ -84,7 +84,7 @@ class Marginal:
         each = np.ones(len(encoded)) if weights is None else weights
         if encoded.observations is None:
             counts = np.bincount(np.asarray(encoded.codes), weights=each)
-            return cls(Encoded(codes=np.flatnonzero(counts)), counts[counts > 0])
+            return cls(Encoded(codes=np.flatnonzero(counts)), counts[counts > 0].astype(np.float64))
         rows, shares = _representatives(encoded.observations, each)
         return cls(encoded.take(rows), shares)
 
