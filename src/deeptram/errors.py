@@ -13,7 +13,7 @@ True
 
 from __future__ import annotations
 
-import sys
+import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +119,7 @@ class EmptyClassWarning(DeeptramWarning):
 
 def warn(message: str, category: type[Warning]) -> None:
     """Warn at the line of the user's own code: the one that called the package."""
-    frame, level, outside = sys._getframe().f_back, 2, 2
+    frame, level, outside = inspect.currentframe(), 1, 2
     while frame is not None:
         if frame.f_globals.get("__name__", "").partition(".")[0] == "deeptram":
             outside = level + 1
