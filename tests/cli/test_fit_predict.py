@@ -276,11 +276,48 @@ def test_other_messages(data):
     table.loc[3, ["value", "file"]] = np.nan
     table.to_csv(data / "train.csv", index=False)
     arguments = {"--type": "continuous", "--outcome": "value", "--out": data / "n"}
-    assert "must have no missing values, got some in row 3" in run(*fit_arguments(data, **arguments), code=2)
+    assert "must have no missing values, got some in line 5" in run(*fit_arguments(data, **arguments), code=2)
     arguments = {"--images": data / "pictures", "--out": data / "n"}
-    assert "must name an image in every row, got none in row 3" in run(
+    assert "must name an image in every row, got none in line 5" in run(
         *fit_arguments(data, **arguments), code=2
     )
+
+
+def test_columns_that_do_not_fit_are_named_with_their_file_and_line(data):
+    table = pd.read_csv(data / "train.csv")
+    table.astype({"x1": object}).assign(x1=lambda t: t["x1"].where(t.index != 6, "unknown")).to_csv(
+        data / "text.csv", index=False
+    )
+    said = run(*fit_arguments(data, **{"--data": data / "text.csv"}), code=2)
+    assert f"column 'x1' of {data / 'text.csv'} must hold numbers alone, or levels, got 1 text among" in said
+    assert (
+        "'unknown' in line 8; correct it, or leave these rows out; if all of them are levels, write C(x1)"
+        in said
+    )
+    table.assign(x1=table["x1"].where(table.index != 6)).to_csv(data / "gap.csv", index=False)
+    gap = "column 'x1' of {} must have no missing values, got some in line 8; leave these rows out, or fill them"
+    said = run(*fit_arguments(data, **{"--data": data / "gap.csv"}), code=2)
+    assert gap.format(data / "gap.csv") in said
+    said = run(*fit_arguments(data, **{"--linear": "x11"}), code=2)
+    assert f"--linear and {data / 'train.csv'} do not fit: column 'x11' is needed but missing" in said
+    said = run(*fit_arguments(data, **{"--linear": None, "--deep": "x11"}), code=2)
+    assert f"--deep must name a column of {data / 'train.csv'}, got 'x11'" in said
+    run(*fit_arguments(data), "--quiet")
+    new = ["predict", data / "m", "--out", data / "p.csv", "--batch-rows", "3", "--data"]
+    assert gap.format(data / "gap.csv") in run(
+        *new, data / "gap.csv", code=2
+    )  # the line, not the row of a part
+    said = run(*new, data / "text.csv", code=2)
+    assert "column 'x1' must hold numbers as in fitting, got labels such as" in said
+    table.drop(columns="x1").to_csv(data / "less.csv", index=False)
+    said = run(*new, data / "less.csv", code=2)
+    assert f"{data / 'less.csv'} does not fit the model: column 'x1' is needed but missing" in said
+
+
+def test_a_column_of_a_network_and_of_the_linear_part_is_noted(data):
+    arguments = {"--linear": "x1", "--deep": "x1", "--members": 2, "--epochs": 1}
+    said = CliRunner().invoke(app, [str(a) for a in fit_arguments(data, **arguments)]).stderr
+    assert "Note: column x1 is in --linear and in --deep: the network can take over what is linear" in said
 
 
 def test_outcomes_of_every_kind_are_read(data):

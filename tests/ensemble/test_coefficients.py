@@ -126,6 +126,13 @@ def test_the_effect_is_named_by_the_latent():
     table = ensemble.coef_table()
     assert table.attrs["exp_effect"] == "inverse hazard ratio"
     np.testing.assert_allclose(table["hazard_ratio"], np.exp(-table["coef"]))
+    np.testing.assert_allclose(table["hazard_ratio_lower"], np.exp(-table["upper"]))
+    np.testing.assert_allclose(table["hazard_ratio_upper"], np.exp(-table["lower"]))
+    summary = ensemble.summary(0.95)
+    pd.testing.assert_frame_equal(pd.DataFrame(summary), pd.DataFrame(table))
+    first = ensemble.members_[0]
+    said = f"transformation pool, weights 0.333, 0.333, 0.333; members fitted to {first.n_obs_} rows"
+    assert said in repr(summary)
     assert not any("exp" in name for name in fitted("BoxCox")[0].coef_table())
 
 

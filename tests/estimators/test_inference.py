@@ -56,6 +56,8 @@ def test_summary_is_built_from_coefficients_and_covariance(frame, grades):
     np.testing.assert_allclose(table["lower"], model.coef_ - stats.norm.ppf(0.95) * se)
     np.testing.assert_allclose(table["upper"], model.coef_ + stats.norm.ppf(0.95) * se)
     np.testing.assert_allclose(table["exp_coef"], np.exp(model.coef_))
+    ratios = model.summary(0.9, exp=True)[["exp_lower", "exp_upper"]]
+    np.testing.assert_allclose(ratios, np.exp(table[["lower", "upper"]]))
     pd.testing.assert_frame_equal(model.confint(0.9), table[["lower", "upper"]], check_like=True)
 
 
@@ -241,6 +243,13 @@ def test_survival_shows_events_hazard_and_time_ratios(frame, latent, tmp_path):
     assert f"n = 200, {event.sum()} events, log-likelihood" in repr(table)
     assert "minus the log hazard-ratio; positive: later events (R reports the log hazard-ratio" in repr(table)
     np.testing.assert_allclose(table["hazard_ratio"], np.exp(-cox.coef_))
+    limits = table[["hazard_ratio_lower", "hazard_ratio_upper"]]
+    np.testing.assert_allclose(limits, np.exp(-table[["upper", "lower"]]))
+    uncensored = dt.Coxph([dt.LS("a")], order=3)
+    assert "events (no time is censored)" in repr(
+        uncensored.fit(frame, dt.Surv.right(time, event | True)).summary()
+    )
+    assert "not dt.Surv, so every row is taken as an event" in repr(uncensored.fit(frame, time).summary())
     cox.save(tmp_path / "cox")
     assert repr(dt.load(tmp_path / "cox").summary()) == repr(table)
     weibull = dt.Survreg([dt.LS("a + b")]).fit(frame, dt.Surv.right(time, event)).summary(0.9)

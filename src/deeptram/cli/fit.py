@@ -16,6 +16,7 @@ from deeptram.cli.model_data import (
     check_not_outcome,
     check_order,
     order_of,
+    predictors,
     read_outcome,
     with_images,
 )
@@ -111,8 +112,15 @@ def fit_command(
         table = read_table_file(data)
         X = with_images(table, data, settings)
         y = read_outcome(table, data, outcome, kind, event)
-        check_not_outcome(table, linear, deep, [outcome, event])
+        used = predictors(table, data, linear, deep)
+        check_not_outcome(used, [outcome, event])
         check_order(y, outcome, kind, levels)
+    twice = sorted(set(used["--deep"]) & set(used.get("--linear", ())))
+    if twice:
+        note(
+            f"column {', '.join(twice)} is in --linear and in --deep: the network can take over what is "
+            "linear, so its coefficient is not the effect of the column"
+        )
     training = Training(
         epochs=epochs,
         learning_rate=learning_rate,

@@ -24,6 +24,7 @@ from deeptram.errors import DeeptramError
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+CLOSED_PIPE = 141  # as of any program whose reader (head) has seen enough
 
 
 class DeeptramGroup(click.Group):
@@ -91,7 +92,10 @@ class DeeptramGroup(click.Group):
             _fail(_usage_message(error))
         except KeyboardInterrupt:
             code = INTERRUPTED
-        except (SystemExit, click.Abort, Exception) as error:
+        except (SystemExit, BrokenPipeError):  # click and rich leave where a pipe is closed
+            _say("")
+            sys.exit(CLOSED_PIPE)
+        except (click.Abort, Exception) as error:
             reason = _machine_message(error)
             if reason is not None:
                 _fail(reason)
@@ -125,10 +129,8 @@ _REMEDIES = {
 def _machine_message(error: BaseException) -> str | None:
     """Return a sentence if an error comes from the machine (disk, pipe, memory), also from a worker's."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, SystemExit | OSError | MemoryError | EOFError):
+    while cause is not None and not isinstance(cause, OSError | MemoryError | EOFError):
         cause = cause.__cause__
-    if isinstance(cause, SystemExit | BrokenPipeError):  # click and rich leave where a pipe is closed
-        return "the output must be read to its end, got a closed pipe; write to a file to keep all of it"
     if isinstance(cause, MemoryError):
         return "the computer must have enough memory for this, got too little; use fewer rows or jobs"
     if isinstance(cause, EOFError):
@@ -154,6 +156,8 @@ def _say(line: str) -> None:
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     with suppress(OSError):  # stderr may be closed as well; the exit code says it then
+        if not line:
+            return
         sys.stderr.write(f"deeptram: {line}\n")
         sys.stderr.flush()
 

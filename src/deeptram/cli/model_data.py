@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ import pandas as pd
 
 from deeptram._validation import check_integer, did_you_mean, first_rows
 from deeptram.cli.output import check_free
-from deeptram.cli.tables import ID, read_table_file
+from deeptram.cli.tables import ID, PARQUET, read_table_file
 from deeptram.ensemble import Ensemble, load
 from deeptram.errors import InvalidInputError, UnknownNameError
-from deeptram.inputs import LinearEncoder
+from deeptram.inputs.encode import used_columns
 from deeptram.inputs.images import FolderImages
 from deeptram.inputs.network_inputs import ImageInput
+from deeptram.inputs.table import did_not_find
 from deeptram.model.deep import DeepModel
 from deeptram.plots.profiles import columns_read
 from deeptram.plots.report.model_report import model_report
@@ -70,7 +71,7 @@ def with_images(table: pd.DataFrame, path: Path, images: Sequence[ImageSettings]
         if names.isna().any():
             raise InvalidInputError(
                 f"column {one.column!r} of {path} must name an image in every row, got none in "
-                f"{first_rows(names.isna())}; complete it"
+                f"{file_lines(table, path, names.isna())}; complete it"
             )
         if not one.folder.is_dir():
             raise InvalidInputError(f"--images must be a folder, got {one.folder}; check the path")
@@ -128,18 +129,79 @@ def order_of(fitted: Any) -> str | None:
     return f"Order of the levels: {' < '.join(map(str, levels))}."
 
 
-def check_not_outcome(
-    table: pd.DataFrame, linear: str | None, deep: Sequence[str] | None, outcomes: Sequence[str | None]
-) -> None:
+def predictors(
+    table: pd.DataFrame, path: Path, linear: str | None, deep: Sequence[str] | None
+) -> dict[str, tuple[str, ...]]:
+    """Return the columns that --linear and --deep use, all of them numbers or levels in every row.
+
+    Examples
+    --------
+    >>> predictors(pd.DataFrame({"x": [1.0], "y": [2.0]}), Path("a.csv"), "log(x)", None)
+    {'--deep': (), '--linear': ('x',)}
+    """
+    for name in deep or ():
+        check_column(name, table, path, "--deep")
+    used: dict[str, tuple[str, ...]] = {"--deep": tuple(deep or ())}
+    factors: tuple[str, ...] = ()
+    if linear is not None:
+        try:
+            used["--linear"], factors = used_columns(linear, list(table.columns))
+        except UnknownNameError as error:
+            raise UnknownNameError(f"--linear and {path} do not fit: {error}") from error
+    for option, names in used.items():
+        for name in names:
+            check_complete(table, path, name)
+            if name not in factors:
+                _check_numbers(table, path, name, option)
+    return used
+
+
+def check_complete(table: pd.DataFrame, path: Path, column: str) -> None:
+    """Raise unless a column has a value in every row."""
+    if table[column].isna().any():
+        raise InvalidInputError(
+            f"column {column!r} of {path} must have no missing values, got some in "
+            f"{file_lines(table, path, table[column].isna())}; leave these rows out, or fill them in"
+        )
+
+
+def _check_numbers(table: pd.DataFrame, path: Path, column: str, option: str) -> None:
+    """Refuse a few texts among numbers, which would make a level of every number."""
+    values = table[column]
+    if pd.api.types.is_numeric_dtype(values) or isinstance(values.dtype, pd.CategoricalDtype):
+        return
+    text = pd.to_numeric(values, errors="coerce").isna()
+    if text.any() and text.mean() < 0.5:
+        levels = f"write C({column})" if option == "--linear" else "give all of them a letter"
+        raise InvalidInputError(
+            f"column {column!r} of {path} must hold numbers alone, or levels, got {int(text.sum())} text "
+            f"among {int((~text).sum())} numbers, {values[text].iloc[0]!r} in "
+            f"{file_lines(table, path, text)}; correct it, or leave these rows out; if all of them are "
+            f"levels, {levels}"
+        )
+
+
+def file_lines(table: pd.DataFrame, path: Path, mask: Any) -> str:
+    """Say where rows stand in their file: the lines of text (its header is line 1), the rows of Parquet.
+
+    Examples
+    --------
+    >>> file_lines(pd.DataFrame({"x": [1, 2]}), Path("a.csv"), [False, True])
+    'line 3'
+    """
+    if path.name.endswith(PARQUET):
+        return f"{first_rows(mask)} (the first is row 0)"
+    before = 2 + int(table.index[0])  # a part of a table begins further down
+    return first_rows(np.concatenate([np.zeros(before, dtype=bool), mask])).replace("row", "line")
+
+
+def check_not_outcome(used: Mapping[str, Sequence[str]], outcomes: Sequence[str | None]) -> None:
     """Refuse an outcome (or the column of its events) among the predictors.
 
     Examples
     --------
-    >>> check_not_outcome(pd.DataFrame({"x": [1.0], "y": [2.0]}), "x", None, ["y"])
+    >>> check_not_outcome({"--linear": ["x"]}, ["y"])
     """
-    used = {"--deep": list(deep or ())}
-    if linear is not None:
-        used["--linear"] = list(LinearEncoder.fit(table, linear).required_columns)
     for option, names in used.items():
         for name in set(names) & set(outcomes):
             raise InvalidInputError(
@@ -163,12 +225,8 @@ def read_outcome(table: pd.DataFrame, path: Path, outcome: str, kind: str, event
         The column that is 1 where the event was seen (survival only).
     """
     check_column(outcome, table, path, "--outcome")
+    check_complete(table, path, outcome)
     values = table[outcome]
-    if values.isna().any():
-        raise InvalidInputError(
-            f"column {outcome!r} of {path} must have no missing values, got some in "
-            f"{first_rows(values.isna())}; leave these rows out"
-        )
     if not kind_of(kind).is_time:
         if event is not None:
             raise InvalidInputError(f"--event is for --type survival, got --type {kind}; leave it out")
@@ -179,6 +237,16 @@ def read_outcome(table: pd.DataFrame, path: Path, outcome: str, kind: str, event
         )
     check_column(event, table, path, "--event")
     return Surv.right(np.asarray(values), np.asarray(table[event]))
+
+
+def check_read(fitted: Any, table: pd.DataFrame, path: Path) -> None:
+    """Raise unless a table has all columns that a model reads, with a value in every row."""
+    for name in sorted(columns_read(fitted)):
+        if name not in table.columns:
+            raise UnknownNameError(
+                f"{path} does not fit the model: {did_not_find(name, list(table.columns))}"
+            )
+        check_complete(table, path, name)
 
 
 def image_settings(fitted: Any, images: Path | None) -> list[ImageSettings]:
@@ -243,6 +311,7 @@ def write_model_page(
     kind = "survival" if event is not None else _kind(fitted)
     name = _outcome_column(fitted, table, event) if outcome is None else outcome
     y = read_outcome(table, data, name, kind, event)
+    check_read(fitted, table, data)
     covariates = table.drop(columns=[column for column in (name, event, ID) if column in table])
     X = with_images(covariates, data, image_settings(fitted, images))
     n_boot = 1000 if n_boot is None else check_integer(n_boot, "--n-boot", 0)

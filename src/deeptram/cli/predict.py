@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import click
 import pandas as pd
 
-from deeptram.cli.model_data import ImageSettings, image_settings, order_of, with_images
+from deeptram.cli.model_data import ImageSettings, check_read, image_settings, order_of, with_images
 from deeptram.cli.options import Force, Images, Json, Option, Quiet, command
 from deeptram.cli.output import check_free, emit, note, working
 from deeptram.cli.tables import BATCH_ROWS, ID, PIPE, check_ending, table_batches, table_writer
@@ -85,6 +85,10 @@ def predict_command(
 def _predictions(
     fitted: Any, data: Path, batch_rows: int, images: list[ImageSettings], settings: dict[str, Any]
 ) -> Iterator[pd.DataFrame]:
-    for table in table_batches(data, batch_rows):
+    start = 0
+    for part in table_batches(data, batch_rows):
+        table = part.set_axis(pd.RangeIndex(start, start + len(part)))  # where its rows stand in the file
+        start += len(part)
+        check_read(fitted, table, data)
         keep = [ID] if ID in table else []
         yield predict_frame(fitted, with_images(table, data, images), keep=keep, **settings)

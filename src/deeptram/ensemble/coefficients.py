@@ -29,7 +29,13 @@ from scipy import stats
 
 from deeptram.errors import UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.coefficient_table import SIGN, CoefficientTable, described_outcome, meaning
+from deeptram.estimators.coefficient_table import (
+    SIGN,
+    CoefficientTable,
+    add_hazard_ratios,
+    described_outcome,
+    meaning,
+)
 from deeptram.pooling import get_rule
 from deeptram.pooling.recalibration import Recalibration
 
@@ -264,8 +270,7 @@ def ensemble_table(
     if latent.name == "normal":
         table = table[["coef", "se", "lower", "upper"]]
     elif latent.name == "minimum-extreme-value" and not outcome.is_discrete:
-        with np.errstate(over="ignore"):
-            table["hazard_ratio"] = np.exp(-table["coef"].to_numpy())
+        add_hazard_ratios(table)
     if method != "total":
         table["variation"] = "seeds only"
     table = CoefficientTable(table)

@@ -289,7 +289,7 @@ class PooledMembers(PredictiveMethods):
         DataFrame
             Columns ``coef, se, lower, upper, exp_coef, exp_lower, exp_upper`` (no
             exponentials with the normal latent, where they mean nothing;
-            ``hazard_ratio`` for proportional hazards), and for the two methods that
+            ``hazard_ratio`` with its limits for proportional hazards), and for the two methods that
             speak of seeds only a column ``variation`` that says so.
             What coefficients and their exponentials are called is in
             ``attrs["effect"]`` and ``attrs["exp_effect"]`` (log odds-ratio and odds
@@ -306,6 +306,28 @@ class PooledMembers(PredictiveMethods):
         table = ensemble_table(self.members_, self.weights_, self._slopes, level, method)
         if self._note is not None:
             table.attrs["header"].append(self._note)
+        return table
+
+    def summary(self, level: float = 0.95) -> CoefficientTable:
+        """Return ``coef_table(level)`` with the pool, its weights and the rows in the header.
+
+        Examples
+        --------
+        >>> import numpy as np, deeptram as dt
+        >>> x = np.random.default_rng(0).normal(size=(60, 1))
+        >>> folds = dt.Ensemble.from_members([dt.Lm().fit(x[k::2], x[k::2, 0] ** 3) for k in (0, 1)])
+        >>> print(folds.summary().attrs["header"][1])
+        transformation pool, weights 0.500, 0.500; members fitted to 30 rows
+        """
+        table = self.coef_table(level)
+        first = self.members_[0]
+        events = getattr(first, "n_events_", None)
+        weights = ", ".join(f"{weight:.3f}" for weight in self.weights_)
+        table.attrs["header"].insert(
+            1,
+            f"{self._readable} pool, weights {weights}; members fitted to {first.n_obs_} rows"
+            + ("" if events is None else f", {events} events"),
+        )
         return table
 
     def member_coefficients(self) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from deeptram._threads import alone
 from deeptram._validation import (
     as_pandas,
     check_choice,
+    check_flag,
     check_probability_level,
     check_same_length,
     check_sample_weight,
@@ -279,7 +280,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
             )
         return float(self.loglik_)
 
-    def summary(self, level: float = 0.95) -> CoefficientTable:
+    def summary(self, level: float = 0.95, exp: bool = False) -> CoefficientTable:
         r"""Return the coefficient table, with a header that says what a coefficient is.
 
         The sign is that of :math:`F_Z(h(y) - x'\beta)`: a positive coefficient
@@ -289,13 +290,16 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         ----------
         level : float
             Level of the Wald intervals.
+        exp : bool
+            Whether to add ``exp_lower`` and ``exp_upper``, the limits of ``exp_coef``: of odds ratios, for
+            the logistic latent.
 
         Returns
         -------
         DataFrame
             Columns ``coef, se, z, p, lower, upper, exp_coef``. With the normal
             latent there is no ``exp_coef``; proportional hazards add
-            ``hazard_ratio`` (:math:`e^{-\beta}`), models of log time ``time_ratio`` with its
+            ``hazard_ratio`` (:math:`e^{-\beta}`) with its limits, models of log time ``time_ratio`` with its
             limits (:math:`e^{\beta/\vartheta_1}`, by which times are multiplied). Rows
             of a scale term are named ``scale(column)``, those of varying effects
             ``column at y`` (see :meth:`effect`). Aliased columns are NaN; separated
@@ -303,7 +307,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
             with networks are those given the networks.
         """
         require_fit(self)
-        return model_summary(self, check_probability_level(level))
+        return model_summary(self, check_probability_level(level), check_flag(exp, "exp"))
 
     def confint(
         self,

@@ -175,6 +175,21 @@ def wald_table(
     return table
 
 
+def add_hazard_ratios(table: pd.DataFrame, rows: Any = True) -> None:
+    """Add exp(-coef), the hazard ratio, with its limits, for the rows that are shifts.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"coef": [0.0], "lower": [-1.0], "upper": [np.inf]})
+    >>> add_hazard_ratios(table)
+    >>> table[["hazard_ratio", "hazard_ratio_lower", "hazard_ratio_upper"]].round(2).values.tolist()
+    [[1.0, 0.0, 2.72]]
+    """
+    with np.errstate(over="ignore"):
+        for name, end in (("", "coef"), ("_lower", "upper"), ("_upper", "lower")):
+            table[f"hazard_ratio{name}"] = np.where(rows, np.exp(-table[end].to_numpy()), np.nan)
+
+
 def meaning(outcome: Outcome, latent: Latent) -> str:
     """Return what a coefficient is.
 
@@ -228,7 +243,7 @@ def described_outcome(outcome: Outcome) -> str:
 # -- of a fitted model -------------------------------------------------------------------------------
 
 
-def model_summary(model: BaseTram, level: float) -> CoefficientTable:
+def model_summary(model: BaseTram, level: float, exp: bool = False) -> CoefficientTable:
     """Return the table of ``BaseTram.summary``.
 
     Parameters
@@ -236,6 +251,8 @@ def model_summary(model: BaseTram, level: float) -> CoefficientTable:
     model : BaseTram
         Fitted.
     level : float
+    exp : bool
+        Whether to add the limits of ``exp_coef``.
     """
     coef = _all_coefficients(model)
     se = _standard_errors(model, len(coef))
@@ -249,8 +266,10 @@ def model_summary(model: BaseTram, level: float) -> CoefficientTable:
     table = wald_table(names, values, se, level, model.latent_)
     shift = np.arange(len(table)) < len(model.coef_)
     if model.latent_.name == "minimum-extreme-value" and not model.outcome_.is_discrete:
+        add_hazard_ratios(table, shift)
+    if exp and model.latent_.name != "normal":
         with np.errstate(over="ignore"):
-            table["hazard_ratio"] = np.exp(-table["coef"].where(shift).to_numpy())
+            table["exp_lower"], table["exp_upper"] = np.exp(table["lower"]), np.exp(table["upper"])
     _add_time_ratios(model, table, level)
     table.attrs["header"] = _header(model, level, table)
     return table
@@ -305,8 +324,13 @@ def _header(model: BaseTram, level: float, table: pd.DataFrame) -> list[str]:
     exact = not model.spec_.is_deep
     if exact and model.loss == "nll":
         numbers.append(f"AIC {model.aic_:.2f}")
+    if events is not None and events == model.n_obs_:
+        numbers[1] += " (no time is censored)"
+    kind = described_outcome(model.outcome_)
+    if type(model).__name__ == "Coxph" and not model.outcome_.kind.is_time:
+        kind += ": numbers, not dt.Surv, so every row is taken as an event"
     lines = [
-        f"{type(model).__name__}: {described_outcome(model.outcome_)}",
+        f"{type(model).__name__}: {kind}",
         ", ".join(numbers),
         meaning(model.outcome_, model.latent_),
     ]

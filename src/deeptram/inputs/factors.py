@@ -233,7 +233,9 @@ def check_numeric(values: Column, column: str) -> None:
     >>> check_numeric(np.array([1.0]), "age")
     """
     if isinstance(values, pd.Categorical):
+        text = pd.to_numeric(pd.Series(np.asarray(values)), errors="coerce").isna().to_numpy()
+        row = int(text.argmax())  # the first label that is no number, or the first of all
         raise InvalidInputError(
-            f"column {column!r} must hold numbers as in fitting, got labels such as {values[0]!r}; "
-            "convert it to numbers"
+            f"column {column!r} must hold numbers as in fitting, got labels such as {values[row]!r} in row "
+            f"{row}; convert it to numbers"
         )
