@@ -30,7 +30,6 @@ LAYERS = [
     "_registry",
     "_threads",
     "_progress",
-    "_tables",
     "_html",
     "latent",
     "bases",

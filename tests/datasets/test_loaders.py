@@ -289,7 +289,7 @@ def test_real_ham10000_and_a_few_of_its_images(data_dir, tmp_path):
     few = dict(itertools.islice(images.contents({f"{name}.jpg" for name in data.X["image_id"]}), 30))
     for name, content in few.items():
         (tmp_path / name).write_bytes(content)
-    decoded = datasets.cache.decoded_images(
+    decoded = datasets.sources.decoded_images(
         "few", FolderCollection([tmp_path]), sorted(few), 32, cache=tmp_path
     )
     assert decoded.broken == ()

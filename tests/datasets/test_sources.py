@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deeptram.datasets.cache import cache_folder, decoded_images
 from deeptram.datasets.sources import (
     FolderCollection,
     TarCollection,
+    cache_folder,
     check_sha256,
     data_folder,
+    decoded_images,
     first_existing,
     open_images,
 )
@@ -73,7 +74,7 @@ def test_images_are_decoded_once_in_the_wanted_order(collection, tmp_path, monke
     assert steps == [(1, 2), (2, 2)]
     assert isinstance(first.images, np.memmap)
     assert not first.images.flags.writeable
-    monkeypatch.setattr("deeptram.datasets.cache.decode_image", None)
+    monkeypatch.setattr("deeptram.datasets.sources.decode_image", None)
     again = decoded_images("toy", collection, ["b.jpg", "a.jpg"], (4, 6), cache=cache)
     np.testing.assert_array_equal(again.images, first.images)
     with pytest.raises(TypeError):  # another size is another file: it has to be decoded

@@ -6,8 +6,7 @@ import pytest
 from scipy import stats
 
 from deeptram.paper import Unit
-from deeptram.paper.coefficient_tables import coefficient_table
-from deeptram.paper.ensembles import Group
+from deeptram.paper.ensembles import Group, coefficient_table
 from deeptram.pooling.weights import TunedWeights
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeptram.paper import aggregate, make_study, run_study
-from deeptram.paper.published_results import published_coefficients, published_metrics
+from deeptram.paper.protocols import published_coefficients, published_metrics
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from deeptram.paper import make_study
-from deeptram.paper.published_results import (
+from deeptram.paper.protocols import (
     comparable,
     is_same_protocol,
     published_coefficients,

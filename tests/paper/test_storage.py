@@ -69,12 +69,12 @@ def test_a_new_attempt_removes_what_was_left_behind(member):
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
     with (
-        RunFolder(tmp_path).lock(),
+        storage.owned(tmp_path),
         pytest.raises(InvalidInputError, match="must be used by one process at a time"),
-        RunFolder(tmp_path).lock(),
+        storage.owned(tmp_path),
     ):
         pass
-    with RunFolder(tmp_path).lock():
+    with storage.owned(tmp_path):
         pass
 
 

@@ -68,7 +68,7 @@ def test_infinite_and_aliased_coefficients_are_no_obstacle(drawn):
 @pytest.mark.parametrize(
     ("argument", "error", "match"),
     [
-        ([1.0], InvalidTypeError, "coefficients must come as a DataFrame, got list for 'model'"),
+        ([1.0], InvalidTypeError, "a table of coefficients must be a DataFrame, got list for 'model'"),
         (pd.DataFrame({"coef": [1.0]}), InvalidInputError, "got none named lower, upper for 'model'"),
         ({}, InvalidInputError, "at least one table of coefficients, got none"),
     ],

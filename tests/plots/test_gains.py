@@ -38,7 +38,9 @@ def test_each_model_has_its_own_axis(tables, drawn):
 
 
 def test_bad_tables_are_named(tables):
-    with pytest.raises(InvalidTypeError, match=r"tables must be made by dt.evaluate, got str for 'a'"):
+    with pytest.raises(
+        InvalidTypeError, match=r"a table of differences must be a DataFrame, got str for 'a'"
+    ):
         plots.gains({"a": "table"})
     with pytest.raises(InvalidInputError, match=r"got none named difference, .*pass reference= to evaluate"):
         plots.gains(pd.DataFrame({"name": [], "metric": []}))

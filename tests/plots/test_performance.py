@@ -113,7 +113,7 @@ def test_given_axes_in_a_grid_of_figures(table):
         (
             {"table": {"a": 1}},
             InvalidTypeError,
-            "table must be a DataFrame made by deeptram.evaluate, got dict",
+            "table must be a DataFrame, got dict; make it with deeptram.evaluate",
         ),
         (
             {"table": pd.DataFrame({"name": []})},

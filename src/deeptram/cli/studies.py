@@ -22,12 +22,13 @@ from deeptram.paper import Tables, aggregate
 from deeptram.paper.config import EXACT_MODELS
 from deeptram.paper.protocols import DATASETS, N_BOOT, PRESETS, make_study
 from deeptram.paper.report import build_report, results_markdown
+from deeptram.paper.report.results import METHODS
 from deeptram.paper.runner import available_study, run_study
+from deeptram.plots import wording
 
 SHOWN = ("nll", "rps", "accuracy")
 RUN_ONLY = ("n_jobs", "figures", "markdown")
 MODEL_ONLY = ("outcome", "event", "images", "out", "force")
-METHODS = ("single", "average", "linear", "log-linear", "transformation")
 NBoot = Annotated[int | None, Option("Bootstrap samples of the intervals (1000; quick: 200).")]
 
 
@@ -213,22 +214,10 @@ def summary_table(metrics: pd.DataFrame, title: str, models: list[str]) -> Table
         for metric in SHOWN:
             row = groups[key][groups[key]["metric"] == metric]
             estimate, lower, upper = (row.iloc[0][name] for name in ("estimate", "lower", "upper"))
-            cells.append(interval_text(estimate, lower if metric == SHOWN[0] else np.nan, upper))
+            interval = (lower, upper) if metric == SHOWN[0] else (np.nan, np.nan)
+            cells.append("" if np.isnan(estimate) else wording.estimate(estimate, *interval))
         table.add_row(*(str(part) for part in key), *cells)
     return table
-
-
-def interval_text(estimate: float, lower: float, upper: float) -> str:
-    """Return an estimate with its interval.
-
-    Examples
-    --------
-    >>> interval_text(0.28701, 0.2839, 0.2904), interval_text(0.5, float("nan"), float("nan"))
-    ('0.2870 (0.2839 to 0.2904)', '0.5000')
-    """
-    if np.isnan(estimate):
-        return ""
-    return f"{estimate:.4f}" if np.isnan(lower) else f"{estimate:.4f} ({lower:.4f} to {upper:.4f})"
 
 
 @click.group("data", cls=DeeptramGroup, no_args_is_help=True)

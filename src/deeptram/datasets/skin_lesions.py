@@ -12,8 +12,14 @@ import numpy as np
 import pandas as pd
 
 from deeptram.datasets.base import Dataset, categorical, standardise
-from deeptram.datasets.cache import Progress, attach_images
-from deeptram.datasets.sources import ImageCollection, data_folder, first_existing, open_images
+from deeptram.datasets.sources import (
+    ImageCollection,
+    Progress,
+    attach_images,
+    data_folder,
+    first_existing,
+    open_images,
+)
 from deeptram.errors import FileFormatError
 from deeptram.inputs.images import listing
 
@@ -147,7 +153,7 @@ def load_melanoma(
     size
         Side of the images in pixels, or ``(height, width)``.
     cache, on_error, progress
-        See :func:`~deeptram.datasets.cache.decoded_images`.
+        See :func:`~deeptram.datasets.sources.decoded_images`.
 
     Returns
     -------
@@ -184,7 +190,7 @@ def load_ham10000(
     size
         Side of the images in pixels, or ``(height, width)``.
     cache, on_error, progress
-        See :func:`~deeptram.datasets.cache.decoded_images`.
+        See :func:`~deeptram.datasets.sources.decoded_images`.
 
     Returns
     -------

@@ -10,9 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deeptram.datasets.base import Dataset, categorical
-from deeptram.datasets.cache import Progress, attach_images
 from deeptram.datasets.simulated import PAPER_EFFECTS, PAPER_SD, simulate_covariates
-from deeptram.datasets.sources import ImageCollection, data_folder, first_existing, open_images
+from deeptram.datasets.sources import (
+    ImageCollection,
+    Progress,
+    attach_images,
+    data_folder,
+    first_existing,
+    open_images,
+)
 from deeptram.errors import FileFormatError
 from deeptram.inputs.images import listing
 
@@ -54,7 +60,7 @@ def load_utkface(
     size
         Side of the images in pixels, or ``(height, width)``.
     cache, on_error, progress
-        See :func:`~deeptram.datasets.cache.decoded_images`.
+        See :func:`~deeptram.datasets.sources.decoded_images`.
 
     Returns
     -------

@@ -17,9 +17,9 @@ import pandas as pd
 import torch
 from sklearn.model_selection import StratifiedKFold
 
+from deeptram._html import HeadedTable
 from deeptram._progress import progress
 from deeptram._rows import count_rows, take_rows
-from deeptram._tables import HeadedTable
 from deeptram._threads import one_thread
 from deeptram._validation import as_list, check_same_length, n_rows, random_generator
 from deeptram.ensemble.adapters import ClassifierAdapter, StatsmodelsAdapter, adapter_of, indicators

@@ -11,8 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from deeptram._html import card, few_digits
-from deeptram._tables import HeadedTable
+from deeptram._html import HeadedTable, card, few_digits
 from deeptram._validation import check_float_vector
 from deeptram.bases import Basis, Bernstein
 from deeptram.errors import InvalidInputError, UnsupportedError

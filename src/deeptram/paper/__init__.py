@@ -10,9 +10,9 @@ from __future__ import annotations
 from deeptram.paper.aggregate import Tables, aggregate
 from deeptram.paper.config import MODELS, Protocol, Study, Unit
 from deeptram.paper.protocols import DATASETS, PRESETS, PROTOCOLS, make_study
-from deeptram.paper.r_random import RRandom
 from deeptram.paper.runner import RunResult, run_study
 from deeptram.paper.splits import (
+    RRandom,
     Split,
     grouped_splits,
     paper_splits,

@@ -23,13 +23,14 @@ from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.evaluation import metrics as metric_functions
 from deeptram.evaluation.bootstrap import Sample
 from deeptram.paper import storage
-from deeptram.paper.coefficient_tables import coefficient_table
 from deeptram.paper.config import Study, Unit, digest_of, unit_hash
 from deeptram.paper.ensembles import (
+    LABELS,
     POOLS,
     Entry,
     Group,
     Key,
+    coefficient_table,
     entry_columns,
     group_units,
     mean_over_splits,
@@ -45,18 +46,8 @@ from deeptram.paper.members import (
 )
 from deeptram.paper.storage import RunFolder
 
-METRIC_COLUMNS = [
-    "dataset",
-    "model",
-    "loss",
-    "split",
-    "weights",
-    "method",
-    "metric",
-    "estimate",
-    "lower",
-    "upper",
-]
+METRIC_COLUMNS = [*LABELS, "metric", "estimate", "lower", "upper"]
+WEIGHT_COLUMNS = [*LABELS[:4], "method", "member", "weight", "validation_score", "gap", "converged"]
 BASELINE = "SI-LS"
 VERSION = 3
 KEY_FILE = "key.json"
@@ -251,7 +242,7 @@ class _Aggregation:
                 level=self.level,
                 seed=self.study.seed,
             ),
-            weights=pd.DataFrame(weights, columns=_WEIGHT_COLUMNS),
+            weights=pd.DataFrame(weights, columns=WEIGHT_COLUMNS),
             calibration=mean_calibration(pd.concat(calibration, ignore_index=True)),
             guarantees=pd.concat(held, ignore_index=True) if held else pd.DataFrame(columns=["statement"]),
             members=self._members(),
@@ -354,20 +345,6 @@ def _own_average(entry: Entry) -> Entry | None:
         return None
     pool = "" if entry.weights == "equal" else entry.method
     return Entry(entry.model, entry.loss, entry.weights, "average", 0, pool)
-
-
-_WEIGHT_COLUMNS = [
-    "dataset",
-    "model",
-    "loss",
-    "split",
-    "method",
-    "member",
-    "weight",
-    "validation_score",
-    "gap",
-    "converged",
-]
 
 
 def _key(study: Study, data: Mapping[str, str | None], done: list[Unit], n_boot: int, level: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from deeptram import datasets
 from deeptram.datasets.base import Dataset
-from deeptram.datasets.cache import Progress
+from deeptram.datasets.sources import Progress
 from deeptram.errors import InvalidInputError
 from deeptram.paper.config import EXACT_MODELS, N_SPLITS, Study
 from deeptram.paper.splits import PAPER, Split, grouped_splits, paper_splits, seeded_splits
@@ -48,10 +49,11 @@ def load_study_data(
     1797
     """
     needs_images = any(model not in EXACT_MODELS for model in study.models)
-    options: dict[str, Any] = {"cache": cache, "progress": progress}
-    if study.pixels is not None:
-        options["size"] = study.pixels
-    return _LOADERS[study.dataset](study, directory, needs_images, options)
+    load: Callable[..., Dataset] = getattr(datasets, f"load_{study.dataset}")
+    wanted: dict[str, Any] = {"directory": directory, "seed": study.seed + 1, "images": needs_images}
+    wanted |= {"cache": cache, "progress": progress}
+    wanted |= {} if study.pixels is None else {"size": study.pixels}
+    return load(**{name: wanted[name] for name in inspect.signature(load).parameters if name in wanted})
 
 
 def has_images(dataset: str, directory: str | os.PathLike[str] | None) -> bool:
@@ -148,32 +150,3 @@ def gallery(data: Dataset, splits: Sequence[Split], study: Study) -> dict[str, N
         "position": position,
         "images": np.ascontiguousarray(images[:, ::step, ::step]),
     }
-
-
-def _digits(study: Study, directory: Any, images: bool, options: dict[str, Any]) -> Dataset:
-    return datasets.load_digits(seed=study.seed + 1)
-
-
-def _mnist(study: Study, directory: Any, images: bool, options: dict[str, Any]) -> Dataset:
-    return datasets.load_mnist(directory)
-
-
-def _melanoma(study: Study, directory: Any, images: bool, options: dict[str, Any]) -> Dataset:
-    return datasets.load_melanoma(directory, images=images, **options)
-
-
-def _utkface(study: Study, directory: Any, images: bool, options: dict[str, Any]) -> Dataset:
-    return datasets.load_utkface(directory, seed=study.seed + 1, images=images, **options)
-
-
-def _ham10000(study: Study, directory: Any, images: bool, options: dict[str, Any]) -> Dataset:
-    return datasets.load_ham10000(directory, images=images, **options)
-
-
-_LOADERS: dict[str, Callable[[Study, Any, bool, dict[str, Any]], Dataset]] = {
-    "digits": _digits,
-    "mnist": _mnist,
-    "melanoma": _melanoma,
-    "utkface": _utkface,
-    "ham10000": _ham10000,
-}

@@ -130,7 +130,7 @@ def fit_unit(work: Work, unit: Unit) -> Finished:
     epochs = EpochFile(run.path / storage.PROGRESS, unit)
 
     def note(epoch: int, total: int) -> None:
-        with run.writing(work.token):
+        with storage.writing(run.path, work.token):
             epochs(epoch, total)
 
     fitted, reason = None, None
@@ -141,7 +141,7 @@ def fit_unit(work: Work, unit: Unit) -> Finished:
             fitted = fit_member(work.study, data, splits[unit.split - 1], unit)
     except DeeptramError as error:
         reason = str(error)
-    with run.writing(work.token):
+    with storage.writing(run.path, work.token):
         if fitted is not None:
             save_member(run, unit, fitted, expected)
         else:

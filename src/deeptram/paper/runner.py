@@ -7,8 +7,10 @@ Workers end with the process that started them, and write only while it owns the
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +20,7 @@ import numpy as np
 from deeptram._files import versions, write_table
 from deeptram._validation import check_integer
 from deeptram.datasets.base import Dataset
-from deeptram.datasets.sources import DATA_VARIABLE
+from deeptram.datasets.sources import DATA_VARIABLE, Progress
 from deeptram.errors import (
     FileFormatError,
     InvalidInputError,
@@ -102,7 +104,7 @@ def run_study(
     check_integer(n_jobs, "n_jobs", 1)
     results = place_named(backend, address)
     run = RunFolder(out)
-    with run.lock() as token:
+    with storage.owned(run.path) as token:
         check_same_study(run, study)
         data = load_study_data(study, directory, cache=cache, progress=_decoding(quiet))
         splits, digests = prepare(run, study, data)
@@ -133,8 +135,6 @@ def available_study(study: Study, directory: str | os.PathLike[str] | None, *, e
     explicit : bool
         Whether the models were named by the user.
     """
-    import dataclasses
-
     deep = [model for model in study.models if model not in EXACT_MODELS]
     if not deep or has_images(study.dataset, directory):
         return study
@@ -227,20 +227,14 @@ def _difference(name: str, old: Any, new: Any) -> str:
     return f"{name} {old!r}, now {new!r}"
 
 
-def _decoding(quiet: bool) -> Any:
-    return None if quiet else _DecodingNote()
+def _decoding(quiet: bool) -> Progress | None:
+    """Return what says now and then, at most every five seconds, how many images are decoded."""
+    last = time.monotonic()
 
-
-class _DecodingNote:
-    """Says now and then how many images are decoded."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def __call__(self, done: int, total: int) -> None:
-        """Write a line at most every five seconds."""
-        import sys
-
-        if time.monotonic() - self._last > 5 or done == total:
-            self._last = time.monotonic()
+    def note(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > 5 or done == total:
+            last = time.monotonic()
             print(f"decoded {done} of {total} images", file=sys.stderr, flush=True)  # noqa: T201
+
+    return None if quiet else note

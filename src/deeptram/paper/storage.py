@@ -32,7 +32,7 @@ import secrets
 import socket
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -296,14 +296,6 @@ class RunFolder:
         (folder / DONE).unlink(missing_ok=True)
         for path in folder.glob(TEMPORARY):
             path.unlink(missing_ok=True)
-
-    def lock(self) -> AbstractContextManager[str]:
-        """Keep other processes out while the run goes on; see :func:`owned`."""
-        return owned(self.path)
-
-    def writing(self, token: str) -> AbstractContextManager[None]:
-        """Write, unless another process has taken over the run; see :func:`writing`."""
-        return writing(self.path, token)
 
 
 def _damaged(path: Path, found: str, error: Exception | None = None) -> NoReturn:

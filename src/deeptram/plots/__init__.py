@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from deeptram.plots.calibration import calibration, pit, reliability
 from deeptram.plots.coefficients import coefficients, effect
-from deeptram.plots.curves import cdf, density, trafo
+from deeptram.plots.curves import cdf, density, illustration, trafo
 from deeptram.plots.display import Display
-from deeptram.plots.epistemic import epistemic
-from deeptram.plots.gains import gains
+from deeptram.plots.epistemic import epistemic, structure
 from deeptram.plots.history import history
-from deeptram.plots.illustration import illustration
-from deeptram.plots.performance import performance
+from deeptram.plots.performance import gains, performance
 from deeptram.plots.profiles import profiles
-from deeptram.plots.structure import structure
 from deeptram.plots.style import paper_style
 from deeptram.plots.survival import survival
 from deeptram.plots.weights import weights

@@ -11,10 +11,10 @@ import pandas as pd
 from scipy.stats import binom
 
 from deeptram._validation import check_choice, check_probability_level, n_rows
-from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.errors import InvalidInputError
 from deeptram.evaluation.metrics import calibration_curve, pit_histogram
 from deeptram.plots import wording
-from deeptram.plots.display import Display, n_columns, panels
+from deeptram.plots.display import Display, each_panel, panels_size, table_with
 from deeptram.plots.grid import named_predictions
 from deeptram.plots.style import (
     BAND_COLOR,
@@ -135,21 +135,16 @@ class CalibrationDisplay(Display):
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches: about a square for each curve."""
-        n = self.table["name"].nunique()
-        columns = n_columns(n)
-        return 0.7 + 2.6 * columns, -(-n // columns) * 3.3
+        return panels_size(self.table["name"].nunique(), 0.7, 2.6, 3.3)
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
         look = {**looks(names), **self.look}
-        if len(names) == 1:
-            self._draw_curve(ax, self.table, look[names[0]])
-            return
-        columns = n_columns(len(names))
-        for k, (name, panel) in enumerate(zip(names, panels(ax, len(names)), strict=True)):
+        for name, panel, first in each_panel(ax, names):
             curves, counts = self._draw_curve(panel, self.table[self.table["name"] == name], look[name])
-            curves.set_title(look[name].label, loc="left")
-            if k % columns:
+            if len(names) > 1:
+                curves.set_title(look[name].label, loc="left")
+            if not first:
                 curves.set_ylabel("")
                 counts.set_ylabel("")
 
@@ -217,18 +212,9 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, x: str, style: dict[str, Any]) ->
 
 
 def _checked(name: Any, curve: Any, x: str) -> pd.DataFrame:
-    if not isinstance(curve, pd.DataFrame):
-        raise InvalidTypeError(
-            f"a calibration curve must be a DataFrame, got {type(curve).__name__} for {str(name)!r}; pass "
-            "(y, predictions), or tables made by metrics.calibration_curve"
-        )
-    missing = [column for column in (*_NEEDED, x) if column not in curve]
-    if missing:
-        raise InvalidInputError(
-            f"a calibration curve must have the columns {', '.join((*_NEEDED, x))}, got none named "
-            f"{', '.join(missing)} for {str(name)!r}; make it with metrics.calibration_curve"
-        )
-    table = curve.drop(columns="name", errors="ignore").reset_index(drop=True)
+    remedy = "pass (y, predictions), or tables made by metrics.calibration_curve"
+    known = table_with((*_NEEDED, x), curve, "a calibration curve", remedy, name)
+    table = known.drop(columns="name", errors="ignore").reset_index(drop=True)
     table.insert(0, "name", str(name))
     return table
 
@@ -296,14 +282,11 @@ class ReliabilityDisplay(Display):
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches: about a square for each name, and the legend."""
-        n = self.table["name"].nunique()
-        columns = n_columns(n)
-        return 1.3 + 3.3 * columns, -(-n // columns) * 4.0
+        return panels_size(self.table["name"].nunique(), 1.3, 3.3, 4.0)
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
-        where = [ax] if len(names) == 1 else panels(ax, len(names))
-        for name, panel in zip(names, where, strict=True):
+        for name, panel, _ in each_panel(ax, names):
             curves = self._draw_panel(panel, self.table[self.table["name"] == name])
             if len(names) > 1:
                 curves.set_title(name, loc="left")
@@ -389,27 +372,20 @@ class PitDisplay(Display):
     def size(self) -> tuple[float, float]:
         """Width and height in inches: room for every panel, and the legend."""
         n = self.table["name"].nunique()
-        columns = n_columns(n)
-        return 2.0 + (3.2 if n == 1 else 2.1) * columns, -(-n // columns) * (3.0 if n == 1 else 2.5)
+        return panels_size(n, 2.0, *((3.2, 3.0) if n == 1 else (2.1, 2.5)))
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
-        where = [ax] if len(names) == 1 else panels(ax, len(names))
         color = colors(names)
         top = 1.08 * max(float(self.table["density"].max()), float(self.table["band_upper"].max()))
-        for k, (name, panel) in enumerate(zip(names, where, strict=True)):
+        for name, panel, first in each_panel(ax, names):
             self._draw_panel(panel, self.table[self.table["name"] == name], color[name])
-            panel.set(
-                xlim=(0, 1),
-                ylim=(0, top),
-                xlabel="F(y)",
-                ylabel="" if k % n_columns(len(names)) else "density",
-            )
+            panel.set(xlim=(0, 1), ylim=(0, top), xlabel="F(y)", ylabel="density" if first else "")
             if len(names) > 1:
                 panel.set_title(name, loc="left")
         if len(names) == 1:
             panel.set_xlabel("probability integral transform F(y)")
-        legend_beside(where[-1])
+        legend_beside(panel)
 
     def _draw_panel(self, ax: Axes, part: pd.DataFrame, color: str) -> None:
         lower, upper = part["band_lower"].iloc[0], part["band_upper"].iloc[0]

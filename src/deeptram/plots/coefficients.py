@@ -11,7 +11,7 @@ import pandas as pd
 
 from deeptram._validation import check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.plots.display import Display
+from deeptram.plots.display import Display, table_with
 from deeptram.plots.forest import draw_forest, places
 from deeptram.plots.style import (
     BAND_COLOR,
@@ -78,7 +78,7 @@ def coefficients(
         if not isinstance(members, pd.DataFrame):
             raise InvalidTypeError(f"members must be a DataFrame, got {type(members).__name__}")
         for coefficient in members.columns.intersection(known):
-            parts.append(_plain("member", coefficient, members[coefficient], "member"))
+            parts.append(_rows("member", coefficient, members[coefficient], kind="member"))
     if truth is not None:
         if not isinstance(truth, (Mapping, pd.Series)):
             raise InvalidTypeError(f"truth must be a dict from names to effects, got {type(truth).__name__}")
@@ -90,7 +90,7 @@ def coefficients(
                 "leave it out"
             )
         for coefficient in values:
-            parts.append(_plain(truth_name, coefficient, [values[coefficient]], "truth"))
+            parts.append(_rows(truth_name, coefficient, [values[coefficient]], kind="truth"))
     combined = pd.concat(parts, ignore_index=True)
     if exp:
         with np.errstate(over="ignore"):
@@ -141,41 +141,18 @@ class CoefficientsDisplay(Display):
 
 
 def _estimates(name: str, table: Any) -> pd.DataFrame:
-    if not isinstance(table, pd.DataFrame):
-        raise InvalidTypeError(
-            f"coefficients must come as a DataFrame, got {type(table).__name__} for {name!r}; "
-            "pass model.summary()"
-        )
-    missing = [column for column in NEEDED if column not in table]
-    if missing:
-        raise InvalidInputError(
-            f"a table of coefficients must have the columns {', '.join(NEEDED)}, got none named "
-            f"{', '.join(missing)} for {name!r}; pass model.summary() or ensemble.coef_table()"
-        )
-    return pd.DataFrame(
-        {
-            "name": name,
-            "coefficient": table.index.map(str),
-            "estimate": table["coef"].to_numpy(dtype=np.float64),
-            "lower": table["lower"].to_numpy(dtype=np.float64),
-            "upper": table["upper"].to_numpy(dtype=np.float64),
-            "kind": "estimate",
-        }
-    )
+    remedy = "pass model.summary() or ensemble.coef_table()"
+    known = table_with(NEEDED, table, "a table of coefficients", remedy, name)
+    numbers = (known[column].to_numpy(dtype=np.float64) for column in NEEDED)
+    return _rows(name, known.index.map(str), *numbers, kind="estimate")
 
 
-def _plain(name: str, coefficient: str, values: Any, kind: str) -> pd.DataFrame:
-    estimate = np.asarray(values, dtype=np.float64)
-    return pd.DataFrame(
-        {
-            "name": name,
-            "coefficient": coefficient,
-            "estimate": estimate,
-            "lower": np.nan,
-            "upper": np.nan,
-            "kind": kind,
-        }
-    )
+def _rows(
+    name: str, coefficient: Any, estimate: Any, lower: Any = np.nan, upper: Any = np.nan, *, kind: str
+) -> pd.DataFrame:
+    about = {"name": name, "coefficient": coefficient}
+    values = {"estimate": np.asarray(estimate, dtype=np.float64), "lower": lower, "upper": upper}
+    return pd.DataFrame({**about, **values, "kind": kind})
 
 
 def _label(tables: Mapping[Any, pd.DataFrame], exp: bool) -> str:
@@ -211,12 +188,7 @@ def effect(models: Any, y: Any = None, *, level: float = 0.95) -> EffectDisplay:
     parts = []
     for name, model in (models if several else {"": models}).items():
         table = model if isinstance(model, pd.DataFrame) else model.effect(y, level)
-        missing = [column for column in NEEDED_OF_EFFECTS if column not in table]
-        if missing:
-            raise InvalidInputError(
-                f"a table of effects must have the columns {', '.join(NEEDED_OF_EFFECTS)}, got none named "
-                f"{', '.join(missing)}; pass model.effect()"
-            )
+        table_with(NEEDED_OF_EFFECTS, table, "a table of effects", "pass model.effect()", name)
         parts.append(table.assign(name=str(name)) if several else table.copy())
     labels = {str(part.attrs.get("effect", "effect")) for part in parts}
     label = labels.pop() if len(labels) == 1 else "effect"

@@ -1,19 +1,25 @@
-"""``Display``: what every plot function returns, a tidy table that can draw itself; axes in panels."""
+"""``Display``: what every plot function returns, a tidy table that can draw itself; figures of panels.
+
+A ``PanelGrid`` is drawn all together into a file, or panel by panel on a page that puts them side by side.
+"""
 
 from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pandas as pd
 
+from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots.style import paper_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLUMN_GAP = 0.28  # inches
 ROW_GAP = 0.68
@@ -95,6 +101,33 @@ class Display(ABC):
         """Draw the table on ``ax``."""
 
 
+def table_with(columns: Sequence[str], table: Any, what: str, remedy: str, name: Any = "") -> pd.DataFrame:
+    """Return a table after checking that it has the columns that a figure needs.
+
+    Parameters
+    ----------
+    columns : sequence of str
+    table : DataFrame
+    what, remedy : str
+        What it is and where to get it, for messages.
+    name : str
+        Which of several it is.
+
+    Examples
+    --------
+    >>> table_with(["a"], pd.DataFrame({"a": [1], "b": [2]}), "a table", "make one").shape
+    (1, 2)
+    """
+    who = f" for {str(name)!r}" if name else ""
+    if not isinstance(table, pd.DataFrame):
+        raise InvalidTypeError(f"{what} must be a DataFrame, got {type(table).__name__}{who}; {remedy}")
+    missing = [column for column in columns if column not in table]
+    if missing:
+        got = f"got none named {', '.join(missing)}{who}"
+        raise InvalidInputError(f"{what} must have the columns {', '.join(columns)}, {got}; {remedy}")
+    return table
+
+
 def n_columns(n: int) -> int:
     """Return how many panels stand side by side.
 
@@ -104,6 +137,32 @@ def n_columns(n: int) -> int:
     [1, 2, 3, 2, 3, 3, 3]
     """
     return 2 if n == 4 else min(n, 3)
+
+
+def panels_size(n: int, margin: float, width: float, height: float) -> tuple[float, float]:
+    """Return width and height in inches of a figure of n panels, given those of one and what is beside them.
+
+    Examples
+    --------
+    >>> panels_size(4, 1.0, 2.0, 3.0)
+    (5.0, 6.0)
+    """
+    columns = n_columns(n)
+    return margin + width * columns, -(-n // columns) * height
+
+
+def each_panel(ax: Axes, names: Sequence[str]) -> Iterator[tuple[str, Axes, bool]]:
+    """Yield each name with its panel (the axes itself, if there is one), and whether it begins a row.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> [(name, first) for name, _, first in each_panel(Figure().subplots(), ["a", "b"])]
+    [('a', True), ('b', False)]
+    """
+    where = [ax] if len(names) == 1 else panels(ax, len(names))
+    for k, (name, panel) in enumerate(zip(names, where, strict=True)):
+        yield name, panel, k % n_columns(len(names)) == 0
 
 
 def panels(ax: Axes, n: int) -> list[Axes]:
@@ -134,3 +193,126 @@ def panels(ax: Axes, n: int) -> list[Axes]:
         )
         for k in range(n)
     ]
+
+
+LEGEND_WIDTH = 1.75  # inches of one entry
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel.
+
+    Attributes
+    ----------
+    title : str
+    draw : callable
+        Draws on an ``Axes``.
+    row, column : int
+        Where it stands among the others.
+    table : DataFrame, optional
+        What it shows.
+    """
+
+    title: str
+    draw: Callable[[Axes], None]
+    row: int = 0
+    column: int = 0
+    table: pd.DataFrame | None = None
+
+
+@dataclass(frozen=True)
+class PanelGrid:
+    """PanelGrid of the same size.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+    size : (float, float)
+        Width and height of one of them in inches.
+    rows : sequence of str
+        What the rows are, if there are several.
+    share_x : bool
+        Whether panels above each other have the same x-axis.
+    legend : bool
+        Whether a legend says what colours and marks are; not needed where axes do.
+
+    Examples
+    --------
+    >>> both = [Panel("a", lambda ax: ax.plot([1, 2])), Panel("b", lambda ax: None, column=1)]
+    >>> two = PanelGrid(both, (2, 1))
+    >>> [ax.get_title(loc="left") for ax in two.figure().axes]
+    ['a', 'b']
+    """
+
+    panels: Sequence[Panel]
+    size: tuple[float, float]
+    rows: Sequence[str] = ("",)
+    share_x: bool = False
+    legend: bool = True
+
+    def figure(self) -> Figure:
+        """Return one figure with all panels, and one legend below them."""
+        from matplotlib.figure import Figure
+
+        rows = 1 + max(panel.row for panel in self.panels)
+        columns = 1 + max(panel.column for panel in self.panels)
+        width, height = self.size
+        with paper_style():
+            figure = Figure(figsize=(width * columns + 0.6, height * rows + 0.6), layout="constrained")
+            axes = figure.subplots(rows, columns, squeeze=False, sharex="col" if self.share_x else False)
+            for ax in axes.flat:
+                ax.set_visible(False)
+            for panel in self.panels:
+                self._draw(axes[panel.row][panel.column], panel)
+            legend = legend_entries(figure.axes)
+            if legend and self.legend:
+                fits = min(len(legend), max(2, int(figure.get_figwidth() / LEGEND_WIDTH)))
+                figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=fits)
+        return figure
+
+    def each(self) -> Iterator[tuple[Panel, Figure]]:
+        """Yield every panel as a figure of its own, without legend."""
+        from matplotlib.figure import Figure
+
+        for panel in self.panels:
+            with paper_style():
+                figure = Figure(figsize=self.size, layout="constrained")
+                panel.draw(figure.subplots())
+            yield panel, figure
+
+    def _draw(self, ax: Axes, panel: Panel) -> None:
+        ax.set_visible(True)
+        panel.draw(ax)
+        ax.set_title(panel.title, loc="left")
+        if self.share_x and panel.row < max(one.row for one in self.panels):
+            ax.set_xlabel("")
+        if panel.column == 0 and len(self.rows) > 1:
+            ax.set_ylabel(f"{self.rows[panel.row]}\n{ax.get_ylabel()}".strip())
+
+
+def without_legend(ax: Axes) -> None:
+    """Take the legends of an axes and its parts away, where a page or a figure has one for all panels."""
+    for one in (ax, *ax.child_axes):
+        drawn = one.get_legend()
+        if drawn is not None:
+            drawn.remove()
+
+
+def legend_entries(axes: Iterable[Axes]) -> dict[str, Any]:
+    """Return the artists of a common legend by their names, each once.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> one, two = Figure().subplots(1, 2)
+    >>> _ = one.plot([1], label="a"), two.plot([2], label="a")
+    >>> list(legend_entries([one, two]))
+    ['a']
+    """
+    found: dict[str, Any] = {}
+    for ax in axes:
+        every: list[Any] = [ax, *ax.child_axes]
+        for one in every:
+            for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+                found.setdefault(label, handle)
+    return found

@@ -1,4 +1,4 @@
-"""Epistemic uncertainty: how far the members disagree (Fig. 4B and C)."""
+"""Members and pool on the scale of h: how far they disagree, and whether pooling keeps structure (Fig. 4)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pandas as pd
 
 from deeptram._validation import as_float, as_list, check_choice
 from deeptram.ensemble.epistemic import SCALES, epistemic_band, quantiles
-from deeptram.errors import InvalidInputError
+from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
-from deeptram.plots.display import Display
+from deeptram.plots.display import Display, table_with
 from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, trafo_values
-from deeptram.plots.style import BAND_COLOR, MEMBER_COLOR, TRAFO_LABELS, colors, legend_beside
+from deeptram.plots.style import BAND_COLOR, MEMBER_COLOR, TRAFO_LABELS, colors, legend_beside, reference_line
+from deeptram.pooling import StructureCheck
 from deeptram.pooling.members import normalised_weights
 from deeptram.pooling.pool import pool
 
@@ -86,12 +87,7 @@ def epistemic(
     0    0  0.5       1.0  1.414 -1.828  3.828  0.0
     """
     if isinstance(members, pd.DataFrame):
-        missing = [column for column in NEEDED if column not in members]
-        if missing:
-            raise InvalidInputError(
-                f"bands must have the columns {', '.join(NEEDED)}, got none named {', '.join(missing)}; "
-                "pass the members themselves, or a table with these columns"
-            )
+        table_with(NEEDED, members, "bands", "pass the members themselves, or a table with these columns")
         table, each, label = members.copy(), None, "" if latent is None else str(latent)
     else:
         table, each, label = epistemic_tables(
@@ -261,3 +257,103 @@ def epistemic_tables(
     keys = bands[["row", "at"]]
     each = [keys.assign(member=m, value=value.ravel()) for m, value in enumerate(values)]
     return bands, pd.concat(each, ignore_index=True), law.name
+
+
+LATENT_SCALES = {
+    "logistic": "logit scale",
+    "normal": "probit scale",
+    "minimum-extreme-value": "cloglog scale",
+    "maximum-extreme-value": "loglog scale",
+}
+
+
+def structure(check: StructureCheck) -> StructureDisplay:
+    r"""Show members and pool on the scale of :math:`F_Z^{-1}`, against the mean of the members (Fig. 4A).
+
+    A pool on the diagonal is in the model class of its members; how far it
+    leaves the diagonal is how far it leaves their structure. Members scatter around it.
+
+    Parameters
+    ----------
+    check : StructureCheck
+        From ``deeptram.structure_check``.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``row, y, member, trafo_member, trafo_mean, trafo_pool``.
+
+    Examples
+    --------
+    >>> from deeptram.pooling import structure_check
+    >>> from deeptram.predictive import Predictive
+    >>> members = [Predictive.from_trafo([[-1.0, 1.0]]), Predictive.from_trafo([[0.0, 4.0]])]
+    >>> structure(structure_check(members)).frame()[["trafo_mean", "trafo_pool"]].drop_duplicates().round(3)
+       trafo_mean  trafo_pool
+    0        -0.5      -0.471
+    1         2.5       1.787
+    """
+    if not isinstance(check, StructureCheck):
+        raise InvalidTypeError(
+            f"check must come from deeptram.structure_check, got {type(check).__name__}; run it first"
+        )
+    return StructureDisplay(check.frame(), check.method, check.latent, check.deviation)
+
+
+@dataclass(frozen=True, eq=False)
+class StructureDisplay(Display):
+    """Transformation values of members (grey) and pool (coloured) against the members' mean.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``row, y, member, trafo_member, trafo_mean, trafo_pool``.
+    method, latent : str
+        The pool and F_Z.
+    deviation : float
+        Largest distance of the pool from the diagonal.
+    """
+
+    method: str = "linear"
+    latent: str = "logistic"
+    deviation: float = np.nan
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: a square and the legend."""
+        return 5.0, 3.5
+
+    def _draw(self, ax: Axes) -> None:
+        finite = self.table[np.isfinite(self.table["trafo_mean"])]
+        pool = finite.drop_duplicates(["row", "y"]).sort_values("trafo_mean")
+        members = finite[np.isfinite(finite["trafo_member"])]
+        few = len(pool) <= 400
+        ax.plot(
+            members["trafo_mean"],
+            members["trafo_member"],
+            "o",
+            color=MEMBER_COLOR,
+            markersize=2.4 if few else 1.4,
+            alpha=0.6 if few else 0.35,
+            markeredgewidth=0,
+            label="members",
+            rasterized=len(members) > 5000,
+        )
+        ends = np.array([pool["trafo_mean"].min(), pool["trafo_mean"].max()])
+        ax.plot(ends, ends, label="mean of members", zorder=3, **reference_line(linewidth=1.0))
+        shown = pool[np.isfinite(pool["trafo_pool"])]
+        name = f"{self.method} pool" if self.method != "unknown" else "pool"
+        ax.plot(
+            shown["trafo_mean"],
+            shown["trafo_pool"],
+            "o",
+            color=colors([self.method])[self.method],
+            markersize=4.0 if few else 2.4,
+            markeredgewidth=0,
+            label=name,
+            zorder=4,
+        )
+        scale = LATENT_SCALES[self.latent]
+        ax.set_xlabel(f"mean of members, {scale}")
+        ax.set_ylabel(f"members and pool, {scale}")
+        legend_beside(ax, markerscale=1.6)

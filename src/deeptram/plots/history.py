@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.plots.display import Display
+from deeptram.plots.display import Display, table_with
 from deeptram.plots.style import PLAIN_COLOR, legend_beside, log_axis, sequence_colors
 
 if TYPE_CHECKING:
@@ -88,16 +88,7 @@ class HistoryDisplay(Display):
 
 
 def _tidy(name: str, table: Any) -> pd.DataFrame:
-    if not isinstance(table, pd.DataFrame):
-        raise InvalidTypeError(
-            f"a history must be a DataFrame, got {type(table).__name__} for {name!r}; pass model.history_"
-        )
-    missing = [column for column in ("epoch", LOSSES[0]) if column not in table]
-    if missing:
-        raise InvalidInputError(
-            f"a history must have the columns epoch and train_loss, got none named {', '.join(missing)} for "
-            f"{name!r}; pass model.history_"
-        )
+    table_with(("epoch", LOSSES[0]), table, "a history", "pass model.history_", name)
     parts = []
     for column in LOSSES:
         if column in table and table[column].notna().any():

@@ -1,8 +1,8 @@
-"""Performance of models and pools, one panel per metric (Figs. 5 and 7 of the paper)."""
+"""Performance of models and pools (Figs. 5 and 7 of the paper), and what pooling gains, in panels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from deeptram._validation import as_list, did_you_mean
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
-from deeptram.plots.display import Display, n_columns, panels
+from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram.plots.display import Display, each_panel, n_columns, panels, panels_size, table_with
 from deeptram.plots.forest import draw_forest, places
 from deeptram.plots.style import AVERAGE, IDEAL, looks, metric_hint, metric_label
 
@@ -98,10 +98,8 @@ class PerformanceDisplay(Display):
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches: room for every line and panel."""
-        n = len(self._metrics)
-        columns = n_columns(n)
         longest = max(len(name) for name in self._lines)
-        return 0.6 + 0.065 * longest + 2.15 * columns, -(-n // columns) * (0.9 + 0.26 * len(self._lines))
+        return panels_size(len(self._metrics), 0.6 + 0.065 * longest, 2.15, 0.9 + 0.26 * len(self._lines))
 
     @property
     def _metrics(self) -> list[str]:
@@ -153,20 +151,12 @@ class PerformanceDisplay(Display):
 
 
 def _columns(table: Any, difference: bool) -> pd.DataFrame:
-    if not isinstance(table, pd.DataFrame):
-        raise InvalidTypeError(
-            f"table must be a DataFrame made by deeptram.evaluate, got {type(table).__name__}; evaluate first"
-        )
     needed = (*COLUMNS[:2], *(DIFFERENCES if difference else COLUMNS[2:]))
-    missing = [column for column in needed if column not in table]
-    if missing:
-        remedy = "pass reference= to evaluate" if difference else "make it with deeptram.evaluate"
-        raise InvalidInputError(
-            f"table must have the columns {', '.join(needed)}, got none named {', '.join(missing)}; {remedy}"
-        )
-    if not len(table):
+    remedy = "pass reference= to evaluate" if difference else "make it with deeptram.evaluate"
+    known = table_with(needed, table, "table", remedy)
+    if not len(known):
         raise InvalidInputError("table must have at least one row, got none; evaluate a prediction")
-    return table[list(needed)].set_axis(list(COLUMNS), axis=1)
+    return known[list(needed)].set_axis(list(COLUMNS), axis=1)
 
 
 def _known(chosen: Sequence[str], names: Sequence[str], what: str) -> None:
@@ -175,3 +165,83 @@ def _known(chosen: Sequence[str], names: Sequence[str], what: str) -> None:
             raise UnknownNameError(
                 f"{what} must be among {', '.join(map(repr, names))}, got {name!r}{did_you_mean(name, names)}"
             )
+
+
+def gains(tables: Any, *, metric: str = "nll") -> GainsDisplay:
+    """Show the differences of predictions to a reference, computed on the same rows.
+
+    Parameters
+    ----------
+    tables : DataFrame, or dict of name -> DataFrame
+        From ``dt.evaluate(..., reference=...)``: for an ensemble its pools, with the members' average as
+        the reference. Each table has a panel with its own axis.
+    metric : str
+        Which metric.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``panel, name, estimate, lower, upper``.
+
+    Examples
+    --------
+    >>> limits = {"difference_lower": [0.0, -0.2], "difference_upper": [0.0, -0.05]}
+    >>> table = pd.DataFrame({"name": ["members", "linear"], "difference": [0.0, -0.1], **limits})
+    >>> table["metric"] = "nll"
+    >>> gains({"CI": table}).frame()
+      panel    name  estimate  lower  upper
+    0    CI  linear      -0.1   -0.2  -0.05
+    """
+    named = tables if isinstance(tables, Mapping) else {"": tables}
+    parts, references = [], set()
+    for panel, table in named.items():
+        needed = ("name", "metric", *DIFFERENCES)
+        table_with(needed, table, "a table of differences", "pass reference= to evaluate", panel)
+        differs = (table[list(DIFFERENCES)] != 0).any(axis=1)
+        references.update(table.loc[(table["metric"] == metric) & ~differs, "name"])
+        chosen = table[(table["metric"] == metric) & differs]
+        columns = dict(zip(DIFFERENCES, ("estimate", "lower", "upper"), strict=True))
+        chosen = chosen[["name", *DIFFERENCES]].rename(columns=columns)
+        chosen.insert(0, "panel", str(panel))
+        parts.append(chosen)
+    combined = pd.concat(parts, ignore_index=True)
+    if combined.empty:
+        raise InvalidInputError(f"tables must hold differences in {metric!r}, got none; evaluate this metric")
+    return GainsDisplay(combined, metric, references.pop() if len(references) == 1 else "the reference")
+
+
+@dataclass(frozen=True, eq=False)
+class GainsDisplay(Display):
+    """Differences with intervals on lines; the dashed line is no difference.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``panel, name, estimate, lower, upper``.
+    metric : str
+    reference : str
+        What the differences are to.
+    """
+
+    metric: str = "nll"
+    reference: str = "the reference"
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: room for every panel and line."""
+        return panels_size(self.table["panel"].nunique(), 1.4, 2.3, 1.0 + 0.26 * self.table["name"].nunique())
+
+    def _draw(self, ax: Axes) -> None:
+        names = list(self.table["panel"].unique())
+        lines = list(self.table["name"].unique())
+        hint = metric_hint(self.metric)
+        for name, panel, first in each_panel(ax, names):
+            part = self.table[self.table["panel"] == name]
+            part = part.assign(group=part["name"], kind="difference", place=part["name"].map(lines.index))
+            draw_forest(panel, part, lines, looks(lines), reference=0.0)
+            if not first:
+                panel.set_yticks(range(len(lines)), [""] * len(lines))
+            panel.set_title(name, loc="left")
+            difference = f"difference in {metric_label(self.metric)} to {self.reference}"
+            panel.set_xlabel(f"{difference}\n({hint})", fontsize=7.5)
+            panel.locator_params(axis="x", nbins=4)

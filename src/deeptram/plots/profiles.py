@@ -19,7 +19,7 @@ from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.estimators.base import BaseTram
 from deeptram.inputs import Table, read_table
 from deeptram.inputs.network_inputs import TableInput
-from deeptram.plots.display import Display, n_columns, panels
+from deeptram.plots.display import Display, each_panel, panels_size
 from deeptram.plots.style import BAND_COLOR, PLAIN_COLOR, colors, legend_beside, sequence_colors
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -229,18 +229,14 @@ class ProfilesDisplay(Display):
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches: room for every panel, and the legend."""
-        n = self.table["column"].nunique()
-        columns = n_columns(n)
-        return 1.6 + 2.4 * columns, -(-n // columns) * 2.5
+        return panels_size(self.table["column"].nunique(), 1.6, 2.4, 2.5)
 
     def _draw(self, ax: Axes) -> None:
-        names = list(self.table["column"].unique())
-        where = [ax] if len(names) == 1 else panels(ax, len(names))
-        for k, (name, panel) in enumerate(zip(names, where, strict=True)):
+        for name, panel, first in each_panel(ax, list(self.table["column"].unique())):
             self.draw_column(panel, name)
-            if k % n_columns(len(names)):
+            if not first:
                 panel.set_ylabel("")
-        legend_beside(where[-1])
+        legend_beside(panel)
 
     def draw_column(self, ax: Axes, column: str) -> None:
         """Draw the panel of one covariate."""

@@ -17,28 +17,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Okabe and Ito's palette, which stays distinguishable with every common colour vision deficiency.
-POOL_COLORS = {
-    "linear": "#D55E00",
-    "log-linear": "#009E73",
-    "log-linear-density": "#CC79A7",
-    "transformation": "#0072B2",
-    "quasi-arithmetic": "#E69F00",
-    "quantile": "#56B4E9",
-    "median": "#8B5A2B",
-    "trimmed-mean": "#999933",
-    "beta-linear": "#882255",
+_POOLS = {
+    "linear": ("#D55E00", "o"),
+    "log-linear": ("#009E73", "s"),
+    "log-linear-density": ("#CC79A7", "v"),
+    "transformation": ("#0072B2", "D"),
+    "quasi-arithmetic": ("#E69F00", "^"),
+    "quantile": ("#56B4E9", "P"),
+    "median": ("#8B5A2B", "X"),
+    "trimmed-mean": ("#999933", "*"),
+    "beta-linear": ("#882255", "h"),
 }
-POOL_MARKERS = {
-    "linear": "o",
-    "log-linear": "s",
-    "log-linear-density": "v",
-    "transformation": "D",
-    "quasi-arithmetic": "^",
-    "quantile": "P",
-    "median": "X",
-    "trimmed-mean": "*",
-    "beta-linear": "h",
-}
+POOL_COLORS = {name: color for name, (color, _) in _POOLS.items()}
+POOL_MARKERS = {name: marker for name, (_, marker) in _POOLS.items()}
 # Colours of what is no pool; none of them is the colour of one.
 OTHER_COLORS = ("#000000", "#6699CC", "#661100", "#332288", "#44AA99", "#AA4499", "#117733", "#777777")
 OTHER_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from scipy import stats
 from sklearn.model_selection import check_cv
 
+from deeptram._html import HeadedTable
 from deeptram._progress import progress
 from deeptram._rows import take_rows
-from deeptram._tables import HeadedTable
 from deeptram._validation import as_list, check_choice, check_integer, check_same_length, random_generator
 from deeptram.errors import DeeptramError, InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeptram.paper import RunFolder, aggregate
-from deeptram.paper.report.views import RunView
+from deeptram.paper.report.results import RunView
 from digits_report import digits_report as make_report
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from deeptram.paper import make_study
 from deeptram.paper.aggregate import Tables
-from deeptram.paper.published_results import published_coefficients, published_metrics
+from deeptram.paper.protocols import published_coefficients, published_metrics
 from deeptram.paper.report.figures import (
     calibration_panels,
     coefficient_panels,
@@ -22,14 +22,10 @@ from deeptram.paper.report.figures import (
     study_figures,
     weight_panels,
 )
-from deeptram.paper.report.views import (
+from deeptram.paper.report.results import (
     CALIBRATION_METRICS,
     RunView,
-    calibration_layout,
-    coefficient_layout,
     coefficient_view,
-    gain_layout,
-    performance_layout,
     performance_view,
 )
 from deeptram.plots.report.page import page_figure
@@ -114,9 +110,9 @@ def test_no_published_means_beside_another_protocol(view):
 
 @pytest.mark.parametrize("loss", ["nll", "rps"])
 def test_published_means_stand_beside_ours(published_run, loss):
-    layout = performance_layout(published_run, loss, NLL)
+    grid = performance_panels(published_run, loss, NLL)
     matched = 0
-    for cell in layout.cells.values():
+    for cell in (panel.table for panel in grid.panels):
         ours = cell[(cell["kind"] == "overall") & (cell["method"] != "average")]
         ours = ours.set_index(["line", "place"])["estimate"]
         theirs = cell[cell["kind"] == "published"].set_index(["line", "place"])["estimate"]
@@ -134,7 +130,7 @@ def test_published_log_odds_ratios_stand_beside_ours(published_run):
 
 
 def test_simulated_effects_stand_beside_the_estimates(view):
-    cell = coefficient_layout(view, "nll").cells[0, 0]
+    cell = coefficient_panels(view, "nll").panels[0].table
     truth = cell[cell["kind"] == "truth"]
     assert truth.set_index("line")["estimate"].to_dict() == pytest.approx(view.config["info"]["beta"])
     assert set(truth["place"]).isdisjoint(cell.loc[cell["kind"] == "overall", "place"])
@@ -144,7 +140,7 @@ def test_coefficient_intervals_are_those_for_sampling_and_training(view):
     table = view.tables.coefficients
     row = table.query("model == 'CI-LS' and method == 'transformation' and weights == 'equal'")
     row = row[row["split"].isna()].iloc[0]
-    cell = coefficient_layout(view, "nll").cells[0, 0]
+    cell = coefficient_panels(view, "nll").panels[0].table
     shown = cell.query("kind == 'overall' and model == 'CI-LS'").iloc[0]
     assert (shown["lower"], shown["upper"]) == pytest.approx((row["lower_total"], row["upper_total"]))
     assert shown["upper"] > row["upper"]
@@ -164,9 +160,9 @@ def test_calibration_shows_one_curve_per_panel(view):
 
 
 def test_every_pool_has_its_calibration_in_a_file(view):
-    layout = calibration_layout(view, "nll", pools=True)
-    assert len(layout.cells) == 6 * 4  # pools and kinds of weights x ensembles
-    assert all(cell["name"].nunique() == 1 for cell in layout.cells.values())
+    panels = calibration_panels(view, "nll", pools=True).panels
+    assert len(panels) == 6 * 4  # pools and kinds of weights x ensembles
+    assert all(panel.table["name"].nunique() == 1 for panel in panels)
 
 
 def test_weights_add_up(view):
@@ -191,7 +187,7 @@ def test_a_run_without_ensembles_has_no_figures_of_them(view):
     bare = RunView(view.study, tables, view.config)
     assert weight_panels(bare, "nll") is None
     assert history_panels(bare, "nll") is None
-    assert gain_layout(bare, "nll", NLL) is None
+    assert gain_panels(bare, "nll", NLL) is None
     assert calibration_panels(bare, "nll", pools=True) is None
     assert len(performance_panels(bare, "nll", NLL).panels) == 1
 

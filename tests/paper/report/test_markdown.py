@@ -11,7 +11,7 @@ import pytest
 
 from deeptram.errors import FileFormatError
 from deeptram.paper import make_study, run_study
-from deeptram.paper.published_results import published_metrics
+from deeptram.paper.protocols import published_metrics
 from deeptram.paper.report import replace_block, results_markdown
 
 EXAMPLES = Path(__file__).parents[3] / "examples"

@@ -15,7 +15,7 @@ import deeptram as dt
 from deeptram.errors import InvalidInputError
 from deeptram.plots.report.model_answers import null_model, shuffled_losses
 from deeptram.plots.report.page import lighter, render, script_json
-from deeptram.plots.report.sentences import gain_words, large_sentence, slope_sentence
+from deeptram.plots.wording import gain_words, large_sentence, slope_sentence
 from headless_browser import Browser, find_browser
 from what_if_models import covariates, fit_ensemble, fit_exact, outcome
 

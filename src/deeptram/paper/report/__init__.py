@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from deeptram.paper.report.build import build_report
-from deeptram.paper.report.markdown import replace_block, results_markdown
+from deeptram.paper.report.build import build_report, replace_block, results_markdown
 
 __all__ = ["build_report", "replace_block", "results_markdown"]

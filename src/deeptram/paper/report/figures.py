@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from deeptram.paper.report.views import (
+import numpy as np
+import pandas as pd
+
+from deeptram.paper.ensembles import POOLS, SCHEMES
+from deeptram.paper.report.results import (
     CALIBRATION_METRICS,
-    Layout,
+    METHODS,
     RunView,
-    calibration_layout,
-    coefficient_layout,
-    gain_layout,
-    history_layout,
-    performance_layout,
-    weight_layout,
+    calibration_view,
+    coefficient_view,
+    performance_view,
+    with_kinds,
 )
+from deeptram.plots import wording
 from deeptram.plots.calibration import CalibrationDisplay
-from deeptram.plots.forest import draw_forest
+from deeptram.plots.display import Panel, PanelGrid, without_legend
+from deeptram.plots.forest import draw_forest, places
 from deeptram.plots.history import history
-from deeptram.plots.panels import Panel, PanelGrid
+from deeptram.plots.style import IDEAL, METHOD_LABELS, TRUTH_COLOR, Look, looks, method_looks, metric_label
 from deeptram.plots.weights import StackedWeightsDisplay
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 FORMATS = ("png", "pdf")
+STEP = 0.19  # between methods or models on the line of a model or variable
 PAGE, FOLDED, FILE = "page", "folded", "file"
 Draw = Callable[["Axes", "pd.DataFrame", int, int], None]
 
@@ -163,15 +166,33 @@ def save_figures(figures: Sequence[StudyFigure], loss: str, folder: Path) -> lis
 
 
 def gain_panels(view: RunView, loss: str, metrics: Sequence[str]) -> PanelGrid | None:
-    """Return paired differences of pools to their members' average; columns are models, rows metrics."""
-    layout = gain_layout(view, loss, metrics)
-    return None if layout is None else dataclasses.replace(_estimates(layout, 3.3, 0.26), legend=False)
+    """Return paired differences of pools to their members' average; None without ensembles.
+
+    Rows are metrics, columns models, each with its own axis; a line for each pool and kind of weights.
+    """
+    table = view.tables.gains
+    data = with_kinds(view, table[(table["loss"] == loss) & table["metric"].isin(metrics)])
+    models = view.deep_models(loss)
+    if not models or data["estimate"].notna().sum() == 0:
+        return None
+    tuned = np.where(data["weights"] == "tuned", ", tuned", "")
+    data = data.assign(line=data["method"] + tuned, group=data["method"] + tuned)
+    lines = [f"{pool}{end}" for pool in POOLS for end in ("", ", tuned")]
+    cells = {
+        (i, j): _on_lines(data[(data["metric"] == metric) & (data["model"] == model)], lines, [])
+        for i, metric in enumerate(metrics)
+        for j, model in enumerate(models)
+    }
+    names = [metric_label(metric) for metric in metrics]
+    axes = [f"{name}, pool minus members' average" for name in names]
+    draw = _forest(lines, looks(lines), [0.0] * len(models), axes)
+    return _panels(cells, names, models, (3.3, 0.26 * len(lines) + 0.65), draw, legend=False)
 
 
 def performance_panels(
     view: RunView, loss: str, metrics: Sequence[str], *, relative: bool = False, members: bool = False
 ) -> PanelGrid | None:
-    """Return metrics of models (lines) and methods (colours); rows are kinds of weights.
+    """Return metrics of models (lines) and methods (colours); rows are kinds of weights; None without any.
 
     Parameters
     ----------
@@ -183,79 +204,171 @@ def performance_panels(
     members : bool
         Single members as grey dots instead of the splits' marks.
     """
-    layout = performance_layout(view, loss, metrics, relative=relative)
-    if layout is None:
+    data = performance_view(view, loss, tuple(metrics), relative=relative)
+    models = [model for model in view.models(loss) if model in set(data["model"])]
+    if not models or data["estimate"].notna().sum() == 0:
         return None
-    return _estimates(layout, 2.6, 0.42, without="split" if members else "member", share_x=True)
+    data = data[data["kind"] != ("split" if members else "member")]
+    cells, schemes = {}, view.schemes(loss)
+    for i, scheme in enumerate(schemes):
+        for j, metric in enumerate(metrics):
+            part = data[(data["weights"] == scheme) & (data["metric"] == metric)]
+            methods = [method for method in METHODS[1:] if method in set(part["method"])]
+            cells[i, j] = _on_lines(part.assign(line=part["model"], group=part["method"]), models, methods)
+    titles = [metric_label(metric) for metric in metrics]
+    references = [0.0 if relative else IDEAL.get(metric) for metric in metrics]
+    draw, size = _forest(models, method_looks(), references), (2.6, 0.42 * len(models) + 0.65)
+    return _panels(cells, [f"{one} weights" for one in schemes], titles, size, draw, share_x=True)
 
 
 def coefficient_panels(view: RunView, loss: str) -> PanelGrid | None:
-    """Return log odds-ratios of variables (lines) and models (colours), a panel for each kind of weights."""
-    layout = coefficient_layout(view, loss)
-    return None if layout is None else _estimates(layout, 4.4, 0.12 * (1 + len(layout.looks)))
+    """Return log odds-ratios of variables (lines) and models (colours), a panel for each kind of weights.
+
+    Intervals are those for sampling and training together, where they are known; simulated effects are there
+    as kind "truth".
+    """
+    data = coefficient_view(view, loss)
+    if data.empty:
+        return None
+    total = data[["lower_total", "upper_total"]].to_numpy(dtype=float)
+    data[["lower", "upper"]] = np.where(
+        np.isnan(total), data[["lower", "upper"]].to_numpy(dtype=float), total
+    )
+    variables = list(dict.fromkeys(data["variable"]))
+    models = [model for model in view.models(loss) if model in set(data["model"])]
+    truth = {k: v for k, v in view.config.get("info", {}).get("beta", {}).items() if k in variables}
+    known = pd.DataFrame({"variable": list(truth), "model": "truth", "estimate": list(truth.values())})
+    schemes, cells = view.schemes(loss), {}
+    for j, scheme in enumerate(schemes):
+        parts = [data[data["weights"] == scheme], known.assign(kind="truth")]
+        part = pd.concat([one for one in parts if len(one)], ignore_index=True)
+        part = part.assign(line=part["variable"], group=part["model"])
+        cells[0, j] = _on_lines(part, variables, [*models, *(["truth"] if truth else [])])
+    look = looks(models) | {"truth": Look(TRUTH_COLOR, "|", "simulated effect, which SI-LS estimates")}
+    titles = [f"{scheme} weights" if len(schemes) > 1 else "" for scheme in schemes]
+    draw = _forest(variables, look, [0.0] * len(schemes), ["log odds-ratio"])
+    return _panels(cells, [""], titles, (4.4, 0.12 * (1 + len(look)) * len(variables) + 0.65), draw)
 
 
 def calibration_panels(view: RunView, loss: str, *, pools: bool = False) -> PanelGrid | None:
-    """Return observed against predicted frequencies; columns are models, rows pools if asked for."""
-    layout = calibration_layout(view, loss, pools=pools)
-    if layout is None:
+    """Return observed against predicted frequencies, a panel for each model.
+
+    Parameters
+    ----------
+    view : RunView
+    loss : str
+    pools : bool
+        All pools and kinds of weights, one below the other, instead of the transformation ensemble alone.
+    """
+    data = calibration_view(view, loss)
+    models = [model for model in view.models(loss) if model != "SI" and model in set(data["model"])]
+    if pools:
+        models = [model for model in models if model in view.deep_models(loss)]
+    if not models:
         return None
+    largest = float(np.nanmax(data[["predicted", "observed"]].to_numpy(dtype=float)))
+    end = 1.0 if view.study.protocol.cuts == "equidistant" else min(1.0, 1.25 * largest)
+    kinds = (
+        [(pool, scheme) for pool in POOLS for scheme in SCHEMES] if pools else [("transformation", "equal")]
+    )
+    cells = {}
+    for i, (pool, scheme) in enumerate(kinds):
+        for j, model in enumerate(models):
+            part = data[(data["weights"] == scheme) & (data["model"] == model) & data["observed"].notna()]
+            part = part[part["method"].isin([pool, "single"])]
+            cells[i, j] = part.assign(name=part["method"])
 
     def draw(ax: Axes, cell: pd.DataFrame, row: int, column: int) -> None:
         event = view.study.protocol.event
-        CalibrationDisplay(cell, event=event, end=layout.end, look=layout.looks).plot(ax)
+        CalibrationDisplay(cell, event=event, end=end, look=method_looks()).plot(ax)
 
-    return _panels(layout, (3.3, 3.2), draw)
+    return _panels(cells, [f"{pool}, {scheme} weights" for pool, scheme in kinds], models, (3.3, 3.2), draw)
 
 
 def weight_panels(view: RunView, loss: str) -> PanelGrid | None:
     """Return the tuned weights as stacked bars; columns are pools, lines models and splits."""
-    layout = weight_layout(view, loss)
-    if layout is None:
+    table = view.tables.weights
+    table = table[table["loss"] == loss]
+    if table.empty:
         return None
+    pairs = zip(table["model"], table["split"], strict=True)
+    table = table.assign(name=[f"{model}, split {split}" for model, split in pairs])
+    pools = list(dict.fromkeys(table["method"]))
+    cells = {(0, j): table[table["method"] == pool] for j, pool in enumerate(pools)}
 
     def draw(ax: Axes, cell: pd.DataFrame, row: int, column: int) -> None:
         StackedWeightsDisplay(cell).plot(ax)
-        ax.set_xlabel(layout.axes[row])
+        ax.set_xlabel("tuned weight")
 
-    return _panels(layout, (3.3, 0.2 * len(layout.lines) + 0.7), draw)
+    size = (3.3, 0.2 * table["name"].nunique() + 0.7)
+    return _panels(cells, [""], [METHOD_LABELS[pool] for pool in pools], size, draw)
 
 
 def history_panels(view: RunView, loss: str) -> PanelGrid | None:
     """Return the losses of every member over the epochs; columns are models."""
-    layout = history_layout(view, loss)
-    if layout is None:
+    table = view.tables.history
+    table = table[table["loss"] == loss]
+    models = [model for model in view.models(loss) if model in set(table["model"])]
+    if not models:
         return None
 
     def draw(ax: Axes, cell: pd.DataFrame, row: int, column: int) -> None:
         members = cell.groupby(["split", "member"])
-        display = history({f"split {s}, member {m}": part for (s, m), part in members})
-        display.plot(ax)
-        legend = ax.get_legend()
-        if legend is not None:
-            legend.remove()
+        history({f"split {s}, member {m}": part for (s, m), part in members}).plot(ax)
+        without_legend(ax)
 
-    return _panels(layout, (3.3, 2.5), draw)
+    cells = {(0, j): table[table["model"] == model] for j, model in enumerate(models)}
+    return _panels(cells, [""], models, (3.3, 2.5), draw)
 
 
-def _estimates(
-    layout: Layout, width: float, line: float, *, without: str = "", share_x: bool = False
-) -> PanelGrid:
+def _forest(
+    lines: Sequence[str],
+    look: Mapping[str, Look],
+    references: Sequence[float | None],
+    axes: Sequence[str] = (),
+) -> Draw:
+    """Return what draws estimates on lines: a dashed line in each column, a name of each row's axis."""
+
     def draw(ax: Axes, cell: pd.DataFrame, row: int, column: int) -> None:
-        shown = cell[cell["kind"] != without]
-        draw_forest(ax, shown, layout.lines, layout.looks, reference=layout.references[column])
-        if layout.axes:
-            ax.set_xlabel(layout.axes[row])
+        draw_forest(ax, cell, lines, look, reference=references[column])
+        if axes:
+            ax.set_xlabel(axes[row])
         ax.locator_params(axis="x", nbins=4)
 
-    return _panels(layout, (width, line * len(layout.lines) + 0.65), draw, share_x=share_x)
+    return draw
 
 
-def _panels(layout: Layout, size: tuple[float, float], draw: Draw, *, share_x: bool = False) -> PanelGrid:
-    """Return a panel for each cell of a layout."""
+def _panels(
+    cells: Mapping[tuple[int, int], pd.DataFrame],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    size: tuple[float, float],
+    draw: Draw,
+    **options: bool,
+) -> PanelGrid:
+    """Return a panel for each cell, by its row and column."""
     panels = [
-        Panel(title, lambda ax, cell=cell, i=i, j=j: draw(ax, cell, i, j), i, j)  # type: ignore[misc]
-        for (i, j), cell in layout.cells.items()
-        for title in [layout.columns[j]]
+        Panel(columns[j], lambda ax, cell=cell, i=i, j=j: draw(ax, cell, i, j), i, j, cell)  # type: ignore[misc]
+        for (i, j), cell in cells.items()
     ]
-    return PanelGrid(panels, size, layout.rows, share_x)
+    return PanelGrid(panels, size, rows, **options)
+
+
+def _on_lines(part: pd.DataFrame, lines: list[str], groups: list[str]) -> pd.DataFrame:
+    known = part.reindex(columns=list(dict.fromkeys([*part.columns, "split", "member", "lower", "upper"])))
+    words = [_words(row) for row in known.to_dict("records")]
+    return known.assign(place=places(part["line"], part["group"], lines, groups, STEP), words=words)
+
+
+def _words(row: Mapping[str, Any]) -> str:
+    """Return what one estimate is about."""
+    about = str(row["line"])
+    if row["kind"] == "published":
+        limits = [row.get(name, np.nan) for name in ("smallest", "largest")]
+        spread = "" if pd.isna(limits[0]) else f", splits {wording.interval(*limits)}"
+        return f"{about}, published{spread}"
+    if row["kind"] == "member":
+        return f"{about}, member {row['member']}, split {row['split']}"
+    if row["kind"] == "truth":
+        return about
+    return f"{about}, " + ("over all splits" if pd.isna(row["split"]) else f"split {int(row['split'])}")

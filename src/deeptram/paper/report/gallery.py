@@ -17,7 +17,7 @@ from deeptram.errors import FileFormatError
 from deeptram.paper import storage
 from deeptram.paper.config import Unit
 from deeptram.paper.members import load_coefficients, load_parts, load_predictions
-from deeptram.paper.report.views import RunView
+from deeptram.paper.report.results import RunView
 from deeptram.paper.storage import RunFolder
 from deeptram.plots.report.page import png_address
 from deeptram.plots.report.whatif import WhatIf, shifted_rows
@@ -82,16 +82,11 @@ def make_gallery(run: RunFolder, view: RunView) -> Gallery | None:
     run : RunFolder
     view : RunView
     """
-    if storage.GALLERY not in view.config["files"]:
+    found = _shown_ensemble(run, view)
+    if found is None:
         return None
-    stored, split, rows = _stored(run)
-    chosen = _best_ensemble(view, split)
-    if chosen is None:
-        return None
-    names = [str(level) for level in view.config["levels"]]
-    _, members = _ensemble(run, view, chosen, split, rows)
-    cards = _cards(stored, _outcomes(run, split, rows), members, names)
-    return Gallery(*chosen, split, tuple(cards))
+    cards = _cards(found.images, found.outcomes, found.members, found.levels)
+    return Gallery(found.model, found.loss, found.split, tuple(cards))
 
 
 def gallery_what_if(run: RunFolder, view: RunView) -> tuple[str, WhatIf] | None:
@@ -105,36 +100,48 @@ def gallery_what_if(run: RunFolder, view: RunView) -> tuple[str, WhatIf] | None:
     run : RunFolder
     view : RunView
     """
+    found = _shown_ensemble(run, view, linear=True)
+    if found is None:
+        return None
+    shown = np.arange(min(len(found.outcomes), OFFERED))
+    tables = [load_coefficients(run, unit).set_index("variable")["estimate"] for unit in found.units]
+    seen = found.outcomes[shown]
+    labels = [f"image {k + 1}, observed {found.levels[code]}" for k, code in enumerate(seen)]
+    changes = {variable: f"change of {variable}" for variable in tables[0].index}
+    heights = [np.asarray(member.trafo_t())[shown] for member in found.members]
+    return found.model, shifted_rows(heights, tables, changes, found.levels, labels)
+
+
+@dataclass(frozen=True, eq=False)
+class _ShownEnsemble:
+    """The best ensemble of the split that the stored images are from, and its predictions of them."""
+
+    model: str
+    loss: str
+    split: int
+    images: NDArray[Any]
+    outcomes: NDArray[np.int64]
+    levels: list[str]
+    units: list[Unit]
+    members: list[DiscretePredictive]
+
+
+def _shown_ensemble(run: RunFolder, view: RunView, *, linear: bool = False) -> _ShownEnsemble | None:
+    """Return the best ensemble, if asked with a linear shift; None without images or ensembles."""
     if storage.GALLERY not in view.config["files"]:
         return None
-    _, split, rows = _stored(run)
-    chosen = _best_ensemble(view, split, linear=True)
+    images, split, rows = _stored(run)
+    chosen = _best_ensemble(view, split, linear=linear)
     if chosen is None:
         return None
-    units, members = _ensemble(run, view, chosen, split, rows)
-    shown = np.arange(min(len(rows), OFFERED))
-    tables = [load_coefficients(run, unit).set_index("variable")["estimate"] for unit in units]
-    names = [str(level) for level in view.config["levels"]]
-    labels = [
-        f"image {k + 1}, observed {names[code]}" for k, code in enumerate(_outcomes(run, split, rows)[shown])
-    ]
-    changes = {variable: f"change of {variable}" for variable in tables[0].index}
-    heights = [np.asarray(member.trafo_t())[shown] for member in members]
-    return chosen[0], shifted_rows(heights, tables, changes, names, labels)
-
-
-def _ensemble(
-    run: RunFolder, view: RunView, chosen: tuple[str, str], split: int, rows: NDArray[np.int64]
-) -> tuple[list[Unit], list[DiscretePredictive]]:
-    """Return the members of an ensemble with their predictions of some test rows."""
+    codes, splits = load_parts(run)
+    levels = [str(level) for level in view.config["levels"]]
     done = run.finished(view.study, run.data_digests())
     units = [unit for unit in done if (unit.model, unit.loss, unit.split) == (*chosen, split)]
-    return units, [_rows(run, unit, len(view.config["levels"]), rows) for unit in units]
-
-
-def _outcomes(run: RunFolder, split: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    codes, splits = load_parts(run)
-    return np.asarray(codes[splits[split - 1].test[rows]])
+    known = tuple(range(len(levels)))
+    members = [load_predictions(run, unit, known)["test"][rows] for unit in units]
+    outcomes = np.asarray(codes[splits[split - 1].test[rows]])
+    return _ShownEnsemble(*chosen, split, images, outcomes, levels, units, members)
 
 
 def cdf_band(members: list[DiscretePredictive], pooled: Predictive) -> tuple[Floats, Floats]:
@@ -262,7 +269,3 @@ def _best_ensemble(view: RunView, split: int, *, linear: bool = False) -> tuple[
         return None
     best = chosen.sort_values(["loss", "estimate"], kind="stable").iloc[0]
     return str(best["model"]), str(best["loss"])
-
-
-def _rows(run: RunFolder, unit: Unit, n_levels: int, rows: NDArray[np.int64]) -> DiscretePredictive:
-    return load_predictions(run, unit, tuple(range(n_levels)))["test"][rows]

@@ -23,8 +23,8 @@ from deeptram.inputs import Table
 from deeptram.model.terms import SI
 from deeptram.plots import wording
 from deeptram.plots.profiles import columns_read, with_column
-from deeptram.plots.report.sentences import gain_words, large_sentence, slope_sentence
 from deeptram.plots.style import metric_hint, metric_label
+from deeptram.plots.wording import gain_words, large_sentence, slope_sentence
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive

@@ -13,8 +13,7 @@ from deeptram.errors import DeeptramError
 from deeptram.inputs import Table
 from deeptram.plots.calibration import calibration, pit
 from deeptram.plots.coefficients import coefficients
-from deeptram.plots.display import Display
-from deeptram.plots.panels import Panel, PanelGrid
+from deeptram.plots.display import Display, Panel, PanelGrid, without_legend
 from deeptram.plots.profiles import profiles
 from deeptram.plots.report.model_answers import Answers
 from deeptram.plots.report.page import PageFigure, page_figure
@@ -215,10 +214,7 @@ def _one(display: Display, name: str, caption: str, *, legend: bool = True) -> P
 
     def draw(ax: Axes) -> None:
         display.plot(ax)
-        for one in (ax, *ax.child_axes):
-            drawn = one.get_legend()
-            if drawn is not None:
-                drawn.remove()
+        without_legend(ax)
 
     width, height = display.size
     grid = PanelGrid([Panel("", draw)], (min(width, ONE_WIDTH), height), legend=legend)

@@ -305,37 +305,21 @@ class _Context:
     def _facts(self, table: Table) -> list[tuple[str, str]]:
         first = self._first
         names = ", ".join(table.entries[:20]) + (", ..." if len(table.entries) > 20 else "")
+        weights = ", ".join(f"{w:.3g}" for w in getattr(self.model, "weights_", ()))
         facts = [
             ("Data", f"{len(self.pred):,} rows; columns {names}{f'; {self.source}' if self.source else ''}"),
             ("Fingerprint", _fingerprint(self.y, table)),
             ("Outcome", _outcome_words(self.y, self.pred)),
-            (
-                "Model",
-                self._name
-                + (
-                    f", weights {', '.join(f'{w:.3g}' for w in self.model.weights_)}"
-                    if hasattr(self.model, "weights_")
-                    else ""
-                ),
-            ),
+            ("Model", ", ".join(filter(None, [self._name, weights and f"weights {weights}"]))),
         ]
         if hasattr(first, "spec_"):
             facts.append(("Terms", " + ".join(str(term) for term in (first.terms or ["LS of all columns"]))))
         if hasattr(first, "n_obs_"):
-            facts.append(
-                (
-                    "Fitted to",
-                    f"{first.n_obs_:,} rows, log-likelihood {wording.decimal(float(first.loglik_), 2)}"
-                    if hasattr(first, "loglik_")
-                    else f"{first.n_obs_:,} rows",
-                )
-            )
-        facts.append(
-            (
-                "Intervals",
-                f"{100 * self.level:g} %, {self.n_boot} bootstrap samples, seed {self.random_state}",
-            )
-        )
+            reached = getattr(first, "loglik_", None)
+            words = "" if reached is None else f", log-likelihood {wording.decimal(float(reached), 2)}"
+            facts.append(("Fitted to", f"{first.n_obs_:,} rows{words}"))
+        boot = f"{self.n_boot} bootstrap samples, seed {self.random_state}"
+        facts.append(("Intervals", f"{100 * self.level:g} %, {boot}"))
         now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
         facts.append(("Report", f"deeptram {__version__}, Python {platform.python_version()}, {now}"))
         return facts
@@ -349,11 +333,9 @@ def _shown(y: Any, row: int) -> str:
             return wording.short(lower)
         if np.isinf(upper):
             return f"> {wording.short(lower)}"
-        return (
-            f"≤ {wording.short(upper)}"
-            if np.isinf(lower)
-            else f"{wording.short(lower)} to {wording.short(upper)}"
-        )
+        if np.isinf(lower):
+            return f"≤ {wording.short(upper)}"
+        return f"{wording.short(lower)} to {wording.short(upper)}"
     return wording.short(_plain(y.iloc[row] if isinstance(y, pd.Series) else y[row]))
 
 
@@ -378,16 +360,12 @@ def _fingerprint(y: Any, table: Table) -> str:
     digest = hashlib.sha256()
     for name in table.names:
         column = table.column(name)
-        values = (
-            np.asarray(column).astype(str)
-            if isinstance(column, pd.Categorical)
-            else np.asarray(column, dtype=float)
-        )
+        is_text = isinstance(column, pd.Categorical)
+        values = np.asarray(column).astype(str) if is_text else np.asarray(column, dtype=float)
         digest.update(name.encode() + values.tobytes())
-    outcome = (
-        np.concatenate([y.observations.lower, y.observations.upper])
-        if isinstance(y, Surv)
-        else np.asarray(y).astype(str)
-    )
+    if isinstance(y, Surv):
+        outcome = np.concatenate([y.observations.lower, y.observations.upper])
+    else:
+        outcome = np.asarray(y).astype(str)
     digest.update(np.ascontiguousarray(outcome).tobytes())
     return digest.hexdigest()[:16]
