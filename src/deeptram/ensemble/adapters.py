@@ -47,6 +47,10 @@ class Adapter(ABC):
     def matches(self, model: Any) -> bool:
         """Whether this adapter is for the model."""
 
+    def needs_levels(self, model: Any) -> bool:
+        """Whether the model is one of classes, so that numbers as outcomes are levels, too."""
+        return False
+
     @abstractmethod
     def fit(self, model: Any, X: Any, y: Any, levels: tuple[Any, ...] | None) -> Any:
         """Return a fitted copy of the model; ``levels`` are those of all rows, None for numbers."""
@@ -154,6 +158,9 @@ class ClassifierAdapter(Adapter):
 
     def matches(self, model: Any) -> bool:
         return hasattr(model, "fit") and hasattr(model, "predict_proba")
+
+    def needs_levels(self, model: Any) -> bool:
+        return True
 
     def fit(self, model: Any, X: Any, y: Any, levels: tuple[Any, ...] | None) -> Any:
         if levels is None:
@@ -279,8 +286,11 @@ class StatsmodelsAdapter(Adapter):
         kind = model.func if isinstance(model, functools.partial) else model
         return inspect.isclass(kind) and kind.__module__.partition(".")[0] == "statsmodels"
 
+    def needs_levels(self, model: Any) -> bool:
+        return (model.func if isinstance(model, functools.partial) else model).__name__ == "OrderedModel"
+
     def fit(self, model: Any, X: Any, y: Any, levels: tuple[Any, ...] | None) -> Any:
-        ordered = (model.func if isinstance(model, functools.partial) else model).__name__ == "OrderedModel"
+        ordered = self.needs_levels(model)
         if ordered and levels is None:
             raise UnsupportedError("OrderedModel is for levels, got an outcome of numbers; leave it out")
         exog = _matrix(X) if ordered else np.column_stack([np.ones(len(X)), _matrix(X)])

@@ -303,7 +303,14 @@ class FoldStore:
                 return None
             seconds = as_float(arrays.pop("seconds"), "seconds")
             return _read(content["form"], arrays), (float(seconds[0]), float(seconds[1]))
-        except (DeeptramError, KeyError, IndexError, TypeError, OSError):  # damaged, or of another version
+        except (
+            DeeptramError,
+            KeyError,
+            IndexError,
+            TypeError,
+            OSError,
+            StopIteration,
+        ):  # damaged, or of another version
             return None
 
     def save(self, name: str, model: Any, fold: int, rows: Any, pred: Predictive, seconds: Seconds) -> None:
@@ -340,6 +347,14 @@ def _in_words(model: Any) -> str:
     )
 
 
+# Distributions that are their numbers, and nothing else.
+_NUMBERS_ONLY: dict[type[Predictive], tuple[str, ...]] = {
+    SurvivalPredictive: ("times", "survival"),
+    QuantilesPredictive: ("q", "values"),
+    SamplesPredictive: ("draws",),
+}
+
+
 def _written(pred: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the form of a distribution and its numbers."""
     form: dict[str, Any] = {"name": type(pred).__name__}
@@ -348,12 +363,8 @@ def _written(pred: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         form |= {"ordered": pred.ordered, "latent": _latent_name(pred)}
         logs = {"log_cdf": pred.log_cdf_t(), "log_sf": pred.log_sf_t(), "log_pmf": pred.log_pmf_t()}
         return form, {name: values.detach().numpy() for name, values in logs.items()}
-    if type(pred) is SurvivalPredictive:
-        return form, {"times": pred.times.numpy(), "survival": pred.survival.numpy()}
-    if type(pred) is QuantilesPredictive:
-        return form, {"q": pred.q.numpy(), "values": pred.values.numpy()}
-    if type(pred) is SamplesPredictive:
-        return form, {"draws": pred.draws.numpy()}
+    if type(pred) in _NUMBERS_ONLY:
+        return form, {name: getattr(pred, name).numpy() for name in _NUMBERS_ONLY[type(pred)]}
     if type(pred) is TransformationCount:
         inner, arrays = _written(pred.line)
         return {**form, "line": inner, "offset": pred.offset}, arrays
@@ -383,14 +394,9 @@ def _read(form: Any, arrays: Tensors) -> Predictive:
         known = {"lifetimes": form["lifetimes"], "observed": form["observed"] and tuple(form["observed"])}
         numbers = (arrays["theta"], arrays.get("shift"), arrays.get("log_scale"))
         return TransformationPredictive(bases.from_dict(form["basis"]), form["latent"], *numbers, **known)
-    numbers_only: dict[str, Any] = {
-        "SurvivalPredictive": SurvivalPredictive,
-        "QuantilesPredictive": QuantilesPredictive,
-        "SamplesPredictive": SamplesPredictive,
-    }
-    order = {"SurvivalPredictive": ("times", "survival"), "QuantilesPredictive": ("q", "values")}
-    parts = [torch.from_numpy(arrays[one].copy()) for one in order.get(name, ("draws",))]
-    return numbers_only[name](*parts, numpy=True)  # type: ignore[no-any-return]
+    kind: Any = next(kind for kind in _NUMBERS_ONLY if kind.__name__ == name)
+    parts = [torch.from_numpy(arrays[one].copy()) for one in _NUMBERS_ONLY[kind]]
+    return kind(*parts, numpy=True)  # type: ignore[no-any-return]
 
 
 def _latent_name(pred: Any) -> str | None:

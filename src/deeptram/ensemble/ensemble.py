@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from deeptram.pooling.weights import TunedWeights, top_k, tune_weights
 Array = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False)
 class Ensemble(PooledMembers, BaseEstimator):
     r"""An ensemble of deep transformation models that stays one (Def. 5).
 
@@ -96,28 +98,16 @@ class Ensemble(PooledMembers, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        model: Any,
-        n_members: int = 5,
-        *,
-        pooling: str | Rule = "transformation",
-        weights: Any = "equal",
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        strategy: str = "auto",
-        recalibrate: bool = False,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.model = model
-        self.n_members = n_members
-        self.pooling = pooling
-        self.weights = weights
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.strategy = strategy
-        self.recalibrate = recalibrate
-        self.checkpoint = checkpoint
+    model: Any
+    n_members: int = 5
+    _: KW_ONLY
+    pooling: str | Rule = "transformation"
+    weights: Any = "equal"
+    random_state: Any = None
+    n_jobs: int | None = None
+    strategy: str = "auto"
+    recalibrate: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
 
     # -- fitting -----------------------------------------------------------------------------------
 

@@ -144,13 +144,10 @@ def _trafo(pred: Predictive, points: NDArray[Any], latent: Latent) -> Array:
         codes = [_code(pred.levels, point) for point in points]
         return np.asarray(full[:, codes])
     if pred.latent is not None and pred.latent == latent:
-        return np.asarray(_grid_trafo(pred, points))
+        grid: Any = pred
+        return np.asarray(grid.trafo_grid(points.astype(float)))
     columns = [np.asarray(_one_trafo(pred, float(point), latent)) for point in points]
     return np.stack(columns, axis=1)
-
-
-def _grid_trafo(pred: Any, points: NDArray[Any]) -> Any:
-    return pred.trafo_grid(points.astype(float))
 
 
 def _one_trafo(pred: Predictive, point: float, latent: Latent) -> Any:

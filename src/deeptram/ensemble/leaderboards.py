@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import time
 import warnings
@@ -22,7 +21,7 @@ from deeptram._progress import progress
 from deeptram._rows import count_rows, take_rows
 from deeptram._threads import one_thread
 from deeptram._validation import as_list, check_same_length, n_rows, random_generator
-from deeptram.ensemble.adapters import ClassifierAdapter, StatsmodelsAdapter, adapter_of, indicators
+from deeptram.ensemble.adapters import adapter_of, indicators
 from deeptram.ensemble.checkpoint import FoldStore, Seconds
 from deeptram.errors import DeeptramError, InvalidInputError, OrderWarning, UnsupportedError
 from deeptram.estimators.base import BaseTram
@@ -238,12 +237,9 @@ def _levels(models: Any, y: Any) -> tuple[Any, ...] | None:
 
 def _needs_levels(model: Any) -> bool:
     try:
-        adapter = adapter_of(model)
+        return adapter_of(model).needs_levels(model)
     except UnsupportedError:
         return False
-    kind = model.func if isinstance(model, functools.partial) else model
-    ordered = isinstance(adapter, StatsmodelsAdapter) and kind.__name__ == "OrderedModel"
-    return ordered or isinstance(adapter, ClassifierAdapter)
 
 
 def _folds(

@@ -141,9 +141,9 @@ def shift_covariance(
     hessian, spread = np.zeros((size, size)), np.zeros((size, size))
     for rows in _pieces(len(encoded)):
         part = _Rows(outcome, latent, parameters, matrices, encoded, weights, constants, x, rows, loss)
-        hessian += _hessian(part, size)
+        hessian += part.hessian(size)
         if loss != "nll":
-            spread += part.squared_gradients()
+            spread += part.squared_gradients(size)
     if not (np.isfinite(hessian).all() and np.isfinite(spread).all()):
         return covariance
     cross, inner = hessian[constants:, :constants], np.linalg.pinv(hessian[:constants, :constants])
@@ -188,56 +188,44 @@ class _Rows:
         self.weights = None if weights is None else _tensor(weights[rows])
         self.strata = None if matrices.strata is None else _tensor(matrices.strata[rows])
 
-    def __call__(self, point: Tensor) -> Tensor:
+    def losses(self, point: Tensor) -> Tensor:
+        """Return the loss of each row, (n,), at a point, (size,), or each at its own, (n, size)."""
         d = self.outcome.basis.n_coef
-        delta, beta = point[: self.constants], point[self.constants :]
-        theta, shift = self.theta, self.shift
+        delta, beta = point[..., : self.constants], point[..., self.constants :]
+        theta, shift, each = self.theta, self.shift, point.ndim > 1
         if self.constants == 1 and d > 1:  # a common constant moves no gap
-            shift = shift - delta
+            shift = shift - delta[..., 0]
         else:
-            each = delta.reshape(-1, d)
-            theta = theta + (each if self.strata is None else each[self.strata])
+            blocks = delta.reshape(*delta.shape[:-1], -1, d)
+            if self.strata is None:
+                theta = theta + blocks[..., 0, :]
+            else:
+                theta = theta + (
+                    blocks[torch.arange(len(blocks)), self.strata] if each else blocks[self.strata]
+                )
         if self.outcome.kind.is_nominal:
-            theta = theta + self.x @ beta.reshape(d, -1).T
+            slopes = beta.reshape(*beta.shape[:-1], d, -1)
+            theta = theta + (torch.einsum("nj,nkj->nk", self.x, slopes) if each else self.x @ slopes.T)
         else:
-            shift = shift + self.x @ beta
+            shift = shift + ((self.x * beta).sum(dim=1) if each else self.x @ beta)
         parameters = RowParameters(theta, shift, self.log_scale, self.log_increments)
-        value = row_loss(self.outcome, self.latent, parameters, self.encoded, self.loss)
-        return value.sum() if self.weights is None else (value * self.weights).sum()
+        return row_loss(self.outcome, self.latent, parameters, self.encoded, self.loss)
 
-    def squared_gradients(self) -> Array:
-        """Return the sum over rows of the squares of their gradients at zero, shape (size, size)."""
-        n, d = len(self.encoded), self.outcome.basis.n_coef
-        theta = self.theta.expand(n, d).clone().requires_grad_()
-        shift = self.shift.clone().requires_grad_()
-        parameters = RowParameters(theta, shift, self.log_scale, self.log_increments)
-        value = row_loss(self.outcome, self.latent, parameters, self.encoded, self.loss).sum()
-        by_theta, by_shift = torch.autograd.grad(value, [theta, shift], allow_unused=True)
-        by_shift = torch.zeros(n, dtype=torch.float64) if by_shift is None else by_shift
-        if self.constants == 1 and d > 1:
-            first = -by_shift.unsqueeze(1)
-        else:
-            blocks = torch.zeros(n, self.constants // d, d, dtype=torch.float64)
-            own = torch.zeros(n, dtype=torch.int64) if self.strata is None else self.strata
-            blocks[torch.arange(n), own] = by_theta
-            first = blocks.reshape(n, -1)
-        if self.outcome.kind.is_nominal:
-            second = torch.einsum("nk,nj->nkj", by_theta, self.x).reshape(n, -1)
-        else:
-            second = self.x * by_shift.unsqueeze(1)
-        gradients = torch.cat([first, second], dim=1)
+    def hessian(self, size: int) -> Array:
+        """Return the matrix of second derivatives of the weighted sum at zero, shape (size, size)."""
+        point = torch.zeros(size, dtype=torch.float64, requires_grad=True)
+        losses = self.losses(point)
+        total = losses.sum() if self.weights is None else losses @ self.weights
+        (gradient,) = torch.autograd.grad(total, point, create_graph=True)
+        lines = [torch.autograd.grad(one, point, retain_graph=True)[0] for one in gradient]
+        return torch.stack(lines).numpy()
+
+    def squared_gradients(self, size: int) -> Array:
+        """Return the weighted sum over rows of the squares of their gradients at zero, shape (size, size)."""
+        points = torch.zeros(len(self.encoded), size, dtype=torch.float64, requires_grad=True)
+        (gradients,) = torch.autograd.grad(self.losses(points).sum(), points)
         weighted = gradients if self.weights is None else gradients * self.weights.unsqueeze(1)
         return (gradients.T @ weighted).numpy()
-
-
-def _hessian(rows: _Rows, size: int) -> Array:
-    point = torch.zeros(size, dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(rows(point), point, create_graph=True)
-    lines = [
-        torch.autograd.grad(gradient[j], point, retain_graph=True)[0]  # one line of the matrix
-        for j in range(size)
-    ]
-    return torch.stack(lines).numpy()
 
 
 def _pieces(n: int) -> Iterator[slice]:

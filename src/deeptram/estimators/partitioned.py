@@ -128,16 +128,14 @@ def survey_piece(question: Question, size: int, frame: pd.DataFrame, number: int
     )
 
 
-def merge_surveys(question: Question, first: Survey | None, second: Survey | None) -> Survey | None:
+def merge_surveys(question: Question, first: Survey, second: Survey) -> Survey:
     """Return what two surveys tell together.
 
     Parameters
     ----------
     question : Question
-    first, second : Survey or None
+    first, second : Survey
     """
-    if first is None or second is None:
-        return second if first is None else first
     telling = (*first.telling, *second.telling)
     if sum(map(len, telling)) > _MANY_ROWS:
         together = pd.concat(telling)
@@ -420,7 +418,8 @@ def prepare_in_pieces(
     question = Question(roles, used, strata, factors, kind.is_discrete and not censored)
     size = -(-PILOT_ROWS // source.n_pieces)
     surveyed = source.reduce(
-        functools.partial(survey_piece, question, size), functools.partial(merge_surveys, question)
+        functools.partial(survey_piece, question, size),
+        functools.partial(_merge_some, functools.partial(merge_surveys, question)),
     )
     if surveyed is None:
         raise InvalidInputError("X must hold at least one row, got 0 sample(s); pass data to fit on")

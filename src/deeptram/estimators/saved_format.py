@@ -33,7 +33,7 @@ from deeptram.inputs.factors import FactorEncoder
 from deeptram.model.outcome import BASES as LINE_BASES
 from deeptram.predictive.kinds import DISCRETE, OUTCOMES
 
-LARGEST_ORDER, MOST_LAYERS, MOST_PIXELS = 10_000, 1_000, 10**9
+LARGEST_ORDER, MOST_PIXELS = 10_000, 10**9
 CLASS_NAMES = ("Tram", "Polr", "Logit", "Colr", "BoxCox", "Coxph", "Lehmann", "Lm", "Survreg", "Cotram")
 
 
@@ -228,27 +228,21 @@ def _marginal_agrees(state: dict[str, Any], levels: list[Any] | None, at: str) -
         raise misfit(f"{at}.lower", "not above upper", state["lower"])
 
 
-_BASES: dict[str, dict[str, Check]] = {
-    "bernstein": {
-        "order": integer(1, LARGEST_ORDER),
-        "support": fixed(number(), number()),
-        "log_first": flag,
-    },
-    "cutpoints": {"n_levels": integer(2, 10**6)},
-    "linear": {},
-    "log-linear": {"fixed_slope": optional(number(TINY))},
-}
+def setting(value: Any, at: str) -> None:
+    """Check for a setting of a basis or network: numbers, texts, lists and objects of them."""
+    if isinstance(value, list):
+        listed(setting)(value, at)
+    elif isinstance(value, dict):
+        mapping(setting)(value, at)
+    else:
+        scalar(value, at)
 
 
 def _basis(value: Any, at: str) -> None:
-    """Check for one of our bases, or for the settings of somebody's registered one."""
-    name = value.get("name") if isinstance(value, dict) else None
-    if name in _BASES or not isinstance(name, str):
-        tagged("name", _BASES)(value, at)
-    else:
-        with located(at):
-            bases.check_name(name)
-        mapping(setting)(value, at)
+    """Check for a registered basis, which knows the bounds of its settings."""
+    mapping(setting)(value, at)
+    with located(at):
+        bases.from_dict(value)
 
 
 def _end(value: Any, at: str) -> None:
@@ -277,38 +271,7 @@ _OUTCOME = fields(
 
 # -- arguments ---------------------------------------------------------------------------------------
 
-_SIZES = listed(integer(1, 10**7), 0, MOST_LAYERS)
-_CONFIGURATIONS = {
-    "MLP": fields({}, {"hidden": _SIZES, "dropout": number(0, 1), "activation": text, "output_bias": flag}),
-    "CNN": fields(
-        {},
-        {
-            **dict.fromkeys(("channels", "dense"), _SIZES),
-            **dict.fromkeys(("convolutions", "kernel_size", "pool"), integer(1, MOST_LAYERS)),
-            **dict.fromkeys(("padding", "activation"), text),
-            "dropout": number(0, 1),
-            "output_bias": flag,
-        },
-    ),
-}
-
-
-def setting(value: Any, at: str) -> None:
-    """Check for an argument of somebody's network: numbers, texts, lists and objects of them."""
-    if isinstance(value, list):
-        listed(setting)(value, at)
-    elif isinstance(value, dict):
-        mapping(setting)(value, at)
-    else:
-        scalar(value, at)
-
-
-def _network_agrees(state: dict[str, Any], at: str) -> None:
-    if not state.get("own", False):
-        _CONFIGURATIONS.get(state["name"], mapping(setting))(state["config"], f"{at}.config")
-
-
-_NETWORK = fields({"name": text, "config": mapping(setting)}, {"own": flag}, then=_network_agrees)
+_NETWORK = fields({"name": text, "config": mapping(setting)}, {"own": flag})
 
 
 def _columns(value: Any, at: str) -> None:

@@ -359,11 +359,6 @@ class LineLikelihood:
                 slopes.append(torch.cat([part.derivative, pad], dim=1))
         return torch.cat(growing), torch.cat(exact), torch.cat(slopes)
 
-    @property
-    def has_exact(self) -> bool:
-        """Whether some outcome is known exactly, so that densities enter."""
-        return any(part.exact is not None for part in self._parts)
-
 
 def _weighted(weights: Tensor | None, *rows: Tensor) -> tuple[Tensor, ...]:
     return rows if weights is None else tuple(row * weights for row in rows)

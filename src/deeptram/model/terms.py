@@ -241,26 +241,12 @@ class Spec:
                     f"terms must be SI, CI, LS, CS, Scale or Varying; got {type(term).__name__}: "
                     "for example terms=[dt.SI(), dt.LS('age + sex')]."
                 )
-        intercepts = [t for t in listed if isinstance(t, SI | CI)]
-        linear = [t for t in listed if isinstance(t, LS)]
-        scales = [t for t in listed if isinstance(t, Scale)]
-        varying = [t for t in listed if isinstance(t, Varying)]
-        for name, found in (
-            ("intercept (SI or CI)", intercepts),
-            ("LS", linear),
-            ("Scale", scales),
-            ("Varying", varying),
-        ):
-            if len(found) > 1:
-                raise InvalidInputError(
-                    f"at most one {name} term is allowed; got {len(found)}: put all columns into one term."
-                )
         return cls(
-            intercept=intercepts[0] if intercepts else SI(),
-            linear=linear[0] if linear else None,
+            intercept=_only(listed, SI | CI, "intercept (SI or CI)") or SI(),
+            linear=_only(listed, LS, "LS"),
             shifts=tuple(t for t in listed if isinstance(t, CS)),
-            scale=scales[0] if scales else None,
-            varying=varying[0] if varying else None,
+            scale=_only(listed, Scale, "Scale"),
+            varying=_only(listed, Varying, "Varying"),
         )
 
     @property
@@ -394,6 +380,16 @@ class Design:
         }
         strata = None if state["strata"] is None else FactorEncoder.from_dict(state["strata"])
         return cls(**encoders, strata=strata)
+
+
+def _only(terms: Iterable[Term], kind: Any, name: str) -> Any:
+    """Return the one term of a kind, None if there is none."""
+    found = [term for term in terms if isinstance(term, kind)]
+    if len(found) > 1:
+        raise InvalidInputError(
+            f"at most one {name} term is allowed; got {len(found)}: put all columns into one term."
+        )
+    return found[0] if found else None
 
 
 def _strata(column: str, table: Table) -> FactorEncoder:
