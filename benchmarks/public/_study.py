@@ -2,6 +2,7 @@
 
 A part of the page (``uci.py``, ``survival.py``, ...) gives a list of units and a function that computes the
 scores of one; :func:`run` does the rest. Nothing of a unit is repeated unless its settings change.
+:func:`publish` puts the tables of a part between its marks in the page.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import joblib
+import numpy as np
 import pandas as pd
 
 
@@ -40,6 +42,12 @@ def arguments(doc: str, datasets: Sequence[str], splits: int) -> argparse.Namesp
     parser.add_argument("--splits", nargs="+", type=int, default=list(range(splits)))
     parser.add_argument("--quick", action="store_true", help="two splits of each set")
     parser.add_argument("--n-jobs", type=int, default=2)
+    parser.add_argument(
+        "--write",
+        type=Path,
+        metavar="PAGE",
+        help="compute nothing; put the tables of what is there into PAGE",
+    )
     wanted = parser.parse_args()
     if wanted.quick:
         wanted.splits = wanted.splits[:2]
@@ -52,12 +60,13 @@ def run(
     settings: dict[str, Any],
     out: Path,
     n_jobs: int,
+    only_read: bool = False,
 ) -> pd.DataFrame:
     """Compute the units that are missing; return the scores of all, one row per method and unit."""
     out.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    missing = [unit for unit in units if _read(unit, out, digest) is None]
-    print(f"{len(units) - len(missing)} of {len(units)} units are there", flush=True)
+    missing = [] if only_read else [unit for unit in units if _read(unit, out, digest) is None]
+    print(f"{len(missing)} of {len(units)} units to compute", flush=True)
     jobs = (joblib.delayed(_compute)(score, unit, out, digest) for unit in missing)
     started = time.perf_counter()
     for done, unit in enumerate(joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")(jobs), 1):
@@ -92,7 +101,7 @@ def _read(unit: Unit, out: Path, digest: str) -> list[dict[str, Any]] | None:
     return (
         None
         if record.get("settings") != digest
-        else [{**dataclasses.asdict(unit), **row} for row in record["rows"]]
+        else [{**dataclasses.asdict(unit), "seconds": record["cpu_seconds"], **row} for row in record["rows"]]
     )
 
 
@@ -101,3 +110,78 @@ def means(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     grouped = table.groupby(["dataset", "method"], sort=False)[list(metrics)]
     mean, error = grouped.mean(), grouped.sem()
     return mean.join(error, rsuffix=" se").assign(splits=grouped.size())
+
+
+def side_by_side(
+    table: pd.DataFrame, metric: str, methods: Sequence[str], *, digits: int = 3, larger: bool | None = False
+) -> pd.DataFrame:
+    """Return means with standard errors over splits, one line per set, the best (if there is one) in bold."""
+    grouped = table[table["method"].isin(methods)].groupby(["dataset", "method"], sort=False)[metric]
+    mean, error = (
+        values.unstack().reindex(columns=list(methods)) for values in (grouped.mean(), grouped.sem())
+    )
+    best = mean.max(axis=1) if larger else mean.min(axis=1)
+    lines = {}
+    for name in dict.fromkeys(table["dataset"]):
+        cells = [_cell(mean.loc[name, one], error.loc[name, one], digits) for one in methods]
+        lines[name] = [
+            f"**{cell}**" if larger is not None and mean.loc[name, one] == best[name] else cell
+            for cell, one in zip(cells, methods, strict=True)
+        ]
+    return pd.DataFrame.from_dict(lines, orient="index", columns=list(methods)).rename_axis("set")
+
+
+def verdict(table: pd.DataFrame, metric: str, ours: str, peers: Sequence[str]) -> str:
+    """Return the sentence that says on how many sets the mean of our method is below those of all peers."""
+    mean = table.groupby(["dataset", "method"], sort=False)[metric].mean().unstack()
+    won = [str(name) for name, row in mean.iterrows() if row[ours] < row[list(peers)].min()]
+    return f"The {ours} is below all peers in {metric} on {len(won)} of {len(mean)} sets ({', '.join(won)})."
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """Return a table with its index as a table of the page."""
+    lines = [[table.index.name or "", *map(str, table.columns)], ["---"] * (table.shape[1] + 1)]
+    lines += [[str(name), *map(str, row)] for name, row in zip(table.index, table.to_numpy(), strict=True)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def folded(table: pd.DataFrame, metrics: Sequence[str], digits: int = 4) -> str:
+    """Return all numbers, one table per set that opens on a click."""
+    parts = []
+    for name, rows in table.groupby("dataset", sort=False):
+        grouped = rows.groupby("method", sort=False)[list(metrics)]
+        mean, error = grouped.mean(), grouped.sem()
+        cells = [
+            [_cell(mean.loc[one, metric], error.loc[one, metric], digits) for metric in metrics]
+            for one in mean.index
+        ]
+        text = markdown(pd.DataFrame(cells, mean.index, list(metrics)))
+        inside = "\n".join(f"    {line}" for line in text.splitlines())
+        parts.append(
+            f'??? note "{name}: every model and pool ({rows["split"].nunique()} splits)"\n\n{inside}'
+        )
+    return "\n\n".join(parts)
+
+
+def cost(table: pd.DataFrame) -> str:
+    """Return how many units there are and what they took."""
+    units = table.drop_duplicates(["dataset", "split"])
+    return f"{len(units)} units, {units['seconds'].sum() / 60:.0f} minutes of one core."
+
+
+def publish(part: str, text: str, page: Path | None) -> None:
+    """Print the text of a part, or put it between its marks in the page."""
+    if page is None:
+        print(text)
+        return
+    begin, end = (f"<!-- {part}: {mark} -->" for mark in ("begin", "end"))
+    before, rest = page.read_text().split(begin)
+    page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{rest.split(end)[1]}")
+
+
+def _cell(mean: float, error: float, digits: int) -> str:
+    if np.isnan(mean):
+        return "–"
+    if np.isinf(mean):
+        return "∞"
+    return f"{mean:.{digits}f}" + ("" if np.isnan(error) else f" ± {error:.{digits}f}")

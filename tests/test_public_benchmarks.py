@@ -1,0 +1,158 @@
+"""The helpers of benchmarks/public: what is scored, how it is told, and that no test row chooses anything."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from lifelines import KaplanMeierFitter
+from sklearn.metrics import roc_auc_score
+
+import deeptram as dt
+
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "public"
+
+
+@pytest.fixture
+def part(monkeypatch):
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
+
+
+@pytest.fixture
+def scores():
+    rows = [
+        ("a", 0, "ours", 1.0), ("a", 1, "ours", 2.0), ("a", 0, "peer", 2.0), ("a", 1, "peer", 2.0),
+        ("b", 0, "ours", 3.0), ("b", 0, "peer", np.inf), ("b", 0, "other", np.nan),
+    ]  # fmt: skip
+    return pd.DataFrame(rows, columns=["dataset", "split", "method", "nll"]).assign(seconds=30.0)
+
+
+def test_tables_show_the_best_and_every_infinity(part, scores):
+    study = part("_study")
+    shown = study.side_by_side(scores, "nll", ["ours", "peer", "other"], digits=1)
+    assert shown.loc["a"].to_list() == ["**1.5 ± 0.5**", "2.0 ± 0.0", "–"]
+    assert shown.loc["b"].to_list() == ["**3.0**", "∞", "–"]
+    assert study.markdown(shown).splitlines()[:2] == [
+        "| set | ours | peer | other |",
+        "| --- | --- | --- | --- |",
+    ]
+    assert "below all peers in nll on 2 of 2 sets (a, b)" in study.verdict(scores, "nll", "ours", ["peer"])
+    assert "0 of 2" in study.verdict(scores, "nll", "peer", ["ours"])
+    assert study.cost(scores) == "3 units, 2 minutes of one core."
+
+
+def test_a_part_is_written_between_its_marks_again_and_again(part, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "before\n<!-- uci: begin --><!-- uci: end -->\n<!-- shift: begin -->x<!-- shift: end -->\n"
+    )
+    for text in ("old", "new"):
+        part("_study").publish("shift", text, page)
+    assert page.read_text().endswith("<!-- shift: begin -->\n\nnew\n\n<!-- shift: end -->\n")
+    assert page.read_text().startswith("before\n<!-- uci: begin --><!-- uci: end -->\n")
+
+
+def test_a_unit_is_computed_once_and_again_when_its_settings_change(part, tmp_path):
+    study, seen = part("_study"), []
+
+    def score(unit):
+        seen.append(unit)
+        return [{"method": "m", "nll": 1.0}]
+
+    units = [study.Unit("a", 0), study.Unit("a", 1)]
+    assert study.run(score, units, {"k": 1}, tmp_path, 1, only_read=True).empty
+    for settings in ({"k": 1}, {"k": 1}, {"k": 2}):
+        table = study.run(score, units, settings, tmp_path, 1)
+    assert len(seen) == 4
+    assert table["split"].to_list() == [0, 1]
+
+
+def test_out_of_fold_predictions_and_pools(part):
+    candidates = part("_candidates")
+    data = dt.datasets.simulate("ordinal", n=150, seed=1)
+    X, y = pd.DataFrame({name: data.X[name] for name in ("x_1", "x_2")}), np.asarray(data.y)
+    rows = np.arange(100)
+    folds = [(rows[rows % 2 != k], rows[rows % 2 == k]) for k in (0, 1)]
+    exact = candidates.cross_fitted("Polr", dt.Polr(), X[:100], y[:100], X[100:], folds, 0)
+    half = dt.Polr(levels=sorted(set(y))).fit(X[1:100:2], y[1:100:2]).predict_distribution(X[0:100:2])
+    np.testing.assert_allclose(exact.out_of_fold.pmf()[0:100:2], half.pmf(), atol=1e-6)
+    network = dt.networks.MLP((4,))
+    deep = dt.Polr([dt.CI(network, *X)], training=dt.Training(epochs=2, progress=False))
+    found = candidates.cross_fitted("CI", deep, X[:100], y[:100], X[100:], folds, 0)
+    assert (len(exact.members), len(found.members)) == (1, 2)
+    by_hand = (exact.members[0].cdf() + (found.members[0].cdf() + found.members[1].cdf()) / 2) / 2
+    np.testing.assert_allclose(candidates.pool_of([exact, found], "linear").cdf(), by_hand, atol=1e-10)
+    values = {name: value for name, value, _ in candidates.pools([exact, found], y[:100])}
+    assert len(values) == 6
+    assert values["linear, tuned"] <= values["linear, equal"] + 1e-9
+
+
+def test_what_is_chosen_does_not_see_the_test_rows(part):
+    candidates = part("_candidates")
+    data = dt.datasets.simulate("ordinal", n=120, seed=2)
+    X, y = pd.DataFrame({name: data.X[name] for name in ("x_1", "x_2")}), np.asarray(data.y)
+    rows = np.arange(80)
+    folds = [(rows[rows % 2 != k], rows[rows % 2 == k]) for k in (0, 1)]
+    kinds = {"Polr": dt.Polr(), "CS": dt.Polr(latent="normal"), "CI": dt.Polr(latent="cloglog")}
+
+    def chosen(test):
+        found = candidates.predictions(kinds, {}, (X[:80], y[:80]), test, folds, None, 0)
+        return [(name, more) for name, _, more in found]
+
+    assert chosen(X[80:]) == chosen(-3 * X[80:])
+
+
+def test_events_on_the_grid(part):
+    survival = part("survival")
+    y = dt.Surv.right([0.5, 1.0, 1.5, 9.0, 1.5], [True, True, True, True, False])
+    found = survival.on_grid(y, np.array([1.0, 2.0]))
+    expected = dt.Surv.interval([0.0, 0.0, 1.0, 2.0, 1.5], [1.0, 1.0, 2.0, np.inf, np.inf])
+    pred = dt.Predictive.from_survival([1.0, 2.0, 4.0], np.tile([0.7, 0.4, 0.1], (5, 1)))
+    by_hand = -np.log([0.3, 0.3, 0.3, 0.4, 0.7])  # the curve is a step function
+    for outcome in (found, expected):
+        np.testing.assert_allclose(dt.scores.nll(outcome, pred, reduction="none"), by_hand, atol=1e-12)
+
+
+def test_the_grid_score_is_finite_for_curves_that_end(part, rng):
+    survival = part("survival")
+    time, event = rng.exponential(size=200), rng.uniform(size=200) < 0.7
+    scores = survival.Scores(time, event)
+    early = dt.Predictive.from_survival([0.01, 0.02], np.tile([0.5, 0.0], (200, 1)))
+    y = dt.Surv.right(time, event)
+    assert np.isfinite(scores.grid_nll(y, early))
+    marginal = KaplanMeierFitter().fit(time, event)
+    times = np.unique(time[event])
+    curve = marginal.survival_function_at_times(times).to_numpy()
+    good = dt.Predictive.from_survival(times, np.tile(curve, (200, 1)))
+    assert scores.grid_nll(y, good) < scores.grid_nll(y, early)
+
+
+def test_rare_levels_join_the_next_towards_the_middle(part):
+    pytest.importorskip("mord")
+    y = np.repeat([3, 4, 5, 6, 9], [2, 20, 20, 20, 4])
+    assert np.bincount(part("ordinal").merged(y, 10)).tolist() == [22, 20, 24]
+
+
+def test_shifts_begin_at_nothing_and_grow(part, rng):
+    shift = part("shift")
+    images = rng.uniform(size=(20, 8, 8)).astype(np.float32)
+    for name in ("noise", "blur", "rotation"):
+        assert shift.shifted(images, name, 0, 1) is images
+        away = [np.abs(shift.shifted(images, name, k, 1) - images).mean() for k in (1, 3, 5)]
+        assert away == sorted(away)
+        assert away[0] > 0
+    assert shift.patches(8, 5, 0).shape == (5, 8, 8)
+
+
+def test_rejection_and_detection(part, rng):
+    shift = part("shift")
+    uncertainty = np.arange(10.0)
+    right = uncertainty < 7
+    assert shift.kept_accuracy(uncertainty, right)[:5] == [0.7, 7 / 9, 0.875, 1.0, 1.0]
+    usual, other = rng.normal(size=30), rng.normal(1, 1, 40)
+    expected = roc_auc_score(np.repeat([0, 1], [30, 40]), np.concatenate([usual, other]))
+    assert shift.detection(usual, other) == expected
