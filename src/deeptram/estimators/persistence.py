@@ -60,7 +60,7 @@ def parameters_to_record(estimator: BaseTram) -> dict[str, Any]:
 
     Examples
     --------
-    >>> record = parameters_to_record(Polr(latent="probit"))
+    >>> record = parameters_to_record(presets.Polr(latent="probit"))
     >>> record["class"], record["parameters"]["latent"]
     ('Polr', 'probit')
     """

@@ -381,7 +381,7 @@ def common_name(model: Any) -> str:
     Examples
     --------
     >>> import numpy as np
-    >>> common_name(Tram(outcome="ordinal").fit(np.eye(6), [0, 1, 2, 0, 1, 2]))
+    >>> common_name(Tram(outcome="ordinal").fit(np.arange(6.0)[:, None], [0, 1, 2, 0, 1, 2]))
     'Polr'
     """
     if type(model) is not Tram:

@@ -80,30 +80,21 @@ def measured(value: Any, at: str) -> None:
         number(-1e308, 1e308)(value, at)
 
 
+def setting(value: Any, at: str) -> None:
+    """Check for numbers, texts, lists and objects of them, which what is built of them checks further."""
+    if isinstance(value, list):
+        listed(setting)(value, at)
+    elif isinstance(value, dict):
+        mapping(setting)(value, at)
+    else:
+        scalar(value, at)
+
+
 NAMES, COUNT = listed(text), integer()
 LEVELS = listed(label, 1, distinct=True)
 COLUMNS = listed(text, distinct=True)
 
 # -- encodings ---------------------------------------------------------------------------------------
-
-
-def _state(value: Any, at: str) -> None:
-    """Check what a transform of a formula has learned: finite numbers, names and lists of them."""
-    if isinstance(value, list):
-        listed(_state)(value, at)
-    elif not isinstance(value, dict):
-        scalar(value, at)
-    elif "items" in value:
-        fields({"items": listed(fixed(integer(), number()))})(value, at)
-    elif "array" in value:
-        fields({"array": listed(_state)})(value, at)
-    else:
-        mapping(_state)(value, at)
-        if value.get("scale") is not None:
-            number(TINY)(value["scale"], f"{at}.scale")
-        if "norms2" in value:
-            norms = listed(fixed(integer(), number(TINY)))
-            fields({"items": norms})(value["norms2"], f"{at}.norms2")
 
 
 def _encoder_agrees(state: dict[str, Any], at: str) -> None:
@@ -131,7 +122,7 @@ _FORMULA = fields(
         "columns": COLUMNS,
         "factors": listed(_FACTOR),
         "calls": mapping(_FACTOR),
-        "transform_state": mapping(_state),
+        "transform_state": mapping(setting),
         "names": NAMES,
     }
 )
@@ -226,16 +217,6 @@ def _marginal_agrees(state: dict[str, Any], levels: list[Any] | None, at: str) -
         listed(integer(0, len(levels) - 1), 1, distinct=True)(state["codes"], f"{at}.codes")
     elif any(low > high for low, high in zip(state["lower"], state["upper"], strict=True)):
         raise misfit(f"{at}.lower", "not above upper", state["lower"])
-
-
-def setting(value: Any, at: str) -> None:
-    """Check for a setting of a basis or network: numbers, texts, lists and objects of them."""
-    if isinstance(value, list):
-        listed(setting)(value, at)
-    elif isinstance(value, dict):
-        mapping(setting)(value, at)
-    else:
-        scalar(value, at)
 
 
 def _basis(value: Any, at: str) -> None:

@@ -30,6 +30,7 @@ from formulaic.transforms.patsy_compat import Treatment, standardize
 MAX_DF = 1000
 MAX_DEGREE = 100
 MAX_NUMBER = 10**18
+TINY = 1e-100  # the least number by which a column is divided
 
 # Functions of columns and how many arguments they take; a further argument of np.log would be written to.
 NUMPY = {
@@ -226,7 +227,10 @@ def state_is_sound(function: str, options: Mapping[str, Any], state: Any) -> boo
     if not isinstance(state, dict) or set(state) != learned:
         return False
     if not TRANSFORMS[function].is_basis:
-        return all(value is None or is_literal(value) for value in map(_scalar, state.values()))
+        found = {name: _scalar(value) for name, value in state.items()}
+        divisor = 1.0 if found["scale"] is None else found["scale"]
+        numbers = all(value is None or is_literal(value) for value in found.values())
+        return numbers and bool(abs(divisor) >= TINY)
     if not all(is_literal(state[name]) for name in BOUNDS):
         return False
     if function == "poly":
@@ -235,6 +239,7 @@ def state_is_sound(function: str, options: Mapping[str, Any], state: Any) -> boo
             isinstance(state[key], dict)
             and set(state[key]) == set(range(n))
             and _numbers([*state[key].values()])
+            and (key != "norms2" or min(state[key].values()) >= TINY)
             for key, n in (("alpha", degree), ("norms2", degree + 1))
             if key in learned
         )
@@ -244,7 +249,10 @@ def state_is_sound(function: str, options: Mapping[str, Any], state: Any) -> boo
         return False
     constraints = state.get("constraints")
     if constraints is not None and not (
-        isinstance(constraints, np.ndarray) and constraints.ndim == 2 and np.isfinite(constraints).all()
+        isinstance(constraints, np.ndarray)
+        and constraints.ndim == 2
+        and constraints.dtype.kind in "iuf"
+        and np.isfinite(constraints).all()
     ):
         return False
     return bool(np.all(np.diff(knots) >= 0)) and state.get("cyclic", False) in (True, False)
