@@ -110,7 +110,7 @@ def data_dir() -> Path:
 @pytest.fixture
 def registries(monkeypatch):
     """Registries of latents, bases, networks and pools that forget what a test has added."""
-    for module in ("latent.distribution", "bases.basis", "networks.factories", "pooling.rules"):
+    for module in ("latent.distribution", "bases.basis", "networks.factories", "pooling.pool"):
         registry = importlib.import_module(f"deeptram.{module}")._REGISTRY
         for part in ("_known", "_aliases"):
             monkeypatch.setattr(registry, part, dict(getattr(registry, part)))

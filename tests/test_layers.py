@@ -70,7 +70,6 @@ SAME_NAME: dict[str, str] = {
     "register": REGISTRY,
     "to_dict": REGISTRY,
     "pit": "dt.metrics.pit are the values, dt.plots.pit draws them",
-    "correct": "dt.correct fits a correction, the other says which classes were predicted rightly",
     "crps": "dt.scores.crps is the score, the other the integral behind it",
     "minimize": "one per kind of problem, called through the module: newton.minimize, simplex.minimize",
 }

@@ -58,17 +58,34 @@ def log1mexp_of_log(log_d: Tensor) -> Tensor:
 
 
 def logdiffexp(a: Tensor, b: Tensor) -> Tensor:
-    r"""Return :math:`\log(e^a - e^b)` for :math:`a \ge b`; ``b = -inf`` gives ``a``.
+    r"""Return :math:`\log(e^a - e^b)`; ``b = -inf`` gives ``a``, and minus infinity unless :math:`a > b`.
 
     Examples
     --------
-    >>> logdiffexp(torch.tensor(-1000.0), torch.tensor(-1001.0))
-    tensor(-1000.4587)
+    >>> logdiffexp(torch.tensor([-1000.0, -3.0]), torch.tensor([-1001.0, -2.0]))
+    tensor([-1000.4587,       -inf])
     """
-    open_below = torch.isneginf(b)
-    safe_a = torch.where(open_below, torch.zeros_like(a), a)
-    safe_b = torch.where(open_below, torch.full_like(b, -1.0), b)
-    return torch.where(open_below, a, safe_a + log1mexp(safe_a - safe_b))
+    open_below, nothing = torch.isneginf(b), a <= b
+    simple = open_below | nothing
+    safe_a = torch.where(simple, torch.zeros_like(a), a)
+    safe_b = torch.where(simple, torch.full_like(b, -1.0), b)
+    value = torch.where(open_below, a, safe_a + log1mexp(safe_a - safe_b))
+    return torch.where(nothing, torch.full_like(value, -torch.inf), value)
+
+
+def log_mass_between(low: tuple[Tensor, Tensor], high: tuple[Tensor, Tensor]) -> Tensor:
+    """Return log(F(u) - F(l)) from log F and log(1 - F) at both ends, by whichever tail is accurate.
+
+    Minus infinity where nothing lies between them, or rounding has them in the wrong order.
+
+    Examples
+    --------
+    >>> low, high = (torch.tensor(-0.0), torch.tensor(-50.0)), (torch.tensor(-0.0), torch.tensor(-torch.inf))
+    >>> log_mass_between(low, high)
+    tensor(-50.)
+    """
+    right = low[0] > low[1]
+    return logdiffexp(torch.where(right, low[1], high[0]), torch.where(right, high[1], low[0]))
 
 
 def softplus(x: Tensor) -> Tensor:

@@ -10,10 +10,9 @@ import statsmodels.api as sm
 import torch
 
 from deeptram.evaluation import metrics, scores, threshold_calibration
-from deeptram.evaluation.bootstrap import replicates, resample
+from deeptram.evaluation.bootstrap import Mean, Resampled, replicates, resample
 from deeptram.evaluation.measures import statistics_of
 from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope
-from deeptram.evaluation.statistics import Mean, Resampled
 from deeptram.evaluation.threshold_calibration import ThresholdCalibration
 from deeptram.predictive.discrete import DiscretePredictive
 

@@ -179,7 +179,7 @@ def test_loading_needs_the_rule(registries, tmp_path, rng):
     register_rule(Power(1.0))
     ensemble = dt.Ensemble.from_members([dt.Logit().fit(x, rng.integers(0, 2, 30))], pooling=Power(2.0))
     path = ensemble.save(tmp_path / "e")
-    rules = importlib.import_module("deeptram.pooling.rules")
+    rules = importlib.import_module("deeptram.pooling.pool")
     del rules._REGISTRY._known["power"]
     with pytest.raises(FileFormatError, match=r"ensemble\.pooling: a saved pool must be one of .* 'power'"):
         dt.load(path)

@@ -62,14 +62,14 @@ def test_row_map_takes_takes_and_repeats():
         return y + batch[:, None]
 
     whole = RowMap(4)
-    some = whole.take(torch.tensor([3, 1, 3, 3])).take(torch.tensor([0, 2, 1]))
+    some = whole[torch.tensor([3, 1, 3, 3])][torch.tensor([0, 2, 1])]
     assert len(some) == 3
     y = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     assert some.evaluate(add, y).tolist() == [[41.0, 42.0], [43.0, 44.0], [25.0, 26.0]]
     assert some.evaluate(add, y[:1]).tolist() == [[41.0, 42.0], [41.0, 42.0], [21.0, 22.0]]
     assert some.pick(batch).tolist() == [40.0, 40.0, 20.0]
     assert whole.evaluate(add, torch.zeros(1, 1)).ravel().tolist() == batch.tolist()
-    assert len(some.take(torch.tensor([], dtype=torch.int64)).evaluate(add, torch.zeros(0, 2))) == 0
+    assert len(some[torch.tensor([], dtype=torch.int64)].evaluate(add, torch.zeros(0, 2))) == 0
 
 
 def test_chunks_cover_all_rows():

@@ -25,10 +25,9 @@ from deeptram.ensemble.adapters import adapter_of, indicators
 from deeptram.ensemble.checkpoint import FoldStore, Seconds
 from deeptram.errors import DeeptramError, InvalidInputError, OrderWarning, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.evaluation.bootstrap import bootstrap, check_strata
+from deeptram.evaluation.bootstrap import Statistic, bootstrap, check_strata
 from deeptram.evaluation.evaluate import metrics_for, summarise
 from deeptram.evaluation.measures import Metric
-from deeptram.evaluation.statistics import Statistic
 from deeptram.pooling import get_rule
 from deeptram.pooling.comparison import FittedPool, folds_of
 from deeptram.predictive import DiscretePredictive, Predictive, join_rows

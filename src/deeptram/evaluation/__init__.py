@@ -7,7 +7,7 @@ Start reading at ``evaluate.evaluate``, then ``bootstrap``.
 
 from __future__ import annotations
 
-from deeptram.evaluation.conformity import Conformal, conformal
+from deeptram.evaluation.conformal import Conformal, conformal
 from deeptram.evaluation.evaluate import evaluate
 
 __all__ = ["Conformal", "conformal", "evaluate"]

@@ -1,11 +1,15 @@
-"""Bootstrap samples as counts, and the metrics of all of them at once, with their intervals.
+r"""Bootstrap samples as counts, and the metrics of all of them at once, with their intervals.
 
-The one bootstrap of the package: ``evaluate`` and the paper's tables both go through ``bootstrap``.
+A bootstrap sample is a vector of counts :math:`c_i`, how often row i was drawn. A metric is a ``Statistic``,
+a function of sums :math:`\sum_i c_i v_i` (one matrix product for all samples and metrics) or of cumulative
+counts in a fixed order, so that no sample is ever built. The one bootstrap of the package: ``evaluate`` and
+the paper's tables both go through ``bootstrap``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,9 +20,89 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from deeptram._rows import take_rows
 from deeptram._threads import one_thread
 from deeptram._validation import check_no_missing, check_same_length, check_vector, random_generator
-from deeptram.evaluation.statistics import Statistic
+from deeptram.errors import UnsupportedError
+from deeptram.predictive.base import Predictive
+
+
+class Statistic(ABC):
+    """A metric as a function of the counts of the rows.
+
+    Implementing a statistic:
+
+    - ``columns`` returns the values (S, n) whose weighted sums are needed (S may be 0).
+    - ``n_columns`` says roughly how many these are, for the division of work;
+      ``thread_safe`` whether other statistics may be computed at the same time.
+    - ``finish`` turns these sums, and if need be the counts, into B values.
+    """
+
+    n_columns: int = 1
+    thread_safe: bool = True
+
+    @abstractmethod
+    def columns(self) -> Tensor:
+        """Return the values to be summed, shape (S, n), float64."""
+
+    def sums(self, counts: Tensor) -> Tensor:
+        """Return the weighted sums of the columns, shape (S, B), for counts (n, B)."""
+        return self.columns() @ counts
+
+    @abstractmethod
+    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
+        """Return the B values of the metric from sums (S, B) and counts (n, B)."""
+
+
+class Mean(Statistic):
+    """The mean of one value per row; infinite as soon as one infinite row is drawn."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values.detach().to(torch.float64)
+
+    def columns(self) -> Tensor:
+        infinite = torch.isinf(self._values)
+        if not bool(infinite.any()):
+            return self._values.unsqueeze(0)
+        finite = torch.where(infinite, 0.0, self._values)
+        return torch.stack(
+            [finite, (self._values == torch.inf).double(), (self._values == -torch.inf).double()]
+        )
+
+    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
+        mean = sums[0] / counts.sum(0)
+        if len(sums) == 1:
+            return mean
+        mean = torch.where(sums[1] > 0, mean + torch.inf, mean)
+        return torch.where(sums[2] > 0, mean - torch.inf, mean)
+
+
+class Resampled(Statistic):
+    """Any function ``(y, pred) -> float``, called on every sample: general and slow."""
+
+    n_columns = 0
+    thread_safe = False
+
+    def __init__(self, metric: Callable[..., Any], y: Any, pred: Predictive) -> None:
+        self._metric, self._y, self._pred = metric, y, pred
+
+    def columns(self) -> Tensor:
+        return torch.empty(0, len(self._pred), dtype=torch.float64)
+
+    def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
+        rows = np.arange(len(self._pred))
+        values = []
+        whole = counts.round()
+        if not torch.equal(whole, counts):
+            raise UnsupportedError(
+                "a metric that is called on samples of rows needs whole numbers as sample weights, got "
+                "fractions; use a score, or a Metric with statistics of its own"
+            )
+        for weights in whole.T.to(torch.int64).numpy():
+            drawn = np.repeat(rows, weights)
+            values.append(float(self._metric(take_rows(self._y, drawn), self._pred[drawn])))
+        return torch.tensor(values, dtype=torch.float64)
+
 
 Floats = npt.NDArray[np.float64]
 Key = TypeVar("Key")
@@ -105,7 +189,7 @@ def bootstrap(
 
     Examples
     --------
-    >>> from deeptram.evaluation.statistics import Mean
+    >>> from deeptram.evaluation.bootstrap import Mean
     >>> plan = {"mean": [Mean(torch.tensor([1.0, 5.0]))]}
     >>> bootstrap(plan, np.zeros(2, dtype=np.int64), 3, random_state=1)["mean"].replicates
     array([5., 3., 1.])
@@ -233,7 +317,7 @@ def replicates(statistics: Sequence[Statistic], counts: Tensor, n_workers: int =
 
     Examples
     --------
-    >>> from deeptram.evaluation.statistics import Mean
+    >>> from deeptram.evaluation.bootstrap import Mean
     >>> replicates([Mean(torch.tensor([1.0, 5.0]))], torch.tensor([[1.0, 2.0], [1.0, 0.0]]).double())
     tensor([[3., 1.]], dtype=torch.float64)
     """
@@ -256,6 +340,18 @@ def replicates(statistics: Sequence[Statistic], counts: Tensor, n_workers: int =
     for group in _groups(statistics, alone, len(counts)):
         run(group)
     return values
+
+
+def values_of(statistics: Sequence[Statistic], n: int) -> Floats:
+    """Return the values of statistics when each of n rows counts once, shape (len(statistics),).
+
+    Examples
+    --------
+    >>> values_of([Mean(torch.tensor([1.0, 5.0]))], 2)
+    array([3.])
+    """
+    once = torch.ones(n, 1, dtype=torch.float64)
+    return np.array([float(one.finish(one.sums(once), once)[0]) for one in statistics])
 
 
 def _groups(statistics: Sequence[Statistic], positions: list[int], n: int) -> list[list[int]]:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from deeptram._html import card, few_digits, grid
 from deeptram._rows import take_rows
 from deeptram._threads import one_thread
 from deeptram._validation import (
@@ -27,10 +28,50 @@ from deeptram.evaluation import metrics as metric_functions
 from deeptram.evaluation.bootstrap import Sample, bootstrap, check_strata, mean_sample
 from deeptram.evaluation.checks import check_predictive, check_rows
 from deeptram.evaluation.measures import Metric, MetricLike
-from deeptram.evaluation.side_by_side import EvaluationTable
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.responses.observations import Surv
+
+_NEEDED = ["name", "metric", "estimate", "lower", "upper"]
+_KEYS = ["name", "metric"]
+
+
+class EvaluationTable(pd.DataFrame):
+    """Metrics with intervals, one row per name and metric; a notebook shows them side by side.
+
+    Examples
+    --------
+    >>> rows = [["a", "nll", 0.5, 0.4, 0.6], ["b", "nll", 0.7, 0.6, 0.8]]
+    >>> table = EvaluationTable(rows, columns=["name", "metric", "estimate", "lower", "upper"])
+    >>> table._repr_html_().count("<tr>"), "0.5 (0.4 to 0.6)" in table._repr_html_()
+    (3, True)
+    """
+
+    @property
+    def _constructor(self) -> type[EvaluationTable]:
+        return EvaluationTable
+
+    def _repr_html_(self) -> str | None:
+        """Return the table with a line per name; pieces of it look like any data frame."""
+        if list(self.columns[: len(_NEEDED)]) != _NEEDED or self.duplicated(_KEYS).any():
+            shown: str | None = super()._repr_html_()
+            return shown
+        tables = [_wide(self, "estimate", "lower", "upper")]
+        if "difference" in self:
+            tables.append("<p>Paired differences to the reference:</p>")
+            tables.append(_wide(self, "difference", "difference_lower", "difference_upper"))
+        return card("Scores and metrics", {"in brackets": "intervals of a paired bootstrap"}, *tables)
+
+
+def _wide(table: pd.DataFrame, value: str, lower: str, upper: str) -> str:
+    metrics = list(table["metric"].unique())
+    cells: dict[tuple[Any, Any], str] = {}
+    for row in table[[*_KEYS, value, lower, upper]].itertuples(index=False, name=None):
+        name, metric, estimate, low, high = row
+        cells[name, metric] = f"{few_digits(estimate, 3)} ({few_digits(low, 3)} to {few_digits(high, 3)})"
+    names = table["name"].unique()
+    rows = [[name, *(cells.get((name, metric), "") for metric in metrics)] for name in names]
+    return grid(["", *map(str, metrics)], rows)
+
 
 BINARY_METRICS = ("nll", "brier", "accuracy", "auc", "citl", "calibration_slope")
 ORDINAL_METRICS = ("nll", "rps", "accuracy", "qwk", "citl", "calibration_slope")
@@ -224,7 +265,7 @@ def _members(predictions: Any, y: Any) -> dict[str, list[Predictive]]:
         )
     members: dict[str, list[Predictive]] = {}
     for name, entry in predictions.items():
-        group = [entry] if isinstance(entry, Predictive) else list(entry) if _is_list(entry) else [entry]
+        group = list(entry) if isinstance(entry, list | tuple) else [entry]
         if not group:
             raise InvalidInputError(
                 f"predictions[{name!r}] must hold a Predictive or several, got an empty list; leave it out"
@@ -235,13 +276,9 @@ def _members(predictions: Any, y: Any) -> dict[str, list[Predictive]]:
     return members
 
 
-def _is_list(entry: Any) -> bool:
-    return isinstance(entry, list | tuple)
-
-
 def metrics_for(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str, Metric]:
     """Return the metrics asked for by name; None stands for the usual ones of the outcome."""
-    nominal = any(_is_nominal(pred) for pred in predictions)
+    nominal = any(pred.is_nominal for pred in predictions)
     if metrics is None:
         metrics = NOMINAL_METRICS if nominal else _default_metrics(predictions[0], y)
     if isinstance(metrics, str) or callable(metrics):
@@ -265,11 +302,7 @@ def metrics_for(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str
     return found
 
 
-def _is_nominal(pred: Predictive) -> bool:
-    return isinstance(pred, DiscretePredictive) and not pred.ordered and len(pred.levels) > 2
-
-
 def _default_metrics(pred: Predictive, y: Any) -> tuple[str, ...]:
-    if isinstance(pred, DiscretePredictive):
+    if pred.levels is not None:
         return BINARY_METRICS if len(pred.levels) == 2 else ORDINAL_METRICS
     return CENSORED_METRICS if isinstance(y, Surv) else EXACT_METRICS

@@ -13,8 +13,8 @@ import torch
 from deeptram._registry import Registry
 from deeptram._validation import check_choice
 from deeptram.errors import InvalidTypeError
+from deeptram.evaluation.bootstrap import Mean, Resampled, Statistic
 from deeptram.evaluation.checks import reduce_rows
-from deeptram.evaluation.statistics import Mean, Resampled, Statistic
 from deeptram.predictive.base import Predictive
 
 Function = Callable[..., Any]

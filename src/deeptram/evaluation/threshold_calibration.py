@@ -28,15 +28,15 @@ from numpy.polynomial import Polynomial
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from deeptram.evaluation.metrics.interpolated_logistic import InterpolatedFits
+from deeptram.evaluation.bootstrap import Statistic
 from deeptram.evaluation.metrics.logistic import (
+    InterpolatedFits,
     fit_intercept,
     fit_slope,
     informative,
     solve_each,
     standardisation,
 )
-from deeptram.evaluation.statistics import Statistic
 
 ORDER = 8  # the highest: beyond it refits are cheaper
 LEAST_ORDER = 3

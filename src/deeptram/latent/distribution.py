@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from deeptram._arrays import elementwise
-from deeptram._numerics import logdiffexp
+from deeptram._numerics import log_mass_between
 from deeptram._registry import Registry
 from deeptram.errors import InvalidInputError, InvalidTypeError
 
@@ -271,10 +271,8 @@ class Latent(ABC):
         thin = self.log_pdf_t(inside) + log_increment + torch.log1p(curvature * square / 24)
         low = torch.where(narrow, torch.full_like(lo, -1.0), lo)
         high = torch.where(narrow, torch.ones_like(hi), hi)
-        right = self.log_cdf_t(low) > self.log_sf_t(low)
-        larger = torch.where(right, self.log_sf_t(low), self.log_cdf_t(high))
-        smaller = torch.where(right, self.log_sf_t(high), self.log_cdf_t(low))
-        return torch.where(narrow, thin, logdiffexp(larger, smaller))
+        ends = ((self.log_cdf_t(end), self.log_sf_t(end)) for end in (low, high))
+        return torch.where(narrow, thin, log_mass_between(*ends))
 
     # -- to implement, on tensors ----------------------------------------------------------
 

@@ -22,9 +22,8 @@ from deeptram._threads import one_thread
 from deeptram.ensemble.coefficients import drawn_means, total_variance
 from deeptram.errors import FileFormatError
 from deeptram.evaluation import metrics, scores
-from deeptram.evaluation.bootstrap import Sample, bootstrap, mean_sample, percentile_interval
+from deeptram.evaluation.bootstrap import Sample, Statistic, bootstrap, mean_sample, percentile_interval
 from deeptram.evaluation.measures import statistics_of
-from deeptram.evaluation.statistics import Statistic
 from deeptram.paper.config import Unit
 from deeptram.pooling import pool
 from deeptram.pooling.guarantees import guarantees

@@ -15,7 +15,6 @@ from deeptram._arrays import as_numpy
 from deeptram._validation import as_float
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.latent import Latent
-from deeptram.pooling.members import kind
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -50,7 +49,7 @@ def named_groups(pred: Any) -> Groups:
         raise InvalidInputError("expected at least one Predictive to draw, got none; pass a distribution")
     first_name, first = flat[0]
     for name, entry in flat:
-        if kind(entry) != kind(first) or entry.levels != first.levels or len(entry) != len(first):
+        if entry.kind != first.kind or entry.levels != first.levels or len(entry) != len(first):
             raise InvalidInputError(
                 f"distributions in one figure must have the same rows and levels, got {_described(first)} "
                 f"for {first_name!r} and {_described(entry)} for {name!r}; draw them separately"
@@ -249,4 +248,4 @@ def _own_name(pred: Predictive) -> str:
 
 def _described(pred: Predictive) -> str:
     levels = "" if pred.levels is None else f" on {len(pred.levels)} levels"
-    return f"{len(pred)} {kind(pred)} rows{levels}"
+    return f"{len(pred)} {pred.kind} rows{levels}"

@@ -36,11 +36,11 @@ class ArrayPool(PooledDiscrete):
         Members of positive weight.
     recipe : Recipe
         The same members, and the rule.
-    form : type
+    form : callable
         The general form of the pool, which is made of blocks of rows.
     """
 
-    def __init__(self, stack: CdfStack, recipe: Recipe, form: type[PooledDiscrete]) -> None:
+    def __init__(self, stack: CdfStack, recipe: Recipe, form: Callable[[Recipe], PooledDiscrete]) -> None:
         super().__init__(recipe)
         self._stack, self._form = stack, form
 
@@ -56,17 +56,14 @@ class ArrayPool(PooledDiscrete):
             return self._out(self._blockwise(_plain_cdf, self._stack.n_levels))
         return self._out(self._by_kernel(kernel))
 
-    def log_cdf_t(self) -> Tensor:
-        """Return log P(Y <= y_k), k < K, shape (n, K-1)."""
-        if self._log_cdf is None:
-            self._log_cdf = self._blockwise(lambda block: block.log_cdf_t(), self._stack.n_levels - 1)
-        return self._log_cdf
+    def _derive_log_cdf(self) -> Tensor:
+        return self._blockwise(lambda block: block.log_cdf_t(), self._stack.n_levels - 1)
 
-    def log_sf_t(self) -> Tensor:
-        """Return log P(Y > y_k), k < K, shape (n, K-1)."""
-        if self._log_sf is None:
-            self._log_sf = self._blockwise(lambda block: block.log_sf_t(), self._stack.n_levels - 1)
-        return self._log_sf
+    def _derive_log_sf(self) -> Tensor:
+        return self._blockwise(lambda block: block.log_sf_t(), self._stack.n_levels - 1)
+
+    def _derive_log_pmf(self) -> Tensor:
+        return self._blockwise(lambda block: block.log_pmf_t(), self._stack.n_levels)
 
     def trafo_t(self, latent: Latent | None = None) -> Tensor:
         """Return h on the scale of ``latent`` (default: the pool's own), shape (n, K-1)."""
@@ -80,9 +77,6 @@ class ArrayPool(PooledDiscrete):
         """Return the pool of some rows of every member."""
         stack = self._stack.take_rows(row_index(rows, len(self)))
         return ArrayPool(stack, self.recipe.rows(rows, stack.members()), self._form)
-
-    def _classes(self) -> Tensor:
-        return self._blockwise(lambda block: block.log_pmf_t(), self._stack.n_levels)
 
     def _general(self, rows: slice = slice(None)) -> PooledDiscrete:
         return self._form(self.recipe.rows(rows, self._stack.members(rows)))

@@ -20,11 +20,10 @@ from deeptram._validation import as_list, check_choice, check_integer, check_sam
 from deeptram.errors import DeeptramError, InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score
 from deeptram.pooling.members import as_members
-from deeptram.pooling.pool import pool
+from deeptram.pooling.pool import METHODS, get_rule, pool
 from deeptram.pooling.recalibration import Recalibration, correct
 from deeptram.pooling.recalibration.correction import KINDS
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.rules import METHODS, get_rule
 from deeptram.pooling.weights import TunedWeights, tune_weights
 from deeptram.pooling.weights.log_likelihood import CLOSED_FORM
 from deeptram.predictive.base import Predictive

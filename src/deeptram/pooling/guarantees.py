@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from deeptram._arrays import as_numpy
-from deeptram._validation import check_choice
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.evaluation import scores
 from deeptram.pooling.members import as_members, normalised_weights
@@ -311,31 +310,11 @@ def _weights(weights: npt.ArrayLike | None, info: PoolInfo | None, n_members: in
 # -- regret -----------------------------------------------------------------------------------------------
 
 
-def _nll_of_every_level(pred: DiscretePredictive) -> Tensor:
-    """Return -log f(y_k) for all k, shape (n, K)."""
-    return -pred.log_pmf_t()
-
-
-def _rps_of_every_level(pred: DiscretePredictive) -> Tensor:
-    """Return the RPS of every possible outcome, shape (n, K), from cumulated squares of both tails."""
-    below, above = torch.exp(2 * pred.log_cdf_t()), torch.exp(2 * pred.log_sf_t())
-    zero = torch.zeros_like(below[:, :1])
-    left = torch.cat([zero, below.cumsum(dim=1)], dim=1)
-    right = torch.cat([above.flip(1).cumsum(dim=1).flip(1), zero], dim=1)
-    return (left + right) / below.shape[1]
-
-
-def _brier_of_every_level(pred: DiscretePredictive) -> Tensor:
-    """Return the Brier score of every possible outcome, shape (n, K)."""
-    probability = torch.exp(pred.log_pmf_t())
-    return 0.5 * ((probability**2).sum(dim=1, keepdim=True) - 2 * probability + 1)
-
-
-_EVERY_LEVEL: dict[str, Callable[[DiscretePredictive], Tensor]] = {
-    "nll": _nll_of_every_level,
-    "rps": _rps_of_every_level,
-    "brier": _brier_of_every_level,
-}
+def _of_every_level(pred: DiscretePredictive, score: str) -> Tensor:
+    """Return the scores of all possible outcomes, shape (n, K)."""
+    of_codes = scores.core.get(score)
+    codes = torch.arange(len(pred.levels)).unsqueeze(1).expand(-1, len(pred))
+    return torch.stack([of_codes(pred, one) for one in codes], dim=1)
 
 
 def worst_case_regret(
@@ -354,9 +333,8 @@ def worst_case_regret(
     >>> worst_case_regret(members, dt.pool(members), np.array([0.5, 0.5]), "nll").round(4)
     array([-0.1116])
     """
-    function = _EVERY_LEVEL[check_choice(score, _EVERY_LEVEL, "score")]
-    mean = sum(w * function(member) for member, w in zip(members, weights, strict=True) if w > 0)
-    own = function(pooled)
+    own = _of_every_level(pooled, score)
+    mean = sum(w * _of_every_level(m, score) for m, w in zip(members, weights, strict=True) if w > 0)
     difference = torch.where(torch.isinf(own) & torch.isinf(torch.as_tensor(mean)), 0.0, own - mean)
     values: Floats = as_numpy(difference.amax(dim=1).to(torch.float64))
     return values

@@ -21,7 +21,6 @@ from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent, Logistic
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.line import LinePredictive
 
 Weights = npt.NDArray[np.float64]
 # Numbers per block: a few blocks of this size stay in the processor's second-level cache.
@@ -77,9 +76,9 @@ def check_members(members: Any) -> list[Predictive]:
 def _check_alike(members: Sequence[Predictive]) -> None:
     first = members[0]
     for m, member in enumerate(members[1:], start=1):
-        if kind(member) != kind(first):
+        if member.kind != first.kind:
             raise InvalidInputError(
-                f"members must be of one kind, got {kind(first)} for member 0 and {kind(member)} for "
+                f"members must be of one kind, got {first.kind} for member 0 and {member.kind} for "
                 f"member {m}; pool distributions of the same outcome"
             )
         if len(member) != len(first):
@@ -105,19 +104,6 @@ def as_members(members: Any) -> list[Predictive]:
     if is_array(members):
         return [*CdfStack.check(members).members()]
     return check_members(members)
-
-
-def kind(member: Predictive) -> str:
-    """Return ``"discrete"``, ``"count"`` or ``"continuous"``.
-
-    Examples
-    --------
-    >>> kind(DiscretePredictive.from_h(np.zeros((1, 1))))
-    'discrete'
-    """
-    if isinstance(member, DiscretePredictive):
-        return "discrete"
-    return "continuous" if isinstance(member, LinePredictive) else "count"
 
 
 def normalised_weights(weights: npt.ArrayLike | None, n_members: int, n_rows: int | None = None) -> Weights:
@@ -211,41 +197,15 @@ class CdfMember(DiscretePredictive):
     tensor([[0.2500, 0.7500]], dtype=torch.float64)
     """
 
+    _keeps_derived = False
+
     def __init__(self, cdf: Tensor, levels: tuple[Any, ...] | None = None, *, numpy: bool = True) -> None:
-        levels = tuple(range(cdf.shape[-1])) if levels is None else levels
-        super().__init__(levels=levels, latent=None, numpy=numpy)
-        self._values = cdf
-
-    def log_cdf_t(self) -> Tensor:
-        """Return log F at the first K-1 levels."""
-        return torch.log(self._values[:, :-1])
-
-    def log_sf_t(self) -> Tensor:
-        """Return log(1 - F) at the first K-1 levels."""
-        return torch.log1p(-self._values[:, :-1])
-
-    def log_pmf_t(self) -> Tensor:
-        """Return the logs of the steps of F."""
-        first = self._values[:, :1]
-        return torch.log(torch.cat([first, torch.diff(self._values, dim=1)], dim=1))
+        super().__init__(levels=levels, numpy=numpy, cdf=cdf[:, :-1])
 
     def trafo_t(self, latent: Latent | None = None) -> Tensor:
         """Return the quantile function of the latent (logistic by default) at F."""
-        inner = self._values[:, :-1]
-        if latent is None or isinstance(latent, Logistic):
-            return torch.logit(inner)
-        return latent.icdf_t(inner)
-
-    def __len__(self) -> int:
-        return int(self._values.shape[0])
-
-    def __getitem__(self, rows: Any) -> CdfMember:
-        """Return some rows (a slice gives a view)."""
-        index = rows if isinstance(rows, slice) else torch.as_tensor(np.arange(len(self))[rows])
-        return CdfMember(self._values[index], self.levels, numpy=self.gives_numpy)
-
-    def _any(self) -> Tensor:
-        return self._values
+        inner: Any = self._cdf
+        return torch.logit(inner) if latent is None or isinstance(latent, Logistic) else latent.icdf_t(inner)
 
 
 class CdfStack:

@@ -40,21 +40,15 @@ _LONGEST_SUM = 2**20  # terms; more would be a continuous outcome
 class NormalisedDiscrete(PooledDiscrete):
     """The pool of members on levels by a ``DensityRule``; the sum over the levels is exact."""
 
-    def log_cdf_t(self) -> Tensor:
-        """Return log P(Y <= y_k), k < K, accumulated from the first class, shape (n, K-1)."""
-        return self._levels.once("log_cdf", lambda: self._accumulated().log_cdf_t())
+    def _derive_log_cdf(self) -> Tensor:
+        return DiscretePredictive.from_log_pmf(self.log_pmf_t()).log_cdf_t()
 
-    def log_sf_t(self) -> Tensor:
-        """Return log P(Y > y_k), k < K, accumulated from the last class, shape (n, K-1)."""
-        return self._levels.once("log_sf", lambda: self._accumulated().log_sf_t())
+    def _derive_log_sf(self) -> Tensor:
+        return DiscretePredictive.from_log_pmf(self.log_pmf_t()).log_sf_t()
 
-    def _accumulated(self) -> DiscretePredictive:
-        return DiscretePredictive.from_log_pmf(self.log_pmf_t())
-
-    def _classes(self) -> Tensor:
+    def _derive_log_pmf(self) -> Tensor:
         rule: DensityRule = self.recipe.rule
-        each = [member.log_pmf_t() for member in self.recipe.members]
-        return torch.log_softmax(rule.log_classes(each, self.recipe.weights), dim=1)
+        return torch.log_softmax(rule.log_classes(self._levels.log_pdf(), self.recipe.weights), dim=1)
 
 
 class NormalisedCount(PooledCount):
@@ -83,7 +77,7 @@ class NormalisedCount(PooledCount):
 
     def _log_g(self, k: Tensor) -> Tensor:
         rule: DensityRule = self.recipe.rule
-        return rule.log_density([m.log_pmf_t(k) for m in self.recipe.members], self.recipe.weights)
+        return rule.log_density(self.recipe.at(k).log_pdf(), self.recipe.weights)
 
     def _sums(self) -> tuple[Tensor, Tensor, Tensor]:
         if self._table is None:
@@ -107,7 +101,7 @@ class NormalisedCount(PooledCount):
         length = 16
         while length <= _LONGEST_SUM:
             k = torch.full((1, 1), float(length - 1), dtype=self.dtype)
-            tail = rule.log_density(self.recipe.points(k).log_sf(), self.recipe.weights)
+            tail = rule.log_density(self.recipe.at(k).log_sf(), self.recipe.weights)
             log_g = self._log_g(torch.arange(length, dtype=self.dtype).unsqueeze(0))
             if bool((tail <= torch.logsumexp(log_g, dim=1, keepdim=True) + _NEGLIGIBLE).all()):
                 return length
@@ -256,7 +250,7 @@ def _outside(value: Tensor, side: int) -> Tensor:
 
 def _log_g(recipe: Recipe, y: Tensor) -> Tensor:
     rule: DensityRule = recipe.rule
-    return rule.log_density(recipe.points(y).log_pdf(), recipe.weights)
+    return rule.log_density(recipe.at(y).log_pdf(), recipe.weights)
 
 
 def _join(parts: Sequence[tuple[Frame, Panels]]) -> tuple[Frame, Panels]:

@@ -1,15 +1,20 @@
-"""One call for every pool: ``pool(members, method=..., weights=...)``."""
+"""One call for every pool, ``pool(members, method=..., weights=...)``, and the rules by name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy.typing as npt
 import torch
 
-from deeptram.errors import UnsupportedError
+from deeptram._registry import Registry
+from deeptram._validation import check_choice
+from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.pooling.array_pool import ArrayPool
+from deeptram.pooling.beta_linear import BetaLinear
+from deeptram.pooling.linear import LinearRule, LogLinearDensityRule, LogLinearRule
 from deeptram.pooling.members import (
     CdfStack,
     check_members,
@@ -19,12 +24,142 @@ from deeptram.pooling.members import (
 )
 from deeptram.pooling.normalised import NormalisedCount, NormalisedDiscrete, NormalisedLine
 from deeptram.pooling.pooled import PooledCount, PooledCurves, PooledDiscrete, pooled_line
+from deeptram.pooling.quantile import QuantileRule
 from deeptram.pooling.rule import DensityRule, PoolInfo, Recipe, Rule, TrafoRule
-from deeptram.pooling.rules import get_rule
+from deeptram.pooling.transformation import TransformationRule
+from deeptram.pooling.trimmed import MedianRule, TrimmedMean
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.survival import SurvivalPredictive
+
+_BUILT_IN: dict[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        LinearRule(),
+        LogLinearRule(),
+        LogLinearDensityRule(),
+        TransformationRule(),
+        QuantileRule(),
+        MedianRule(),
+        TrimmedMean(),
+        BetaLinear(),
+    )
+}
+METHODS = tuple(_BUILT_IN)
+
+
+def _same_rule(known: Rule, rule: Any) -> bool:
+    """Whether two rules differ in their parameters at most, which are saved."""
+    return type(known) is type(rule) and _fixed(known) == _fixed(rule)
+
+
+def _fixed(rule: Rule) -> dict[str, Any]:
+    return {name: value for name, value in vars(rule).items() if name not in rule.parameters}
+
+
+_REGISTRY: Registry[Rule] = Registry("pool", "deeptram.pooling.register_rule(rule)", _same_rule)
+for _rule in _BUILT_IN.values():
+    _REGISTRY.add(_rule.name, _rule)
+
+
+def register_rule(rule: Rule) -> Rule:
+    """Make a rule of one's own known by its name, to ``dt.pool`` and to saved ensembles.
+
+    Call it in the program that loads the ensemble, too. Returns the rule.
+
+    Parameters
+    ----------
+    rule : Rule
+        With a name that no other rule has. Its parameters (``Rule.parameters``) are saved with the name.
+
+    Examples
+    --------
+    >>> import torch, deeptram as dt
+    >>> from deeptram.pooling import CdfRule, register_rule
+    >>> class Earliest(CdfRule):
+    ...     name = "earliest"  # the largest F of all members: what the most pessimistic one says
+    ...     def log_cdf(self, at):
+    ...         return torch.stack(at.log_cdf()).amax(dim=0)
+    ...     def log_sf(self, at):
+    ...         return torch.stack(at.log_sf()).amin(dim=0)
+    >>> members = [dt.Predictive.from_proba([[0.2, 0.8]]), dt.Predictive.from_proba([[0.6, 0.4]])]
+    >>> dt.pool(members, method=Earliest()).pmf()
+    array([[0.6, 0.4]])
+    """
+    _check_rule(rule)
+    return _REGISTRY.add(rule.name, rule)
+
+
+def get_rule(method: str | Rule, argument: str = "method") -> Rule:
+    """Return the rule of a pool, given by its name or as an object.
+
+    Examples
+    --------
+    >>> get_rule("linear").name
+    'linear'
+    """
+    if isinstance(method, str):
+        return _REGISTRY.find(check_choice(method, _REGISTRY.names(), argument))
+    _check_rule(method, argument)
+    return method
+
+
+def is_built_in(rule: Rule) -> bool:
+    """Whether this is one of the four rules by name, of which more is known (guarantees, exact tuning).
+
+    Examples
+    --------
+    >>> is_built_in(LinearRule())
+    True
+    """
+    own = _BUILT_IN.get(rule.name)
+    return own is not None and type(own) is type(rule)
+
+
+def saved_rule(method: str | Rule) -> dict[str, Any]:
+    """Return a rule as its name and its parameters, to be written into a file; unregistered ones are refused.
+
+    Examples
+    --------
+    >>> saved_rule("linear")
+    {'name': 'linear', 'parameters': []}
+    """
+    rule = get_rule(method)
+    return {"name": _REGISTRY.name_of(rule), "parameters": rule.values()}
+
+
+def rule_from_file(saved: Mapping[str, Any]) -> str | Rule:
+    """Return the rule that ``saved_rule`` wrote: its name, or an object where it has parameters.
+
+    Examples
+    --------
+    >>> rule_from_file({"name": "majority", "parameters": []})
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.FileFormatError: a saved pool must be one of beta-linear, ...
+    """
+    rule = _REGISTRY.load(saved["name"])
+    given = saved["parameters"]
+    if len(given) != len(rule.parameters):
+        raise FileFormatError(
+            f"a saved {rule.name} pool must have the parameters {list(rule.parameters)}, got {given}; "
+            "save the ensemble again"
+        )
+    return type(rule)(*given) if given else rule.name
+
+
+def _check_rule(rule: Any, argument: str = "rule") -> None:
+    if not isinstance(rule, Rule):
+        raise InvalidTypeError(
+            f"{argument} must be the name of a pool or a rule, got {type(rule).__name__}; use one of "
+            f"{', '.join(map(repr, _REGISTRY.names()))}, a QuasiArithmetic, or a CdfRule or DensityRule of "
+            "your own"
+        )
+    if rule.name in _BUILT_IN and not is_built_in(rule):
+        raise InvalidInputError(
+            f"a rule of your own must have a name of its own, got {rule.name!r}, which is taken; "
+            "choose another"
+        )
 
 
 def pool(
@@ -98,7 +233,7 @@ def pool(
     positive = positive if w.ndim == 1 else positive.T.unsqueeze(2)
     recipe = Recipe(rule, kept, positive, info, common_latent(kept) if scale is None else scale)
     if stack is not None:
-        return ArrayPool(stack.take_members(mean > 0), recipe, _on_levels(rule))
+        return ArrayPool(stack.take_members(mean > 0), recipe, _form(recipe))
     closed = rule.closed_form(recipe)
     return _pooled(recipe) if closed is None else closed
 
@@ -110,21 +245,27 @@ def _dtype(member: Any) -> torch.dtype:
     return own
 
 
-def _on_levels(rule: Rule) -> type[PooledDiscrete]:
-    return NormalisedDiscrete if isinstance(rule, DensityRule) else PooledDiscrete
+# The pooled distributions of each kind, by a rule of CDFs and by a rule of densities.
+_FORMS: dict[str, tuple[Callable[[Recipe], Any], Callable[[Recipe], Any]]] = {
+    "discrete": (PooledDiscrete, NormalisedDiscrete),
+    "count": (PooledCount, NormalisedCount),
+    "continuous": (pooled_line, NormalisedLine),
+}
+
+
+def _form(recipe: Recipe) -> Callable[[Recipe], Any]:
+    return _FORMS[recipe.members[0].kind][isinstance(recipe.rule, DensityRule)]
 
 
 def _pooled(recipe: Recipe) -> Predictive:
     """Return the pool in the kind of its members."""
-    dense = isinstance(recipe.rule, DensityRule)
-    if isinstance(recipe.members[0], DiscretePredictive):
-        return _on_levels(recipe.rule)(recipe)
-    if isinstance(recipe.members[0], CountPredictive):
-        return NormalisedCount(recipe) if dense else PooledCount(recipe)
-    curves = all(isinstance(member, SurvivalPredictive) for member in recipe.members)
-    if curves and dense:
-        raise UnsupportedError(
-            f"the {recipe.rule.name} pool needs densities, got survival curves, which have none; "
-            "use the linear or the transformation pool"
-        )
-    return PooledCurves(recipe) if curves else NormalisedLine(recipe) if dense else pooled_line(recipe)
+    form = _form(recipe)
+    if all(isinstance(member, SurvivalPredictive) for member in recipe.members):
+        if form is NormalisedLine:
+            raise UnsupportedError(
+                f"the {recipe.rule.name} pool needs densities, got survival curves, which have none; "
+                "use the linear or the transformation pool"
+            )
+        form = PooledCurves
+    pooled: Predictive = form(recipe)
+    return pooled

@@ -7,7 +7,6 @@ Nothing passes through a plain probability.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -18,14 +17,14 @@ from deeptram._validation import check_integer
 from deeptram.latent import Latent
 from deeptram.pooling.rule import (
     CdfRule,
+    Ends,
     Intervals,
     Points,
     Recipe,
     TrafoRule,
-    log_increment,
     log_weighted_mean,
 )
-from deeptram.predictive.calculus import solve_increasing
+from deeptram.predictive.calculus import log_increment, solve_increasing
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
@@ -45,30 +44,18 @@ class PooledDiscrete(DiscretePredictive):
         super().__init__(levels=first.levels, latent=recipe.latent, numpy=recipe.gives_numpy)
         self.ordered = all(member.ordered for member in recipe.members)
         self.recipe, self.pool_info = recipe, recipe.info
-        self._levels = recipe.points()
+        self._levels = recipe.at()
 
     @property
     def has_trafo(self) -> bool:
         """Whether h is pooled."""
         return isinstance(self.recipe.rule, TrafoRule)
 
-    def log_cdf_t(self) -> Tensor:
-        """Return log P(Y <= y_k), k < K, shape (n, K-1)."""
-        if self._log_cdf is None:
-            self._log_cdf = self._rule.log_cdf(self._levels)
-        return self._log_cdf
+    def _derive_log_cdf(self) -> Tensor:
+        return self._rule.log_cdf(self._levels)
 
-    def log_sf_t(self) -> Tensor:
-        """Return log P(Y > y_k), k < K, shape (n, K-1)."""
-        if self._log_sf is None:
-            self._log_sf = self._rule.log_sf(self._levels)
-        return self._log_sf
-
-    def log_pmf_t(self) -> Tensor:
-        """Return log P(Y = y_k), shape (n, K)."""
-        if self._log_pmf is None:
-            self._log_pmf = self._classes()
-        return self._log_pmf
+    def _derive_log_sf(self) -> Tensor:
+        return self._rule.log_sf(self._levels)
 
     def trafo_t(self, latent: Latent | None = None) -> Tensor:
         """Return h on the scale of ``latent`` (default: the pool's own), shape (n, K-1)."""
@@ -91,7 +78,7 @@ class PooledDiscrete(DiscretePredictive):
         """Return the pool of some rows of every member."""
         return type(self)(self.recipe.rows(rows))
 
-    def _classes(self) -> Tensor:
+    def _derive_log_pmf(self) -> Tensor:
         """Return the log-probabilities of all classes, the first and the last from the tails."""
         if self.recipe.rule.mixture:
             return log_weighted_mean([m.log_pmf_t() for m in self.recipe.members], self.recipe.weights)
@@ -107,8 +94,8 @@ class PooledDiscrete(DiscretePredictive):
         return rule
 
 
-class _FunctionsOfY:
-    """What pools on the line and on the counts share: F is a function of y."""
+class PooledNumbers:
+    """What pools on the line and on the counts share, whatever their rule: members, and who they are for."""
 
     latent: Any
 
@@ -118,19 +105,6 @@ class _FunctionsOfY:
         self.dtype: torch.dtype = recipe.members[0].dtype
         self.observed = common_range(recipe.members)
         self.lifetimes = all(member.lifetimes for member in recipe.members)
-
-    @property
-    def _rule(self) -> CdfRule:
-        rule: CdfRule = self.recipe.rule
-        return rule
-
-    def log_cdf_t(self, y: Tensor) -> Tensor:
-        """Return log F(y), shape (n, G)."""
-        return self._rule.log_cdf(self.recipe.points(y))
-
-    def log_sf_t(self, y: Tensor) -> Tensor:
-        """Return log(1 - F(y)), shape (n, G)."""
-        return self._rule.log_sf(self.recipe.points(y))
 
     def mean_t(self) -> Tensor:
         """Return the expectations, shape (n,)."""
@@ -159,13 +133,34 @@ class _FunctionsOfY:
     def __len__(self) -> int:
         return len(self.recipe.members[0])
 
+    def __getitem__(self, rows: Any) -> Any:
+        """Return the pool of some rows of every member."""
+        return type(self)(self.recipe.rows(rows))
 
-class PooledLine(_FunctionsOfY, LinePredictive):
+
+class _ByCdf(PooledNumbers):
+    """A pool by a ``CdfRule``: F is a function of y."""
+
+    @property
+    def _rule(self) -> CdfRule:
+        rule: CdfRule = self.recipe.rule
+        return rule
+
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        """Return log F(y), shape (n, G)."""
+        return self._rule.log_cdf(self.recipe.at(y))
+
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        """Return log(1 - F(y)), shape (n, G)."""
+        return self._rule.log_sf(self.recipe.at(y))
+
+
+class PooledLine(_ByCdf, LinePredictive):
     """The pool of members on the line (continuous and survival outcomes) by a ``CdfRule``."""
 
     def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return log F and log(1 - F) together."""
-        at = self.recipe.points(y)
+        at = self.recipe.at(y)
         return self._rule.log_cdf(at), self._rule.log_sf(at)
 
     def with_density(self) -> LinePredictive:
@@ -179,11 +174,11 @@ class PooledLine(_FunctionsOfY, LinePredictive):
         with_density = self.with_density()
         if with_density is not self:
             return with_density.log_pdf_t(y)
-        return self._rule.log_pdf(self.recipe.points(y))
+        return self._rule.log_pdf(self.recipe.at(y))
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log(F(upper) - F(lower)), shape (n, G)."""
-        return self._rule.log_mass(_LineIntervals(self.recipe, lower, upper))
+        return self._rule.log_mass(LineIntervals(self.recipe.at(), lower, upper))
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         """Return the sample space that the rule leaves, each end (1, 1) or (n, 1)."""
@@ -223,25 +218,21 @@ class PooledLine(_FunctionsOfY, LinePredictive):
         y = torch.where(jumps, upper, y)
         return y, torch.isfinite(z) & (inside | ((place == 0) & jumps))
 
-    def __getitem__(self, rows: Any) -> PooledLine:
-        """Return the pool of some rows of every member."""
-        return type(self)(self.recipe.rows(rows))
-
 
 class PooledTrafo(TrafoPredictive, PooledLine):
     """The pool of members on the line by a ``TrafoRule``: h is known itself."""
 
     def own_trafo_t(self, y: Tensor) -> Tensor:
         """Return h of the pool, shape (n, G)."""
-        return self._rule.trafo(self.recipe.points(y))
+        return self._rule.trafo(self.recipe.at(y))
 
     def own_log_slope_t(self, y: Tensor) -> Tensor:
         """Return log h' of the pool, shape (n, G)."""
-        return self._rule.log_slope(self.recipe.points(y))
+        return self._rule.log_slope(self.recipe.at(y))
 
     def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return the log of the gap of h at two points, shape (n, G)."""
-        return self._rule.log_increment(_LineIntervals(self.recipe, lower, upper))
+        return self._rule.log_increment(LineIntervals(self.recipe.at(), lower, upper))
 
     @property
     def _rule(self) -> TrafoRule:
@@ -278,32 +269,23 @@ class PooledCurves(SurvivalPredictive):
         return type(self)(self.recipe.rows(rows))
 
 
-class PooledCount(_FunctionsOfY, CountPredictive):
+class PooledCount(_ByCdf, CountPredictive):
     """The pool of members on the counts by a ``CdfRule``."""
-
-    @property
-    def has_trafo(self) -> bool:  # type: ignore[override]
-        """Whether h is pooled."""
-        return isinstance(self.recipe.rule, TrafoRule)
 
     def log_pmf_t(self, k: Tensor) -> Tensor:
         """Return log P(Y = k), shape (n, G)."""
-        return self._rule.log_mass(_CountIntervals(self.recipe, k - 1, k, _one_count))
+        return self._rule.log_mass(CountIntervals(self.recipe.at(), k - 1, k, single=True))
 
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log P(lower < Y <= upper), shape (n, G)."""
-        return self._rule.log_mass(_CountIntervals(self.recipe, lower, upper, _some_counts))
+        return self._rule.log_mass(CountIntervals(self.recipe.at(), lower, upper))
 
     def trafo_t(self, k: Tensor, latent: Latent | None = None) -> Tensor:
         """Return h on the scale of ``latent`` (default: the pool's own), shape (n, G)."""
         rule = self.recipe.rule
         if isinstance(rule, TrafoRule) and (latent is None or latent == self.latent):
-            return rule.trafo(self.recipe.points(k))
+            return rule.trafo(self.recipe.at(k))
         return super().trafo_t(k, latent)
-
-    def __getitem__(self, rows: Any) -> PooledCount:
-        """Return the pool of some rows of every member."""
-        return type(self)(self.recipe.rows(rows))
 
 
 # -- what members say of intervals -------------------------------------------------------------------------
@@ -318,7 +300,7 @@ class _LevelIntervals(Intervals):
     def log_mass(self) -> list[Tensor]:
         return [m.log_pmf_t()[:, 1:-1] for m in self.lower.members]
 
-    def log_increment(self, latent: Latent) -> list[Tensor]:
+    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
         return [m.log_increments_t(latent) for m in self.lower.members]
 
     def each(self, read: Callable[[Points], list[Tensor]]) -> list[tuple[Tensor, Tensor]]:
@@ -329,19 +311,19 @@ class _LevelIntervals(Intervals):
         return value[:, :-1], value[:, 1:]
 
 
-class _LineIntervals(Intervals):
+class LineIntervals(Intervals):
     """Intervals of the line."""
 
-    def __init__(self, recipe: Recipe, lower: Tensor, upper: Tensor) -> None:
-        super().__init__(recipe.points(lower), recipe.points(upper))
+    def __init__(self, members: Points, lower: Tensor, upper: Tensor) -> None:
+        super().__init__(members.at(lower), members.at(upper))
         self._ends = lower, upper
 
     def log_mass(self) -> list[Tensor]:
         return [m.log_interval_t(*self._ends) for m in self.lower.members]
 
-    def log_increment(self, latent: Latent) -> list[Tensor]:
-        ends = zip(self.lower.members, self.each(lambda points: points.trafo(latent)), strict=True)
-        return [self._increment_of(member, low, high, latent) for member, (low, high) in ends]
+    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
+        each = zip(self.lower.members, ends or self.each(lambda at: at.trafo(latent)), strict=True)
+        return [self._increment_of(member, low, high, latent) for member, (low, high) in each]
 
     def _increment_of(self, member: LinePredictive, low: Tensor, high: Tensor, latent: Latent) -> Tensor:
         gap = log_increment(low, high, lambda: member.log_interval_t(*self._ends), latent)
@@ -350,29 +332,21 @@ class _LineIntervals(Intervals):
         return gap
 
 
-class _CountIntervals(Intervals):
+class CountIntervals(LineIntervals):
     """Intervals of counts; a lower end below 0 and an infinite upper end are open."""
 
-    def __init__(
-        self, recipe: Recipe, lower: Tensor, upper: Tensor, mass: Callable[[Any, Tensor, Tensor], Tensor]
-    ) -> None:
-        super().__init__(recipe.points(lower.clamp(min=0), lower < 0), recipe.points(upper))
-        self._ends, self._mass = (lower, upper), mass
+    def __init__(self, members: Points, lower: Tensor, upper: Tensor, single: bool = False) -> None:
+        Intervals.__init__(self, members.at(lower.clamp(min=0), lower < 0), members.at(upper))
+        self._ends, self._single = (lower, upper), single
 
     def log_mass(self) -> list[Tensor]:
-        return [self._mass(m, *self._ends) for m in self.lower.members]
+        return [self._mass(member) for member in self.lower.members]
 
-    def log_increment(self, latent: Latent) -> list[Tensor]:
-        ends = zip(self.lower.members, self.each(lambda points: points.trafo(latent)), strict=True)
-        return [log_increment(*h, partial(self._mass, m, *self._ends), latent) for m, h in ends]
+    def _mass(self, member: CountPredictive) -> Tensor:
+        return member.log_pmf_t(self._ends[1]) if self._single else member.log_interval_t(*self._ends)
 
-
-def _one_count(member: CountPredictive, lower: Tensor, upper: Tensor) -> Tensor:
-    return member.log_pmf_t(upper)
-
-
-def _some_counts(member: CountPredictive, lower: Tensor, upper: Tensor) -> Tensor:
-    return member.log_interval_t(lower, upper)
+    def _increment_of(self, member: Any, low: Tensor, high: Tensor, latent: Latent) -> Tensor:
+        return log_increment(low, high, lambda: self._mass(member), latent)
 
 
 # -- what else pools on the line need --------------------------------------------------------

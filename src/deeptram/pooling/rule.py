@@ -35,7 +35,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from deeptram._numerics import logdiffexp
+from deeptram._numerics import log_mass_between
 from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
@@ -44,7 +44,6 @@ from deeptram.predictive.rows import row_index
 
 # Two sides of a contradiction whose weights differ by less are held to be of equal weight.
 TIE = 1e-12
-_NARROW = 1e-6  # a relative gap of h below which its rounded difference has lost too many digits
 # Products of more factors than this, or below this, could leave the range of float64.
 _MOST_FACTORS = 16
 SMALLEST_PRODUCT = 1e-280
@@ -90,6 +89,9 @@ class PoolInfo:
         return len(self.weights)
 
 
+Ends = list[tuple[Tensor, Tensor]]  # one pair per member
+
+
 class Points:
     """What M members say at the same points: every method returns one tensor per member.
 
@@ -114,11 +116,11 @@ class Points:
 
     def log_cdf(self) -> list[Tensor]:
         """Return log F of every member."""
-        return [self._closed(m.log_cdf_t(*self._at), -torch.inf) for m in self.members]
+        return [self._closed(m.log_cdf_t(*self._at), -torch.inf, 0.0) for m in self.members]
 
     def log_sf(self) -> list[Tensor]:
         """Return log(1 - F) of every member."""
-        return [self._closed(m.log_sf_t(*self._at), 0.0) for m in self.members]
+        return [self._closed(m.log_sf_t(*self._at), 0.0, -torch.inf) for m in self.members]
 
     def log_tails(self) -> list[tuple[Tensor, Tensor]]:
         """Return log F and log(1 - F) of every member."""
@@ -126,11 +128,11 @@ class Points:
 
     def trafo(self, latent: Latent) -> list[Tensor]:
         """Return h of every member on the scale of ``latent``."""
-        return [self._closed(m.trafo_t(*self._at, latent), -torch.inf) for m in self.members]
+        return [self._closed(m.trafo_t(*self._at, latent), -torch.inf, torch.inf) for m in self.members]
 
     def log_pdf(self) -> list[Tensor]:
-        """Return the log-density of every member on the line."""
-        return [m.log_pdf_t(*self._at) for m in self.members]
+        """Return the log-density of every member on the line; of levels and counts the log-probability."""
+        return [m.log_density_t(*self._at) for m in self.members]
 
     def log_slope(self, latent: Latent) -> list[Tensor]:
         """Return log h' of every member on the line."""
@@ -144,16 +146,19 @@ class Points:
         """Return the log of the weighted mean of exponentials."""
         return log_weighted_mean(log_values, self.weights)
 
+    def at(self, y: Tensor, below: Tensor | None = None) -> Points:
+        """Return what the same members say at other points."""
+        return Points(self.members, self.weights, y, below)
+
     def once(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
         """Return a value that is computed at the first call only."""
         if name not in self._known:
             self._known[name] = compute()
         return self._known[name]
 
-    def _closed(self, value: Tensor, outside: float) -> Tensor:
-        if self._below is None:
-            return value
-        return torch.where(self._below, torch.full_like(value, outside), value)
+    def _closed(self, value: Tensor, first: float, last: float) -> Tensor:
+        """Put in what a value is below every outcome (and could put in what it is above them)."""
+        return value if self._below is None else torch.where(self._below, first, value)
 
 
 class Intervals(ABC):
@@ -167,10 +172,10 @@ class Intervals(ABC):
         """Return log(F(u) - F(l)) of every member, accurate also where it is small."""
 
     @abstractmethod
-    def log_increment(self, latent: Latent) -> list[Tensor]:
-        """Return log(h(u) - h(l)) of every member on the scale of ``latent``."""
+    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
+        """Return log(h(u) - h(l)) of every member on the scale of ``latent``; ``ends``: h there, if known."""
 
-    def each(self, read: Callable[[Points], list[Tensor]]) -> list[tuple[Tensor, Tensor]]:
+    def each(self, read: Callable[[Points], list[Tensor]]) -> Ends:
         """Return what a method of ``Points`` gives at both ends, one pair per member."""
         return list(zip(read(self.lower), read(self.upper), strict=True))
 
@@ -243,11 +248,7 @@ class CdfRule(Rule):
         """Return log(F(u) - F(l)) of the pool, by default from whichever tail is accurate."""
         low_cdf, high_cdf = intervals.ends(self.log_cdf)
         low_sf, high_sf = intervals.ends(self.log_sf)
-        right = low_cdf > low_sf
-        a, b = torch.where(right, low_sf, high_cdf), torch.where(right, high_sf, low_cdf)
-        nothing = a <= b  # also where both are minus infinity, or rounding has the ends in the wrong order
-        value = logdiffexp(torch.where(nothing, 0.0, a), torch.where(nothing, -1.0, b))
-        return torch.where(nothing, torch.full_like(a, -torch.inf), value)
+        return log_mass_between((low_cdf, low_sf), (high_cdf, high_sf))
 
 
 class TrafoRule(CdfRule):
@@ -335,7 +336,7 @@ class Recipe:
             weights = weights[:, row_index(rows, weights.shape[1])]
         return Recipe(self.rule, some, weights, self.info, self.latent)
 
-    def points(self, y: Tensor | None = None, below: Tensor | None = None) -> Points:
+    def at(self, y: Tensor | None = None, below: Tensor | None = None) -> Points:
         """Return what the members say at y."""
         return Points(self.members, self.weights, y, below)
 
@@ -423,30 +424,6 @@ def log_weighted_mean(log_values: Sequence[Tensor], weights: Tensor) -> Tensor:
         return torch.logsumexp(torch.stack([v + w for v, w in pairs]), dim=0)
     shifted = [torch.where(torch.isneginf(w), w, v + w) for v, w in pairs]  # of weight zero, infinities too
     return torch.logsumexp(torch.stack(shifted), dim=0)
-
-
-def log_increment(low: Tensor, high: Tensor, log_mass: Callable[[], Tensor], latent: Latent) -> Tensor:
-    r"""Return the log of the gap between h at two ends of an interval.
-
-    Where the rounded difference is lost it is the probability over the density,
-    :math:`\log p - \log f_Z(h)`. Infinite if one end is, minus infinity if h stays at the same infinity.
-
-    Examples
-    --------
-    >>> from deeptram.latent import Logistic
-    >>> h = torch.tensor([0.0, -torch.inf, torch.inf])
-    >>> log_increment(h, torch.tensor([1.0, 1.0, torch.inf]), lambda: h, Logistic())
-    tensor([0., inf, -inf])
-    """
-    open_end = torch.isinf(low) | torch.isinf(high)
-    middle = torch.where(open_end, torch.zeros_like(low), (low + high) / 2)
-    difference = torch.where(open_end, torch.ones_like(low), high - low)
-    narrow = difference < _NARROW * (1 + middle.abs())
-    gap = torch.log(torch.where(narrow, torch.ones_like(low), difference))
-    if bool(narrow.any()):
-        gap = torch.where(narrow, log_mass() - latent.log_pdf_t(middle), gap)
-    gap = torch.where(open_end, torch.full_like(gap, torch.inf), gap)
-    return torch.where(torch.isinf(low) & (low == high), torch.full_like(gap, -torch.inf), gap)
 
 
 # -- sample spaces -----------------------------------------------------------------------------------------

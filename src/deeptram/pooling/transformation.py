@@ -127,14 +127,8 @@ def _averaged(recipe: Recipe) -> TransformationPredictive:
         scale = 1.0 if member.log_scale is None else torch.exp(member.log_scale).unsqueeze(1)
         theta = theta + weight * scale * member.theta
         shift = shift + weight.reshape(-1) * member.shift
-    pooled = TransformationPredictive(
-        first.basis,
-        first.latent,
-        theta,
-        shift,
-        lifetimes=first.lifetimes,
-        observed=common_range(recipe.members),
-    )
+    pooled: TransformationPredictive = first.with_parameters(theta, shift)
+    pooled.observed = common_range(recipe.members)
     pooled.gives_numpy = recipe.gives_numpy
     pooled.pool_info = recipe.info
     return pooled
@@ -154,13 +148,9 @@ def _can_average(members: Sequence[Predictive], latent: Latent) -> bool:
             return False
         if member.basis != first.basis or member.lifetimes != first.lifetimes:
             return False
-        if member.log_scale is not None and _has_offset(first):
+        if member.log_scale is not None and first.has_offset:
             return False
     return True
-
-
-def _has_offset(member: TransformationPredictive) -> bool:
-    return bool((member.basis.offset(torch.full((1,), 2.0, dtype=member.dtype)) != 0).any())
 
 
 # -- the same rule for blocks of an array ------------------------------------------------------------------

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from deeptram import latent as latents
 from deeptram._arrays import as_numpy
+from deeptram._numerics import log_mass_between
 from deeptram._validation import check_probability_level
 from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent
 from deeptram.predictive.pictures import described, picture
+from deeptram.predictive.rows import (
+    grid_values,
+    horizons,
+    probabilities,
+    row_index,
+    row_values,
+    uniforms,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Predictive(ABC):
@@ -31,6 +45,8 @@ class Predictive(ABC):
     - On a finite, ordered set of levels: build a ``DiscretePredictive``.
     - On the real line: inherit from ``LinePredictive`` and implement its three
       log-scale tensor methods.
+    - Say in ``_row_parts`` which attributes hold something of every row (tensors, distributions), and in
+      ``_shared_parts`` those that may hold one row for all: these are what ``pred[rows]`` selects from.
 
     Attributes
     ----------
@@ -42,6 +58,7 @@ class Predictive(ABC):
         How a pooled distribution was made (method, weights, latent); None for any other.
     observed : (float, float) or None
         Range of the uncensored outcomes that a model (all members of a pool) was fitted to, as far as known.
+    kind : {"discrete", "count", "continuous"}
     lifetimes : bool
         Whether the outcome is a time from zero on. Its quantiles beyond the last observed time are an
         extrapolation: they come with an ``ExtrapolationWarning`` and are drawn dashed.
@@ -59,6 +76,9 @@ class Predictive(ABC):
     observed: tuple[float, float] | None = None
     lifetimes: bool = False
     gives_numpy: bool
+    kind: ClassVar[str]
+    _row_parts: ClassVar[tuple[str, ...]] = ()
+    _shared_parts: ClassVar[tuple[str, ...]] = ()
 
     # -- constructors for anybody's models ---------------------------------------------------
 
@@ -129,18 +149,24 @@ class Predictive(ABC):
 
     # -- the distribution ---------------------------------------------------------------------
 
-    @abstractmethod
     def __len__(self) -> int:
         """Return the number of rows n."""
+        return len(getattr(self, self._row_parts[0]))
 
     @property
     @abstractmethod
     def support(self) -> tuple[Any, Any]:
         """Smallest and largest possible outcome over all rows: numbers (perhaps infinite), or levels."""
 
-    @abstractmethod
-    def __getitem__(self, rows: Any) -> Predictive:
+    def __getitem__(self, rows: Any) -> Self:
         """Return the distributions of some rows (slice, integer array or mask)."""
+        index = row_index(rows, len(self))
+        parts = {name: part for name in self._row_parts if (part := getattr(self, name)) is not None}
+        for name in self._shared_parts:
+            part = getattr(self, name)
+            if part is not None and len(part) > 1:
+                parts[name] = part
+        return self._with(**{name: part[index] for name, part in parts.items()})
 
     @abstractmethod
     def cdf(self, y: Any = None) -> Any:
@@ -220,7 +246,16 @@ class Predictive(ABC):
         """Return the density at y (outcomes on the real line)."""
         raise UnsupportedError(f"pdf is for continuous outcomes, got a {type(self).__name__}; use pmf")
 
-    def _with(self, **changes: Any) -> Any:
+    @property
+    def is_nominal(self) -> bool:
+        """Whether the outcome has three or more levels without an order."""
+        return False
+
+    @property
+    def _own_latent(self) -> Latent:
+        return self.latent if self.latent is not None else latents.get("logistic")
+
+    def _with(self, **changes: Any) -> Self:
         """Return a copy with other values of some attributes, for instance those of some rows."""
         some = object.__new__(type(self))
         some.__dict__.update(self.__dict__, **changes)
@@ -241,3 +276,147 @@ class Predictive(ABC):
     def _out(self, value: Tensor) -> Any:
         """Answer in kind: NumPy when the object was built from NumPy."""
         return as_numpy(value) if self.gives_numpy else value
+
+
+class NumericPredictive(Predictive):
+    """n distributions of numbers: what the line and the counts have in common.
+
+    Tensors in, tensors out: values y have the shape (n, G) or, for a common grid, (1, G).
+    """
+
+    levels = None
+    dtype: torch.dtype = torch.float64
+
+    # -- to implement -------------------------------------------------------------------------
+
+    @abstractmethod
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        """Return log F(y), shape (n, G)."""
+
+    @abstractmethod
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        """Return log(1 - F(y)), shape (n, G)."""
+
+    @abstractmethod
+    def log_density_t(self, y: Tensor) -> Tensor:
+        """Return the log-density on the line, the log-probability of counts, shape (n, G)."""
+
+    @abstractmethod
+    def quantile_t(self, q: Tensor) -> Tensor:
+        """Return quantiles, shape (n, G), of probabilities q of shape (G,), (1, G) or (n, G)."""
+
+    @abstractmethod
+    def mean_t(self) -> Tensor:
+        """Return expectations, shape (n,)."""
+
+    @abstractmethod
+    def mode_t(self) -> Tensor:
+        """Return the most likely values, shape (n,)."""
+
+    @abstractmethod
+    def crps_t(self, y: Tensor) -> Tensor:
+        """Return the CRPS, shape (n,), for outcomes y of shape (n, 1)."""
+
+    @abstractmethod
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        """Return restricted means, shape (n,), for positive tau of shape (n, 1)."""
+
+    # -- may be overridden --------------------------------------------------------------------
+
+    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log F(y) and log(1 - F(y)) together."""
+        return self.log_cdf_t(y), self.log_sf_t(y)
+
+    def smooth_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-tails that go with the density; of a step function, those of a smooth estimate."""
+        return self.log_tails_t(y)
+
+    def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        r"""Return :math:`h(y) = F_Z^{-1}(F(y))` on the scale of ``latent`` (default: the native one)."""
+        latent = self._own_latent if latent is None else latent
+        return latent.from_log_t(*self.smooth_tails_t(y))
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return log(F(upper) - F(lower)) from whichever tail is accurate, shape (n, G)."""
+        return log_mass_between(self.smooth_tails_t(lower), self.smooth_tails_t(upper))
+
+    # -- the public distribution --------------------------------------------------------------
+
+    def cdf(self, y: Any = None) -> Any:
+        """Return P(Y <= y), shape (n,); y is a number or one value per row."""
+        return self._out(self._cdf_t(self._rows(y))[:, 0])
+
+    def sf(self, y: Any = None) -> Any:
+        """Return P(Y > y), accurate in the upper tail, shape (n,)."""
+        return self._out(self._sf_t(self._rows(y))[:, 0])
+
+    def trafo(self, y: Any = None) -> Any:
+        r"""Return :math:`F_Z^{-1}(F(y))` on the scale of ``latent`` (logistic if None), shape (n,)."""
+        return self._out(self._any_trafo_t(self._rows(y))[:, 0])
+
+    def cumhazard(self, t: Any) -> Any:
+        """Return the cumulative hazard -log P(Y > t), shape (n,)."""
+        return self._out(-self._any_log_sf_t(self._rows(t, "t"))[:, 0])
+
+    def mean(self) -> Any:
+        """Return the expectation of each row; infinite where the tail is too heavy for one."""
+        return self._out(self.mean_t())
+
+    def mode(self) -> Any:
+        """Return the most likely value of each row."""
+        return self._out(self.mode_t())
+
+    def rmst(self, tau: Any) -> Any:
+        r"""Return the restricted mean survival time :math:`\int_0^\tau P(Y > t) dt`, shape (n,).
+
+        Parameters
+        ----------
+        tau : float or array-like, shape (n,)
+            Positive, finite horizon.
+
+        Examples
+        --------
+        >>> import scipy.stats
+        >>> Predictive.from_scipy(scipy.stats.expon(scale=2.0)).rmst(3.0).round(4)  # 2 (1 - e^-1.5)
+        array([1.5537])
+        """
+        return self._out(self.rmst_t(horizons(tau, len(self), self.dtype)))
+
+    def quantile(self, q: Any) -> Any:
+        """Return quantiles: scalar q gives (n,), a vector of length Q gives (n, Q)."""
+        probability = probabilities(q, self.dtype)
+        value = self.quantile_t(probability.reshape(1, -1))
+        return self._out(value if probability.ndim else value[:, 0])
+
+    def sample(self, size: int = 1, random_state: Any = None) -> Any:
+        """Draw ``size`` outcomes per row by inversion, shape (n, size)."""
+        return self._out(self.quantile_t(uniforms((len(self), size), random_state, self.dtype)))
+
+    def cdf_grid(self, grid: ArrayLike) -> Any:
+        """Return P(Y <= g) for every g of a common grid, shape (n, len(grid))."""
+        return self._out(self._cdf_t(grid_values(grid, self.dtype)))
+
+    def sf_grid(self, grid: ArrayLike) -> Any:
+        """Return P(Y > g) for every g of a common grid, shape (n, len(grid))."""
+        return self._out(self._sf_t(grid_values(grid, self.dtype)))
+
+    def trafo_grid(self, grid: ArrayLike) -> Any:
+        """Return the transformation at every g of a common grid, shape (n, len(grid))."""
+        return self._out(self._any_trafo_t(grid_values(grid, self.dtype)))
+
+    # -- the same at any real y, which counts round down --------------------------------------
+
+    def _rows(self, y: Any, name: str = "y") -> Tensor:
+        return row_values(y, len(self), self.dtype, name)
+
+    def _cdf_t(self, y: Tensor) -> Tensor:
+        return torch.exp(self.log_cdf_t(y))
+
+    def _sf_t(self, y: Tensor) -> Tensor:
+        return torch.exp(self._any_log_sf_t(y))
+
+    def _any_log_sf_t(self, y: Tensor) -> Tensor:
+        return self.log_sf_t(y)
+
+    def _any_trafo_t(self, y: Tensor) -> Tensor:
+        return self.trafo_t(y)

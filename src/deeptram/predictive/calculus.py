@@ -1,4 +1,4 @@
-"""Roots and integrals, vectorised: Newton's method kept inside a bracket, and Gauss-Kronrod panels."""
+"""Roots, small gaps and integrals, vectorised: bracketed Newton steps, and Gauss-Kronrod panels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from deeptram.latent import Latent
+
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 MAX_STEPS = 300
 _EAGER_STEPS = 6
+_NARROW = 1e-6  # a relative gap of h below which its rounded difference has lost too many digits
 # exp(709) and sinh(709) are the largest powers that stay finite.
 FAR = 709.0
 
@@ -121,6 +124,30 @@ def coordinate_of(y: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
         torch.where(below, from_low, torch.where(above, -to_high, torch.asinh(y))),
     )
     return u.clamp(-FAR, FAR)
+
+
+def log_increment(low: Tensor, high: Tensor, log_mass: Callable[[], Tensor], latent: Latent) -> Tensor:
+    r"""Return the log of the gap between h at two ends of an interval.
+
+    Where the rounded difference is lost it is the probability over the density,
+    :math:`\log p - \log f_Z(h)`. Infinite if one end is, minus infinity if h stays at the same infinity.
+
+    Examples
+    --------
+    >>> from deeptram.latent import Logistic
+    >>> h = torch.tensor([0.0, -torch.inf, torch.inf])
+    >>> log_increment(h, torch.tensor([1.0, 1.0, torch.inf]), lambda: h, Logistic())
+    tensor([0., inf, -inf])
+    """
+    open_end = torch.isinf(low) | torch.isinf(high)
+    middle = torch.where(open_end, torch.zeros_like(low), (low + high) / 2)
+    difference = torch.where(open_end, torch.ones_like(low), high - low)
+    narrow = difference < _NARROW * (1 + middle.abs())
+    gap = torch.log(torch.where(narrow, torch.ones_like(low), difference))
+    if bool(narrow.any()):
+        gap = torch.where(narrow, log_mass() - latent.log_pdf_t(middle), gap)
+    gap = torch.where(open_end, torch.full_like(gap, torch.inf), gap)
+    return torch.where(torch.isinf(low) & (low == high), torch.full_like(gap, -torch.inf), gap)
 
 
 def grid_bracket(table: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

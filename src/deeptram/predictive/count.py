@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from deeptram import latent as latents
 from deeptram._arrays import as_numpy
-from deeptram._numerics import logdiffexp
+from deeptram._numerics import log_mass_between
 from deeptram._validation import first_rows
-from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.latent import Latent
-from deeptram.predictive.base import Predictive
-from deeptram.predictive.rows import grid_values, horizons, probabilities, row_values, uniforms
+from deeptram.errors import UnsupportedError
+from deeptram.predictive.base import NumericPredictive
+from deeptram.predictive.rows import check_one_per_row, grid_values
 from deeptram.responses.observations import Observations, Surv, encode_count
 
 _TINY = 1e-13
@@ -26,68 +24,47 @@ _LARGEST = 2.0**52
 _ZOOM = 512
 
 
-class CountPredictive(Predictive):
+class CountPredictive(NumericPredictive):
     r"""n distributions on the non-negative integers.
 
     ``cdf``, ``sf`` and ``trafo`` accept any real y (its integer part counts);
     ``pmf`` and ``log_prob`` want counts. Quantiles, modes and samples are
     whole numbers held as floats, so that infinity can be said.
 
-    Implementing one: set ``latent``, ``dtype`` and ``gives_numpy``; implement
-    ``__len__``, ``__getitem__``, ``log_cdf_t``, ``log_sf_t`` and ``log_pmf_t``
-    on tensors of counts of shape (n, G) or (1, G). Where h is known itself set
-    ``has_trafo`` and override ``trafo_t``.
+    Implementing one: set ``latent``, ``dtype`` and ``gives_numpy``, say in ``_row_parts`` what belongs to
+    rows, and implement ``log_cdf_t``, ``log_sf_t`` and ``log_pmf_t`` on tensors of counts (or infinity) of
+    shape (n, G) or (1, G). Where h is known itself override ``trafo_t``.
 
     Examples
     --------
     >>> import scipy.stats
+    >>> from deeptram.predictive import Predictive
     >>> pred = Predictive.from_scipy(scipy.stats.poisson([1.0, 4.0]))
     >>> pred.pmf(0).round(4), pred.quantile(0.5), pred.crps([1, 1]).round(4)
     (array([0.3679, 0.0183]), array([1., 4.]), array([0.212 , 1.9263]))
     """
 
-    levels = None
-    has_trafo: ClassVar[bool] = False
-    dtype: torch.dtype = torch.float64
+    kind = "count"
     offset: int = 0  # h is evaluated at y + offset; Observations are on that scale
 
     # -- to implement: tensors of counts in, tensors out -----------------------------------------
 
     @abstractmethod
-    def log_cdf_t(self, k: Tensor) -> Tensor:
-        """Return log P(Y <= k), shape (n, G), for counts k (or infinity)."""
-
-    @abstractmethod
-    def log_sf_t(self, k: Tensor) -> Tensor:
-        """Return log P(Y > k), shape (n, G)."""
-
-    @abstractmethod
     def log_pmf_t(self, k: Tensor) -> Tensor:
         """Return log P(Y = k), shape (n, G)."""
 
-    @abstractmethod
-    def __getitem__(self, rows: Any) -> CountPredictive:
-        """Return the distributions of some rows."""
+    def log_density_t(self, k: Tensor) -> Tensor:
+        return self.log_pmf_t(k)
 
     # -- may be overridden -------------------------------------------------------------------------
 
-    def trafo_t(self, k: Tensor, latent: Latent | None = None) -> Tensor:
-        r"""Return :math:`F_Z^{-1}(F(k))` on the scale of ``latent``, shape (n, G)."""
-        latent = self._own_latent if latent is None else latent
-        return latent.from_log_t(self.log_cdf_t(k), self.log_sf_t(k))
-
     def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log P(lower < Y <= upper), shape (n, G); lower below 0 and upper infinite are open ends."""
-        start = lower.clamp(min=0)
-        right = self.log_cdf_t(start) > self.log_sf_t(start)
-        a = torch.where(right, self.log_sf_t(start), self.log_cdf_t(upper))
-        b = torch.where(right, self.log_sf_t(upper), self.log_cdf_t(start))
-        open_below = (lower < 0).expand_as(a)
-        a = torch.where(open_below, self.log_cdf_t(upper), a)
-        b = torch.where(open_below, torch.full_like(b, -torch.inf), b)
-        nothing = a == b
-        value = logdiffexp(torch.where(nothing, torch.zeros_like(a), a), torch.where(nothing, b - 1.0, b))
-        return torch.where(nothing, torch.full_like(value, -torch.inf), value)
+        low = self.log_tails_t(lower.clamp(min=0))
+        below = (lower < 0).expand_as(low[0])
+        nothing = torch.full_like(low[0], -torch.inf)
+        low = torch.where(below, nothing, low[0]), torch.where(below, torch.zeros_like(nothing), low[1])
+        return log_mass_between(low, self.log_tails_t(upper))
 
     def quantile_t(self, q: Tensor) -> Tensor:
         """Return the smallest count k with F(k) >= q, shape (n, G), for q of shape (G,), (1, G) or (n, G)."""
@@ -162,14 +139,6 @@ class CountPredictive(Predictive):
         """The counts from 0 on."""
         return 0.0, float("inf")
 
-    def cdf(self, y: Any = None) -> Any:
-        """Return P(Y <= y), shape (n,); y is a number or one value per row."""
-        return self._out(self._cdf_t(self._rows(y))[:, 0])
-
-    def sf(self, y: Any = None) -> Any:
-        """Return P(Y > y), accurate in the upper tail, shape (n,)."""
-        return self._out(torch.exp(self._log_sf_t(self._rows(y)))[:, 0])
-
     def pmf(self, y: Any = None) -> Any:
         """Return P(Y = y), shape (n,); y is a count or one count per row."""
         return self._out(torch.exp(self.log_pmf_t(self._counts(y)))[:, 0])
@@ -189,30 +158,6 @@ class CountPredictive(Predictive):
             return self._out(self._log_prob_of_intervals(y, self.offset))
         return self._out(self.log_pmf_t(self._counts(y))[:, 0])
 
-    def trafo(self, y: Any = None) -> Any:
-        r"""Return :math:`F_Z^{-1}(F(y))`, shape (n,); minus infinity below 0."""
-        values = self._rows(y)
-        h = self.trafo_t(torch.floor(values).clamp(min=0))
-        return self._out(torch.where(values < 0, torch.full_like(h, -torch.inf), h)[:, 0])
-
-    def quantile(self, q: Any) -> Any:
-        """Return the smallest count with CDF >= q: (n,) for a scalar, (n, Q) for a vector."""
-        probability = probabilities(q)
-        value = self.quantile_t(probability.reshape(1, -1).to(self.dtype))
-        return self._out(value if probability.ndim else value[:, 0])
-
-    def mean(self) -> Any:
-        """Return the expectation of each row; infinite where the tail is too heavy for one."""
-        return self._out(self.mean_t())
-
-    def rmst(self, tau: Any) -> Any:
-        r"""Return the restricted mean :math:`\int_0^\tau P(Y > t) dt`, shape (n,); tau as on the line."""
-        return self._out(self.rmst_t(horizons(tau, len(self), self.dtype)))
-
-    def mode(self) -> Any:
-        """Return the most likely count of each row."""
-        return self._out(self.mode_t())
-
     def crps(self, y: Any) -> Any:
         r"""Return :math:`\sum_{k \ge 0} (F(k) - 1(y \le k))^2` of each row."""
         return self._out(self.crps_t(self._counts(y).expand(len(self), 1)))
@@ -220,43 +165,18 @@ class CountPredictive(Predictive):
     def hazard(self, t: Any) -> Any:
         """Return P(Y = t | Y >= t), shape (n,); 1 where P(Y >= t) = 0."""
         k = self._counts(t, "t")
-        at_risk = self._log_sf_t(k - 1)
+        at_risk = self._any_log_sf_t(k - 1)
         gone = torch.isneginf(at_risk)
         log_hazard = self.log_pmf_t(k) - torch.where(gone, torch.zeros_like(at_risk), at_risk)
         return self._out(torch.exp(torch.where(gone, torch.zeros_like(at_risk), log_hazard))[:, 0])
 
-    def cumhazard(self, t: Any) -> Any:
-        """Return -log P(Y > t), shape (n,)."""
-        return self._out(-self._log_sf_t(self._rows(t, "t"))[:, 0])
-
-    def cdf_grid(self, grid: ArrayLike) -> Any:
-        """Return P(Y <= g) for every g of a common grid, shape (n, len(grid))."""
-        return self._out(self._cdf_t(grid_values(grid, self.dtype)))
-
-    def sf_grid(self, grid: ArrayLike) -> Any:
-        """Return P(Y > g) for every g of a common grid, shape (n, len(grid))."""
-        return self._out(torch.exp(self._log_sf_t(grid_values(grid, self.dtype))))
-
     def pmf_grid(self, grid: ArrayLike) -> Any:
         """Return P(Y = g) for every count g of a common grid, shape (n, len(grid))."""
-        return self._out(torch.exp(self.log_pmf_t(self._count_grid(grid))))
-
-    def trafo_grid(self, grid: ArrayLike) -> Any:
-        """Return the transformation at every count g of a common grid, shape (n, len(grid))."""
-        return self._out(self.trafo_t(self._count_grid(grid)))
-
-    def sample(self, size: int = 1, random_state: Any = None) -> Any:
-        """Draw ``size`` counts per row by inversion, shape (n, size)."""
-        return self._out(self.quantile_t(uniforms((len(self), size), random_state, self.dtype)))
+        values = grid_values(grid, self.dtype)
+        encode_count(as_numpy(values[0]))
+        return self._out(torch.exp(self.log_pmf_t(values)))
 
     # -- helpers -----------------------------------------------------------------------------------
-
-    @property
-    def _own_latent(self) -> Latent:
-        return self.latent if self.latent is not None else latents.get("logistic")
-
-    def _rows(self, y: Any, name: str = "y") -> Tensor:
-        return row_values(y, len(self), self.dtype, name)
 
     def _counts(self, y: Any, name: str = "y") -> Tensor:
         values = self._rows(y, name)
@@ -264,18 +184,14 @@ class CountPredictive(Predictive):
             encode_count(as_numpy(values[:, 0]))
         return values
 
-    def _count_grid(self, grid: ArrayLike) -> Tensor:
-        values = grid_values(grid, self.dtype)
-        encode_count(as_numpy(values[0]))
-        return values
-
     def _cdf_t(self, y: Tensor) -> Tensor:
-        value = torch.exp(self.log_cdf_t(torch.floor(y).clamp(min=0)))
-        return torch.where(y < 0, torch.zeros_like(value), value)
+        return torch.where(y < 0, 0.0, torch.exp(self.log_cdf_t(torch.floor(y).clamp(min=0))))
 
-    def _log_sf_t(self, y: Tensor) -> Tensor:
-        value = self.log_sf_t(torch.floor(y).clamp(min=0))
-        return torch.where(y < 0, torch.zeros_like(value), value)
+    def _any_log_sf_t(self, y: Tensor) -> Tensor:
+        return torch.where(y < 0, 0.0, self.log_sf_t(torch.floor(y).clamp(min=0)))
+
+    def _any_trafo_t(self, y: Tensor) -> Tensor:
+        return torch.where(y < 0, -torch.inf, self.trafo_t(torch.floor(y).clamp(min=0)))
 
     def _reached(self, k: Tensor, q: Tensor) -> Tensor:
         # Either tail may decide: F >= q and 1 - F <= 1 - q differ by rounding only.
@@ -302,11 +218,7 @@ class CountPredictive(Predictive):
         return first, last
 
     def _log_prob_of_intervals(self, seen: Observations, offset: int) -> Tensor:
-        if len(seen) != len(self):
-            raise InvalidInputError(
-                f"y must have one value per row, got {len(seen)} for {len(self)} rows; "
-                "pass the outcomes that belong to these predictions"
-            )
+        check_one_per_row(len(seen), len(self))
         lower, upper = (
             torch.as_tensor(e, dtype=self.dtype).unsqueeze(1) - offset for e in (seen.lower, seen.upper)
         )
@@ -318,4 +230,4 @@ class CountPredictive(Predictive):
         if seen.entry is None:
             return value
         entry = torch.as_tensor(seen.entry, dtype=self.dtype).unsqueeze(1) - offset
-        return value - self._log_sf_t(entry)[:, 0]
+        return value - self._any_log_sf_t(entry)[:, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,12 @@ from torch import Tensor
 from deeptram import latent as latents
 from deeptram._arrays import as_numpy, as_tensor
 from deeptram._numerics import log1mexp
-from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.rows import probabilities, row_index, uniforms
+from deeptram.predictive.calculus import log_increment
+from deeptram.predictive.rows import check_one_per_row, probabilities, uniforms
 from deeptram.responses.discrete import DiscreteResponse
-
-_NARROW = 1e-6
 
 
 class DiscretePredictive(Predictive):
@@ -42,14 +42,17 @@ class DiscretePredictive(Predictive):
     """
 
     levels: tuple[Any, ...]
+    kind = "discrete"
+    _row_parts = ("_h", "_log_increments", "_log_cdf", "_log_sf", "_log_pmf", "_cdf")
+    _keeps_derived = True  # whether what is derived is kept for the next question
     ordered = True  # whether the order of the levels means something; not for nominal outcomes
 
     def __init__(
         self,
         *,
-        levels: tuple[Any, ...],
-        latent: Latent | None,
-        numpy: bool,
+        levels: Sequence[Any] | None = None,
+        latent: Latent | None = None,
+        numpy: bool = True,
         h: Tensor | None = None,
         log_increments: Tensor | None = None,
         log_cdf: Tensor | None = None,
@@ -57,32 +60,24 @@ class DiscretePredictive(Predictive):
         log_pmf: Tensor | None = None,
         cdf: Tensor | None = None,
     ) -> None:
-        self.levels = levels
-        self.latent = latent
-        self.gives_numpy = numpy
+        self.latent, self.gives_numpy = latent, numpy
         self._h, self._log_increments = h, log_increments
         self._log_cdf, self._log_sf, self._log_pmf = log_cdf, log_sf, log_pmf
         self._cdf = cdf
+        self.levels = tuple(range(self._any().shape[-1] + (log_pmf is None)) if levels is None else levels)
 
     @classmethod
     def from_h(
-        cls,
-        h: Any,
-        log_increments: Any = None,
-        *,
-        levels: tuple[Any, ...] | None = None,
-        latent: str | Latent = "logistic",
+        cls, h: Any, log_increments: Any = None, *, levels: Any = None, latent: str | Latent = "logistic"
     ) -> DiscretePredictive:
         """Build from transformation values (n, K-1) and, where known, the logs of their gaps (n, K-2)."""
-        numpy = not isinstance(h, Tensor)
-        h = as_tensor(h)
         gaps = None if log_increments is None else as_tensor(log_increments)
-        levels = tuple(range(h.shape[-1] + 1)) if levels is None else levels
-        return cls(levels=levels, latent=latents.get(latent), numpy=numpy, h=h, log_increments=gaps)
+        scale, numpy = latents.get(latent), not isinstance(h, Tensor)
+        return cls(levels=levels, latent=scale, numpy=numpy, h=as_tensor(h), log_increments=gaps)
 
     @classmethod
     def from_log_pmf(
-        cls, log_pmf: Any, *, levels: tuple[Any, ...] | None = None, latent: Latent | None = None
+        cls, log_pmf: Any, *, levels: Any = None, latent: Latent | None = None
     ) -> DiscretePredictive:
         """Build from log-probabilities (n, K) that sum to one; tails are accumulated from their own end."""
         numpy = not isinstance(log_pmf, Tensor)
@@ -94,36 +89,29 @@ class DiscretePredictive(Predictive):
         some = torch.full_like(lower, -1.0)
         log_cdf = torch.where(small, lower, log1mexp(-torch.where(small, some, upper)))
         log_sf = torch.where(small, log1mexp(-torch.where(small, lower, some)), upper)
-        levels = tuple(range(log_pmf.shape[-1])) if levels is None else levels
         return cls(levels=levels, latent=latent, numpy=numpy, log_cdf=log_cdf, log_sf=log_sf, log_pmf=log_pmf)
 
     @classmethod
     def from_logs(
-        cls,
-        log_cdf: Any,
-        log_sf: Any,
-        log_pmf: Any,
-        *,
-        levels: tuple[Any, ...] | None = None,
-        latent: Latent | None = None,
+        cls, log_cdf: Any, log_sf: Any, log_pmf: Any, *, levels: Any = None, latent: Latent | None = None
     ) -> DiscretePredictive:
         """Build from log F and log(1 - F) at the first K-1 levels and log-probabilities (n, K)."""
-        numpy = not isinstance(log_pmf, Tensor)
-        logs = [as_tensor(x) for x in (log_cdf, log_sf, log_pmf)]
-        levels = tuple(range(logs[2].shape[-1])) if levels is None else levels
-        return cls(
-            levels=levels, latent=latent, numpy=numpy, log_cdf=logs[0], log_sf=logs[1], log_pmf=logs[2]
-        )
+        numpy, (cdf, sf, pmf) = not isinstance(log_pmf, Tensor), map(as_tensor, (log_cdf, log_sf, log_pmf))
+        return cls(levels=levels, latent=latent, numpy=numpy, log_cdf=cdf, log_sf=sf, log_pmf=pmf)
 
     @classmethod
     def from_inner_cdf(
-        cls, cdf: Any, *, levels: tuple[Any, ...] | None = None, latent: Latent | None = None
+        cls, cdf: Any, *, levels: Any = None, latent: Latent | None = None
     ) -> DiscretePredictive:
         """Build from the CDF at the first K-1 levels, shape (n, K-1); logs are taken when asked for."""
-        numpy = not isinstance(cdf, Tensor)
-        cdf = as_tensor(cdf)
-        levels = tuple(range(cdf.shape[-1] + 1)) if levels is None else levels
-        return cls(levels=levels, latent=latent, numpy=numpy, cdf=cdf)
+        return cls(levels=levels, latent=latent, numpy=not isinstance(cdf, Tensor), cdf=as_tensor(cdf))
+
+    def restated(self, latent: Latent | None = None, **held: Tensor) -> DiscretePredictive:
+        """Return other distributions on the same levels, held as the given tensors (see the constructor)."""
+        scale = self._own_latent if latent is None and "h" in held else latent or self.latent
+        new = DiscretePredictive(levels=self.levels, latent=scale, numpy=self.gives_numpy, **held)
+        new.ordered = self.ordered
+        return new
 
     # -- tensors for pools and scores ---------------------------------------------------------
 
@@ -133,35 +121,48 @@ class DiscretePredictive(Predictive):
         return self._h is not None
 
     @property
-    def _own_latent(self) -> Latent:
-        return self.latent if self.latent is not None else latents.get("logistic")
+    def is_nominal(self) -> bool:
+        """Whether there are three or more levels without an order."""
+        return not self.ordered and len(self.levels) > 2
 
     def log_cdf_t(self) -> Tensor:
         """Return log P(Y <= y_k), k < K, shape (n, K-1)."""
-        if self._log_cdf is None and self._cdf is not None:
-            self._log_cdf = torch.log(self._cdf)
-        elif self._log_cdf is None:
-            self._log_cdf = self._own_latent.log_cdf_t(self._native())
-        return self._log_cdf
+        return self._derived("_log_cdf", self._derive_log_cdf)
 
     def log_sf_t(self) -> Tensor:
         """Return log P(Y > y_k), k < K, shape (n, K-1)."""
-        if self._log_sf is None and self._cdf is not None:
-            self._log_sf = torch.log1p(-self._cdf)
-        elif self._log_sf is None:
-            self._log_sf = self._own_latent.log_sf_t(self._native())
-        return self._log_sf
+        return self._derived("_log_sf", self._derive_log_sf)
 
     def log_pmf_t(self) -> Tensor:
         """Return log P(Y = y_k), shape (n, K)."""
-        if self._log_pmf is None and self._cdf is not None:
+        return self._derived("_log_pmf", self._derive_log_pmf)
+
+    def _derived(self, name: str, derive: Callable[[], Tensor]) -> Tensor:
+        """Return what is held under a name, or derive it the first time."""
+        held: Tensor | None = getattr(self, name)
+        if held is None:
+            held = derive()
+            if self._keeps_derived:
+                setattr(self, name, held)
+        return held
+
+    def _derive_log_cdf(self) -> Tensor:
+        return self._own_latent.log_cdf_t(self._native()) if self._cdf is None else torch.log(self._cdf)
+
+    def _derive_log_sf(self) -> Tensor:
+        return self._own_latent.log_sf_t(self._native()) if self._cdf is None else torch.log1p(-self._cdf)
+
+    def _derive_log_pmf(self) -> Tensor:
+        if self._cdf is not None:
             ends = torch.zeros_like(self._cdf[:, :1])
-            self._log_pmf = torch.log(torch.cat([ends, self._cdf, ends + 1], dim=1).diff(dim=1))
-        elif self._log_pmf is None:
-            h = self._native()
-            inner = self._own_latent.log_interval(h[..., :-1], h[..., 1:], self._log_increments)
-            self._log_pmf = torch.cat([self.log_cdf_t()[..., :1], inner, self.log_sf_t()[..., -1:]], dim=-1)
-        return self._log_pmf
+            return torch.log(torch.cat([ends, self._cdf, ends + 1], dim=1).diff(dim=1))
+        h = self._native()
+        inner = self._own_latent.log_interval(h[..., :-1], h[..., 1:], self._log_increments)
+        return torch.cat([self.log_cdf_t()[..., :1], inner, self.log_sf_t()[..., -1:]], dim=-1)
+
+    def log_density_t(self) -> Tensor:
+        """Return the log-probabilities, shape (n, K); on the line the same name is that of log f."""
+        return self.log_pmf_t()
 
     def trafo_t(self, latent: Latent | None = None) -> Tensor:
         """Return h on the scale of ``latent`` (default: the native one), shape (n, K-1)."""
@@ -173,30 +174,20 @@ class DiscretePredictive(Predictive):
     def log_increments_t(self, latent: Latent | None = None) -> Tensor:
         """Return log(h_k - h_{k-1}), shape (n, K-2), without cancellation where probabilities are tiny."""
         latent = self._own_latent if latent is None else latent
-        if self._log_increments is not None and latent == self._own_latent:
+        native = self._h is not None and latent == self._own_latent
+        if native and self._log_increments is not None:
             return self._log_increments
         h = self.trafo_t(latent)
         lower, upper = h[..., :-1], h[..., 1:]
-        same_end = torch.isinf(lower) & (lower == upper)
-        difference = torch.where(same_end, torch.zeros_like(lower), upper - lower)
-        log_increments = torch.log(difference)
-        if self._h is not None and latent == self._own_latent:
-            return log_increments
-        middle = torch.where(
-            torch.isinf(lower) | torch.isinf(upper), torch.zeros_like(lower), (lower + upper) / 2
-        )
-        narrow = (difference < _NARROW * (1 + middle.abs())) & ~same_end
-        thin = self.log_pmf_t()[..., 1:-1] - latent.log_pdf_t(middle)
-        return torch.where(narrow, thin, log_increments)
+        if native:  # nothing is known better than h itself
+            same_end = torch.isinf(lower) & (lower == upper)
+            return torch.log(torch.where(same_end, torch.zeros_like(lower), upper - lower))
+        return log_increment(lower, upper, lambda: self.log_pmf_t()[..., 1:-1], latent)
 
     def encode(self, y: Any) -> Tensor:
         """Return the positions 0..K-1 of outcomes among ``levels``; unknown ones are refused."""
         codes = torch.as_tensor(np.asarray(DiscreteResponse(self.levels).encode(y)))
-        if codes.shape != (len(self),):
-            raise InvalidInputError(
-                f"y must have one value per row, got {codes.shape[0]} for {len(self)} rows; "
-                "pass the outcomes that belong to these predictions"
-            )
+        check_one_per_row(len(codes), len(self))
         return codes
 
     def log_prob_of_codes_t(self, codes: Tensor) -> Tensor:
@@ -213,24 +204,6 @@ class DiscretePredictive(Predictive):
     def __len__(self) -> int:
         """Return the number of rows n."""
         return int(self._any().shape[0])
-
-    def __getitem__(self, rows: Any) -> DiscretePredictive:
-        """Return the distributions of some rows."""
-        index = row_index(rows, len(self))
-        parts = {
-            name: None if value is None else value[index]
-            for name, value in (
-                ("h", self._h),
-                ("log_increments", self._log_increments),
-                ("log_cdf", self._log_cdf),
-                ("log_sf", self._log_sf),
-                ("log_pmf", self._log_pmf),
-                ("cdf", self._cdf),
-            )
-        }
-        some = DiscretePredictive(levels=self.levels, latent=self.latent, numpy=self.gives_numpy, **parts)
-        some.ordered = self.ordered
-        return some
 
     def cdf(self, y: Any = None) -> Any:
         """Return P(Y <= y): (n, K), last column exactly 1, without ``y``; (n,) with it."""

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deeptram import latent as latents
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
@@ -18,8 +17,6 @@ from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.rows import row_index
-
-Read = Callable[..., Tensor]
 
 
 def join_rows(parts: Sequence[Predictive], rows: Sequence[npt.ArrayLike] | None = None) -> Predictive:
@@ -40,19 +37,13 @@ def join_rows(parts: Sequence[Predictive], rows: Sequence[npt.ArrayLike] | None 
     array([0.4, 0.1, 0.7])
     """
     order = _order(parts, rows)
-    kinds = [kind for kind in (DiscretePredictive, LinePredictive, CountPredictive) if _all(parts, kind)]
-    if not kinds or len({part.levels for part in parts}) > 1:
+    kinds = {part.kind for part in parts}
+    if len(kinds) != 1 or len({part.levels for part in parts}) > 1:
         raise InvalidInputError(
             "distributions of different rows must be of one kind with the same levels, got "
             f"{', '.join(sorted({type(part).__name__ for part in parts}))}; predict them with one model"
         )
-    if kinds[0] is DiscretePredictive:
-        return _joined_levels(parts, order)
-    return (JoinedLine if kinds[0] is LinePredictive else JoinedCount)(parts, order)
-
-
-def _all(parts: Sequence[Predictive], kind: type) -> bool:
-    return len(parts) > 0 and all(isinstance(part, kind) for part in parts)
+    return _FORMS[kinds.pop()](parts, order)
 
 
 def _order(parts: Sequence[Predictive], rows: Sequence[npt.ArrayLike] | None) -> Tensor:
@@ -83,8 +74,21 @@ def _latent(parts: Sequence[Predictive]) -> Latent | None:
     return first if all(part.latent == first for part in parts) else None
 
 
+def _asked(name: str) -> Any:
+    """Return a method that asks every part for its own rows."""
+
+    def ask(joined: Any, *values: Any) -> Tensor:
+        return torch.cat(joined.answers(name, *values))[joined.order]
+
+    ask.__doc__ = f"Return ``{name}`` of every row, by the part that holds it."
+    return ask
+
+
 class _Joined:
     """Rows of several predictions, each asked for its own."""
+
+    latent: Latent | None
+    _own_latent: Latent
 
     def __init__(self, parts: Sequence[Any], order: Tensor) -> None:
         self.parts, self.order = parts, order
@@ -109,54 +113,31 @@ class _Joined:
             return type(self)([self.parts[0][[]]], wanted)
         return type(self)(parts, torch.argsort(torch.cat(places)))
 
-    def _ask(self, read: Callable[[Any], Read], *values: Tensor) -> Tensor:
-        """Return what a method of each part gives at its rows of the values, (1, G) or (n, G) each."""
+    def answers(self, name: str, *values: Any) -> list[Any]:
+        """Return what a method of each part gives at its rows of the values, tensors (1, G) or (n, G)."""
         sizes = [len(part) for part in self.parts]
         given = [
-            [value] * len(sizes)
-            if value.shape[0] != len(self) or value.ndim < 2
-            else value[self.place].split(sizes)
+            value[self.place].split(sizes)
+            if isinstance(value, Tensor) and value.ndim > 1 and len(value) == len(self)
+            else [value] * len(sizes)
             for value in values
         ]
-        answers = [read(part)(*own) for part, *own in zip(self.parts, *given, strict=True)]
-        return torch.cat(answers)[self.order]
+        return [getattr(part, name)(*own) for part, *own in zip(self.parts, *given, strict=True)]
 
-    def log_cdf_t(self, y: Tensor) -> Tensor:
-        """Return log F(y), shape (n, G)."""
-        return self._ask(lambda part: part.log_cdf_t, y)
-
-    def log_sf_t(self, y: Tensor) -> Tensor:
-        """Return log(1 - F(y)), shape (n, G)."""
-        return self._ask(lambda part: part.log_sf_t, y)
+    log_cdf_t = _asked("log_cdf_t")
+    log_sf_t = _asked("log_sf_t")
+    log_interval_t = _asked("log_interval_t")
+    quantile_t = _asked("quantile_t")
+    mean_t = _asked("mean_t")
+    mode_t = _asked("mode_t")
+    crps_t = _asked("crps_t")
+    rmst_t = _asked("rmst_t")
+    _trafo_on = _asked("trafo_t")
 
     def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         """Return h(y), shape (n, G)."""
-        scale = latent or self.latent or latents.get("logistic")
-        return self._ask(lambda part: lambda own: part.trafo_t(own, scale), y)
-
-    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return log(F(upper) - F(lower)), shape (n, G)."""
-        return self._ask(lambda part: part.log_interval_t, lower, upper)
-
-    def quantile_t(self, q: Tensor) -> Tensor:
-        """Return quantiles, shape (n, G)."""
-        return self._ask(lambda part: part.quantile_t, torch.atleast_2d(q))
-
-    def mean_t(self) -> Tensor:
-        """Return means, shape (n,)."""
-        return self._ask(lambda part: part.mean_t)
-
-    def mode_t(self) -> Tensor:
-        """Return modes, shape (n,)."""
-        return self._ask(lambda part: part.mode_t)
-
-    def crps_t(self, y: Tensor) -> Tensor:
-        """Return the CRPS, shape (n,)."""
-        return self._ask(lambda part: part.crps_t, y.expand(len(self), -1))
-
-    def rmst_t(self, tau: Tensor) -> Tensor:
-        """Return restricted means, shape (n,)."""
-        return self._ask(lambda part: part.rmst_t, tau)
+        h: Tensor = self._trafo_on(y, latent or self._own_latent)
+        return h
 
 
 class JoinedLine(_Joined, LinePredictive):
@@ -169,25 +150,21 @@ class JoinedLine(_Joined, LinePredictive):
         if len(known) == len(parts):
             self.observed = max(low for low, _ in known), min(high for _, high in known)
 
-    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        both = self._ask(lambda part: lambda own: torch.stack(part.log_tails_t(own), dim=1), y)
-        return both[:, 0], both[:, 1]
+    log_pdf_t = _asked("log_pdf_t")
+    log_entry_t = _asked("log_entry_t")
+    log_hazard_t = _asked("log_hazard_t")
+    rough_quantile_t = _asked("rough_quantile_t")
+    _log_slope_on = _asked("log_slope_t")
 
-    def log_pdf_t(self, y: Tensor) -> Tensor:
-        return self._ask(lambda part: part.log_pdf_t, y)
+    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        log_cdf, log_sf = (
+            torch.cat(tail)[self.order] for tail in zip(*self.answers("log_tails_t", y), strict=True)
+        )
+        return log_cdf, log_sf
 
     def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
-        scale = latent or self._own_latent
-        return self._ask(lambda part: lambda own: part.log_slope_t(own, scale), y)
-
-    def log_entry_t(self, entry: Tensor) -> Tensor:
-        return self._ask(lambda part: part.log_entry_t, entry)
-
-    def log_hazard_t(self, y: Tensor) -> Tensor:
-        return self._ask(lambda part: part.log_hazard_t, y)
-
-    def rough_quantile_t(self, q: Tensor) -> Tensor:
-        return self._ask(lambda part: part.rough_quantile_t, torch.atleast_2d(q))
+        log_slope: Tensor = self._log_slope_on(y, latent or self._own_latent)
+        return log_slope
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         ends = [[end.expand(len(part), 1) for end in part.support_t()] for part in self.parts]
@@ -210,5 +187,11 @@ class JoinedLine(_Joined, LinePredictive):
 class JoinedCount(_Joined, CountPredictive):
     """Rows of several predictions on the counts."""
 
-    def log_pmf_t(self, k: Tensor) -> Tensor:
-        return self._ask(lambda part: part.log_pmf_t, k)
+    log_pmf_t = _asked("log_pmf_t")
+
+
+_FORMS: dict[str, Callable[[Sequence[Any], Tensor], Predictive]] = {
+    "discrete": _joined_levels,
+    "continuous": JoinedLine,
+    "count": JoinedCount,
+}

@@ -122,17 +122,7 @@ class Kind(str, ABC):
             raise UnsupportedError(self._advice.format(loss=loss, kind=str(self)))
 
     @abstractmethod
-    def predictive(
-        self,
-        params: RowParameters,
-        basis: Basis | None,
-        latent: str | Latent,
-        *,
-        levels: Sequence[Any] | None = None,
-        log_first: bool = False,
-        lifetimes: bool = False,
-        observed: tuple[float, float] | None = None,
-    ) -> Predictive:
+    def predictive(self, params: RowParameters, basis: Any, latent: str | Latent, **known: Any) -> Predictive:
         """Return the distributions of given row parameters; see :func:`build_predictive`."""
 
     def _line(
@@ -150,9 +140,7 @@ class _Ordered(Kind):
     losses = ("nll", "rps", "brier")
     _advice = "loss={loss!r} is for outcomes on the line, got outcome={kind!r}; use loss='rps'"
 
-    def predictive(
-        self, params: RowParameters, basis: Any, latent: str | Latent, *, levels: Any = None, **_: Any
-    ) -> Predictive:
+    def predictive(self, params: RowParameters, basis: Any, latent: str | Latent, **known: Any) -> Predictive:
         given = (params.theta, params.shift, params.log_scale, params.log_increments)
         shift, log_scale, increments = (None if x is None else as_tensor(x) for x in given[1:])
         numpy = not any(isinstance(x, Tensor) for x in given)
@@ -162,10 +150,8 @@ class _Ordered(Kind):
         if increments is not None:
             increments = increments if log_scale is None else increments + log_scale.unsqueeze(1)
             increments = increments.expand(h.shape[0], -1)
-        names = tuple(range(h.shape[1] + 1)) if levels is None else tuple(levels)
-        return DiscretePredictive(
-            levels=names, latent=latents.get(latent), numpy=numpy, h=h, log_increments=increments
-        )
+        scale, levels = latents.get(latent), known.get("levels")
+        return DiscretePredictive(levels=levels, latent=scale, numpy=numpy, h=h, log_increments=increments)
 
 
 class _Nominal(Kind):
@@ -175,14 +161,12 @@ class _Nominal(Kind):
     losses = ("nll", "brier")
     _advice = "loss={loss!r} needs an ordered outcome, got outcome={kind!r}; use loss='brier'"
 
-    def predictive(
-        self, params: RowParameters, basis: Any, latent: str | Latent, *, levels: Any = None, **_: Any
-    ) -> Predictive:
+    def predictive(self, params: RowParameters, basis: Any, latent: str | Latent, **known: Any) -> Predictive:
         logits = as_tensor(params.theta)
         log_pmf = torch.log_softmax(torch.cat([torch.zeros_like(logits[:, :1]), logits], dim=1), dim=1)
         pred = DiscretePredictive.from_log_pmf(
             log_pmf if isinstance(params.theta, Tensor) else as_numpy(log_pmf),
-            levels=None if levels is None else tuple(levels),
+            levels=known.get("levels"),
             latent=latents.get("logistic"),
         )
         pred.ordered = False
@@ -197,17 +181,9 @@ class _Continuous(Kind):
     def observe(self, y: Any, log_first: bool = False) -> Observations:
         return encode_continuous(y)
 
-    def predictive(
-        self,
-        params: RowParameters,
-        basis: Basis | None,
-        latent: str | Latent,
-        *,
-        lifetimes: bool = False,
-        observed: tuple[float, float] | None = None,
-        **_: Any,
-    ) -> Predictive:
-        return self._line(params, basis, latent, lifetimes=lifetimes, observed=observed)
+    def predictive(self, params: RowParameters, basis: Any, latent: str | Latent, **known: Any) -> Predictive:
+        about = {name: known[name] for name in ("lifetimes", "observed") if name in known}
+        return self._line(params, basis, latent, **about)
 
 
 class _Survival(_Continuous):
@@ -227,16 +203,8 @@ class _Count(Kind):
     def observe(self, y: Any, log_first: bool = False) -> Observations:
         return encode_count(y, log_first)
 
-    def predictive(
-        self,
-        params: RowParameters,
-        basis: Basis | None,
-        latent: str | Latent,
-        *,
-        log_first: bool = False,
-        **_: Any,
-    ) -> Predictive:
-        return TransformationCount(self._line(params, basis, latent), offset=int(log_first))
+    def predictive(self, params: RowParameters, basis: Any, latent: str | Latent, **known: Any) -> Predictive:
+        return TransformationCount(self._line(params, basis, latent), int(known.get("log_first", False)))
 
 
 _KINDS: tuple[Kind, ...] = (
@@ -301,12 +269,5 @@ def build_predictive(
     array([[0.269, 0.731, 1.   ],
            [0.047, 0.269, 1.   ]])
     """
-    return kind_of(outcome).predictive(
-        params,
-        basis,
-        latent,
-        levels=levels,
-        log_first=log_first,
-        lifetimes=lifetimes,
-        observed=observed,
-    )
+    known = {"levels": levels, "log_first": log_first, "lifetimes": lifetimes, "observed": observed}
+    return kind_of(outcome).predictive(params, basis, latent, **known)

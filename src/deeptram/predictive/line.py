@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from deeptram import latent as latents
 from deeptram._arrays import as_numpy
-from deeptram._numerics import logdiffexp
 from deeptram._validation import first_rows
-from deeptram.errors import ExtrapolationWarning, InvalidInputError, UnsupportedError, warn
+from deeptram.errors import ExtrapolationWarning, UnsupportedError, warn
 from deeptram.latent import Latent
 from deeptram.predictive import functionals
-from deeptram.predictive.base import Predictive
+from deeptram.predictive.base import NumericPredictive
 from deeptram.predictive.calculus import FAR, coordinate, solve_increasing
-from deeptram.predictive.functionals import mode
-from deeptram.predictive.rows import grid_values, horizons, probabilities, row_values, uniforms
+from deeptram.predictive.rows import check_one_per_row, grid_values
 from deeptram.responses.observations import Observations, Surv
 
 _POLISHING_STEPS = 2
 _FURTHEST = 1e304  # the bracket of the search ends beyond this, and closer to a bound than its inverse
 
 
-class LinePredictive(Predictive):
+class LinePredictive(NumericPredictive):
     r"""n distributions on the real line, or on a part of it.
 
     Implementing one:
 
-    - Set ``latent`` (or None) and ``gives_numpy``; implement ``__len__`` and ``__getitem__``.
+    - Set ``latent`` (or None) and ``gives_numpy``, and say in ``_row_parts`` what belongs to rows.
     - Implement ``log_cdf_t``, ``log_sf_t`` and ``log_pdf_t`` on tensors y of
       shape (n, G) or, for a common grid, (1, G); each returns (n, G). They
       must accept every real y and both infinities.
@@ -56,34 +53,23 @@ class LinePredictive(Predictive):
            [10.   , 12.563]])
     """
 
-    levels = None
-    has_trafo: ClassVar[bool] = False
+    kind = "continuous"
     _marked: bool = False
-    dtype: torch.dtype = torch.float64
 
     # -- to implement: tensors in, tensors out ------------------------------------------------
 
     @abstractmethod
-    def log_cdf_t(self, y: Tensor) -> Tensor:
-        """Return log F(y), shape (n, G), for y of shape (n, G) or (1, G)."""
-
-    @abstractmethod
-    def log_sf_t(self, y: Tensor) -> Tensor:
-        """Return log(1 - F(y)), shape (n, G)."""
-
-    @abstractmethod
     def log_pdf_t(self, y: Tensor) -> Tensor:
         """Return log f(y), shape (n, G); minus infinity outside the sample space."""
+
+    def log_density_t(self, y: Tensor) -> Tensor:
+        return self.log_pdf_t(y)
 
     # -- may be overridden --------------------------------------------------------------------
 
     def with_density(self) -> LinePredictive:
         """Return the distribution whose density is ``log_pdf_t``: this one, unless its own F has steps."""
         return self
-
-    def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log F(y) and log(1 - F(y)) together."""
-        return self.log_cdf_t(y), self.log_sf_t(y)
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         """Return lower and upper end of the sample space, each (1, 1) or (n, 1)."""
@@ -94,26 +80,10 @@ class LinePredictive(Predictive):
         """Return points where F is not smooth, (1, m) or (n, m), or None; quadrature is split there."""
         return None
 
-    def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
-        r"""Return :math:`h(y) = F_Z^{-1}(F(y))` on the scale of ``latent`` (default: the native one)."""
-        latent = self._own_latent if latent is None else latent
-        return latent.from_log_t(*self.log_tails_t(y))
-
     def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         r"""Return :math:`\log h'(y) = \log f(y) - \log f_Z(h(y))` on the scale of ``latent``."""
         latent = self._own_latent if latent is None else latent
-        return self.log_pdf_t(y) - latent.log_pdf_from_log_t(*self.log_tails_t(y))
-
-    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return log(F(upper) - F(lower)) from whichever tail is accurate, shape (n, G)."""
-        low_cdf, low_sf = self.log_tails_t(lower)
-        high_cdf, high_sf = self.log_tails_t(upper)
-        right = low_cdf > low_sf
-        a, b = torch.where(right, low_sf, high_cdf), torch.where(right, high_sf, low_cdf)
-        nothing = a == b  # also where both are minus infinity
-        safe = torch.where(nothing, torch.zeros_like(a), a)
-        value = logdiffexp(safe, torch.where(nothing, torch.full_like(b, -1.0), b))
-        return torch.where(nothing, torch.full_like(a, -torch.inf), value)
+        return self.log_pdf_t(y) - latent.log_pdf_from_log_t(*self.smooth_tails_t(y))
 
     def log_entry_t(self, entry: Tensor) -> Tensor:
         """Return log P(Y > entry), what left truncation subtracts, shape (n, G)."""
@@ -186,7 +156,7 @@ class LinePredictive(Predictive):
 
     def mode_t(self) -> Tensor:
         """Return the point of highest density, shape (n,)."""
-        return mode(self)
+        return functionals.mode(self)
 
     # -- the public distribution --------------------------------------------------------------
 
@@ -200,14 +170,6 @@ class LinePredictive(Predictive):
     def last_time(self) -> float:
         """The last observed lifetime, beyond which a model extrapolates; infinite where none is known."""
         return self.observed[1] if self.lifetimes and self.observed is not None else math.inf
-
-    def cdf(self, y: Any = None) -> Any:
-        """Return P(Y <= y), shape (n,); y is a number or one value per row."""
-        return self._out(torch.exp(self.log_cdf_t(self._rows(y)))[:, 0])
-
-    def sf(self, y: Any = None) -> Any:
-        """Return P(Y > y), accurate in the upper tail, shape (n,)."""
-        return self._out(torch.exp(self.log_sf_t(self._rows(y)))[:, 0])
 
     def pdf(self, y: Any) -> Any:
         """Return the density at y, shape (n,)."""
@@ -228,10 +190,6 @@ class LinePredictive(Predictive):
             return self._out(self.log_prob_of_observations_t(seen))
         return self._out(self.log_pdf_t(self._rows(y))[:, 0])
 
-    def trafo(self, y: Any = None) -> Any:
-        r"""Return :math:`F_Z^{-1}(F(y))` on the scale of ``latent`` (logistic if None), shape (n,)."""
-        return self._out(self.trafo_t(self._rows(y))[:, 0])
-
     def quantile(self, q: Any) -> Any:
         """Return quantiles: scalar q gives (n,), a vector of length Q gives (n, Q).
 
@@ -239,18 +197,13 @@ class LinePredictive(Predictive):
         gives plus or minus infinity. Quantiles of lifetimes beyond the last
         observed one come with an ``ExtrapolationWarning`` (once per object).
         """
-        probability = probabilities(q, self.dtype)
-        value = self.quantile_t(probability.reshape(1, -1))
+        value = super().quantile(q)
         self._mark(value)
-        return self._out(value if probability.ndim else value[:, 0])
+        return value
 
     def hazard(self, t: Any) -> Any:
         """Return the hazard f(t) / P(Y > t), shape (n,); infinite where P(Y > t) = 0."""
         return self._out(torch.exp(self.log_hazard_t(self._rows(t, "t")))[:, 0])
-
-    def cumhazard(self, t: Any) -> Any:
-        """Return the cumulative hazard -log P(Y > t), shape (n,)."""
-        return self._out(-self.log_sf_t(self._rows(t, "t"))[:, 0])
 
     def mean(self) -> Any:
         """Return the expectation of each row; infinite if one tail is too heavy, refused if both are."""
@@ -271,62 +224,21 @@ class LinePredictive(Predictive):
             value = value.masked_scatter(doubtful, own)
         return self._out(value)
 
-    def rmst(self, tau: Any) -> Any:
-        r"""Return the restricted mean survival time :math:`\int_0^\tau P(Y > t) dt`, shape (n,).
-
-        Parameters
-        ----------
-        tau : float or array-like, shape (n,)
-            Positive, finite horizon.
-
-        Examples
-        --------
-        >>> import scipy.stats
-        >>> from deeptram.predictive import Predictive
-        >>> Predictive.from_scipy(scipy.stats.expon(scale=2.0)).rmst(3.0).round(4)  # 2 (1 - e^-1.5)
-        array([1.5537])
-        """
-        return self._out(self.rmst_t(self._horizon(tau)))
-
-    def mode(self) -> Any:
-        """Return the point of highest density of each row."""
-        return self._out(self.mode_t())
-
     def crps(self, y: Any) -> Any:
         r"""Return :math:`\int (F(t) - 1(y \le t))^2 dt` of each row; y must not be censored."""
         return self._out(self.crps_t(self.exact_values_t(y).expand(len(self), 1)))
-
-    def cdf_grid(self, grid: ArrayLike) -> Any:
-        """Return P(Y <= g) for every g of a common grid, shape (n, len(grid))."""
-        return self._out(torch.exp(self.log_cdf_t(grid_values(grid, self.dtype))))
-
-    def sf_grid(self, grid: ArrayLike) -> Any:
-        """Return P(Y > g) for every g of a common grid, shape (n, len(grid))."""
-        return self._out(torch.exp(self.log_sf_t(grid_values(grid, self.dtype))))
 
     def pdf_grid(self, grid: ArrayLike) -> Any:
         """Return the density at every g of a common grid, shape (n, len(grid))."""
         return self._out(torch.exp(self.log_pdf_t(grid_values(grid, self.dtype))))
 
-    def trafo_grid(self, grid: ArrayLike) -> Any:
-        """Return the transformation at every g of a common grid, shape (n, len(grid))."""
-        return self._out(self.trafo_t(grid_values(grid, self.dtype)))
-
     def hazard_grid(self, grid: ArrayLike) -> Any:
         """Return the hazard at every g of a common grid, shape (n, len(grid)), infinite like ``hazard``."""
         return self._out(torch.exp(self.log_hazard_t(grid_values(grid, self.dtype))))
 
-    def sample(self, size: int = 1, random_state: Any = None) -> Any:
-        """Draw ``size`` outcomes per row by inversion, shape (n, size)."""
-        return self._out(self.quantile_t(uniforms((len(self), size), random_state, self.dtype)))
-
     def log_prob_of_observations_t(self, seen: Observations) -> Tensor:
         """Return the log-likelihood contributions of exact, censored and truncated rows, shape (n,)."""
-        if len(seen) != len(self):
-            raise InvalidInputError(
-                f"y must have one value per row, got {len(seen)} for {len(self)} rows; "
-                "pass the outcomes that belong to these predictions"
-            )
+        check_one_per_row(len(seen), len(self))
         lower, upper = (
             torch.as_tensor(end, dtype=self.dtype).unsqueeze(1) for end in (seen.lower, seen.upper)
         )
@@ -356,27 +268,13 @@ class LinePredictive(Predictive):
             )
         return self._rows(seen.lower)
 
-    @abstractmethod
-    def __getitem__(self, rows: Any) -> LinePredictive:
-        """Return the distributions of some rows (slice, integer array or mask)."""
-
     # -- helpers ------------------------------------------------------------------------------
 
-    @property
-    def _own_latent(self) -> Latent:
-        return self.latent if self.latent is not None else latents.get("logistic")
-
-    def _rows(self, y: Any, name: str = "y") -> Tensor:
-        return row_values(y, len(self), self.dtype, name)
-
-    def _horizon(self, tau: Any) -> Tensor:
-        return horizons(tau, len(self), self.dtype)
-
-    def _mark(self, quantiles: Tensor) -> None:
+    def _mark(self, quantiles: Any) -> None:
         """Warn of quantiles beyond the last observed lifetime, the first time there are any."""
         if self._marked or math.isinf(self.last_time):
             return
-        if bool((quantiles.detach() > self.last_time).any()):
+        if bool((quantiles > self.last_time).any()):
             self._marked = True
             warn(
                 f"some quantiles lie beyond {self.last_time:g}, the last observed (uncensored) time, where "

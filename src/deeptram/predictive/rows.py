@@ -28,6 +28,23 @@ def row_index(rows: Any, n: int) -> Tensor:
     return torch.from_numpy(row_numbers(slice(None) if rows is Ellipsis else rows, n, "prediction"))
 
 
+def check_one_per_row(n: int, rows: int) -> None:
+    """Raise unless there are as many outcomes as rows.
+
+    Examples
+    --------
+    >>> check_one_per_row(2, 3)
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.InvalidInputError: y must have one value per row, got 2 for 3 rows; pass the outcomes ...
+    """
+    if n != rows:
+        raise InvalidInputError(
+            f"y must have one value per row, got {n} for {rows} rows; "
+            "pass the outcomes that belong to these predictions"
+        )
+
+
 def row_values(y: Any, n: int, dtype: torch.dtype, name: str = "y") -> Tensor:
     """Return a scalar as (1, 1) or one value per row as (n, 1); other shapes and NaN are refused.
 
@@ -161,7 +178,7 @@ class RowMap:
     Examples
     --------
     >>> batch = torch.tensor([10.0, 20.0, 30.0])
-    >>> rows = RowMap(3).take(torch.tensor([2, 2, 0]))
+    >>> rows = RowMap(3)[torch.tensor([2, 2, 0])]
     >>> rows.evaluate(lambda y: y + batch.unsqueeze(1), torch.tensor([[1.0], [2.0], [3.0]])).ravel()
     tensor([31., 32., 13.])
     """
@@ -174,7 +191,7 @@ class RowMap:
     def __len__(self) -> int:
         return self.n if self.rows is None else len(self.rows)
 
-    def take(self, index: Tensor) -> RowMap:
+    def __getitem__(self, index: Tensor) -> RowMap:
         """Return the map of some of these rows."""
         return RowMap(self.n, index if self.rows is None else self.rows[index])
 

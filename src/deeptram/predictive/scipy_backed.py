@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,21 +18,21 @@ from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.rows import RowMap, row_index
+from deeptram.predictive.rows import RowMap
 
 
 @dataclasses.dataclass(frozen=True)
 class _Methods:
     """The methods of a SciPy distribution under one set of names."""
 
+    discrete: bool
     log_cdf: Callable[..., Any]
     log_sf: Callable[..., Any]
-    log_density: Callable[..., Any]
     ppf: Callable[..., Any]
     isf: Callable[..., Any]
+    log_density: Callable[..., Any]
     support: Callable[[], Any]
     mean: Callable[[], Any]
-    discrete: bool
 
 
 def predictive_of_scipy(frozen: Any) -> Predictive:
@@ -80,6 +80,7 @@ def predictive_of_scipy(frozen: Any) -> Predictive:
 class _Rows:
     """What both kinds share: methods of n SciPy distributions and the rows in use."""
 
+    _row_parts: ClassVar[tuple[str, ...]] = ("_map",)
     latent: Latent | None
     gives_numpy: bool
 
@@ -88,14 +89,6 @@ class _Rows:
         self.gives_numpy = True
         self._methods = methods
         self._map = rows
-
-    def __len__(self) -> int:
-        """Return the number of rows n."""
-        return len(self._map)
-
-    def __getitem__(self, rows: Any) -> Any:
-        """Return the distributions of some rows."""
-        return type(self)(self._methods, self._map.take(row_index(rows, len(self))))
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
         """Return log F(y), shape (n, G)."""
@@ -172,35 +165,17 @@ class ScipyCount(_Rows, CountPredictive):
 def _methods(frozen: Any) -> _Methods:
     kind = getattr(frozen, "dist", None)
     if isinstance(kind, (stats.rv_continuous, stats.rv_discrete)):
-        discrete = isinstance(kind, stats.rv_discrete)
-        density = frozen.logpmf if discrete else frozen.logpdf
-        return _Methods(
-            frozen.logcdf,
-            frozen.logsf,
-            density,
-            frozen.ppf,
-            frozen.isf,
-            frozen.support,
-            frozen.mean,
-            discrete,
-        )
-    if callable(getattr(frozen, "logccdf", None)):  # the distribution objects of SciPy 1.15 and later
+        discrete, names = isinstance(kind, stats.rv_discrete), ("logsf", "ppf", "isf")
+    elif callable(getattr(frozen, "logccdf", None)):  # the distribution objects of SciPy 1.15 and later
         discrete = bool(np.isposinf(_quiet(frozen.logpdf, frozen.median())).all())
-        density = frozen.logpmf if discrete else frozen.logpdf
-        return _Methods(
-            frozen.logcdf,
-            frozen.logccdf,
-            density,
-            frozen.icdf,
-            frozen.iccdf,
-            frozen.support,
-            frozen.mean,
-            discrete,
+        names = ("logccdf", "icdf", "iccdf")
+    else:
+        raise InvalidTypeError(
+            f"from_scipy needs a frozen SciPy distribution, got {type(frozen).__name__}; "
+            "call the distribution with its parameters first, as in scipy.stats.norm(loc, scale)"
         )
-    raise InvalidTypeError(
-        f"from_scipy needs a frozen SciPy distribution, got {type(frozen).__name__}; "
-        "call the distribution with its parameters first, as in scipy.stats.norm(loc, scale)"
-    )
+    every = ("logcdf", *names, "logpmf" if discrete else "logpdf", "support", "mean")
+    return _Methods(discrete, *(getattr(frozen, name) for name in every))
 
 
 def _quiet(function: Callable[..., Any], *values: Any) -> Any:

@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deeptram._arrays import as_numpy
 from deeptram._validation import first_rows
 from deeptram.errors import ExtrapolationWarning, warn
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.rows import grid_values, row_index
+from deeptram.predictive.tabulated import _Table
 
 
-class SurvivalPredictive(LinePredictive):
+class SurvivalPredictive(_Table):
     r"""n distributions given by their survival curves :math:`S(t_j)` at common times.
 
     S is the right-continuous step function that survival software means: 1 before the first time,
@@ -50,23 +49,13 @@ class SurvivalPredictive(LinePredictive):
     (array([0.5]), array([2.]), array([2.9]))
     """
 
+    _row_parts = ("survival",)
     _said_infinite = False
 
     def __init__(self, times: Tensor, survival: Tensor, numpy: bool) -> None:
-        self.latent = None
-        self.gives_numpy = numpy
-        self.dtype = survival.dtype
+        super().__init__(survival, numpy)
         self.times, self.survival = times, survival
         self.lifetimes, self.observed = True, (float(times[0]), float(times[-1]))
-
-    def __len__(self) -> int:
-        """Return the number of rows n."""
-        return len(self.survival)
-
-    def __getitem__(self, rows: Any) -> SurvivalPredictive:
-        """Return the distributions of some rows."""
-        some: SurvivalPredictive = self._with(survival=self.survival[row_index(rows, len(self))])
-        return some
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         zero = torch.zeros((1, 1), dtype=self.dtype)
@@ -87,9 +76,8 @@ class SurvivalPredictive(LinePredictive):
         value = steps.gather(1, torch.searchsorted(self.times.contiguous(), y.contiguous(), right=True))
         return torch.where(torch.isposinf(y), torch.zeros_like(value), value)
 
-    def sf_grid(self, grid: ArrayLike) -> Any:
-        """Return P(Y > g) for every g of a common grid, shape (n, len(grid)), as it was given."""
-        return self._out(self._survivor(grid_values(grid, self.dtype)))
+    def _sf_t(self, y: Tensor) -> Tensor:
+        return self._survivor(y)
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
         return torch.log1p(-self._survivor(y))
@@ -128,12 +116,6 @@ class SurvivalPredictive(LinePredictive):
         )
         ends = torch.cat([self.times, torch.full_like(self.times[:1], torch.inf)])
         return torch.where(q <= 0, torch.zeros_like(q), ends[first])
-
-    def own_inverse_t(self, z: Tensor) -> Tensor:
-        return self.quantile_t(torch.exp(self._own_latent.log_cdf_t(z)))
-
-    def rough_quantile_t(self, q: Tensor) -> Tensor:
-        return self.quantile_t(q)
 
     def rmst_t(self, tau: Tensor) -> Tensor:
         return self._area(tau, 1, torch.zeros_like(tau))
@@ -178,24 +160,15 @@ class StraightSurvival(LinePredictive):
     array([0.7], dtype=float32)
     """
 
+    _row_parts = ("values",)
+
     def __init__(self, times: Tensor, survival: Tensor, numpy: bool) -> None:
-        self.latent = None
-        self.gives_numpy = numpy
-        self.dtype = survival.dtype
+        self.latent, self.gives_numpy, self.dtype = None, numpy, survival.dtype
         self.lifetimes, self.observed = True, (float(times[0]), float(times[-1]))
         if times[0] > 0:
             times = torch.cat([times.new_zeros(1), times])
             survival = torch.cat([torch.ones_like(survival[:, :1]), survival], dim=1)
         self.edges, self.values = times, _between_drops(times, survival)
-
-    def __len__(self) -> int:
-        """Return the number of rows n."""
-        return len(self.values)
-
-    def __getitem__(self, rows: Any) -> StraightSurvival:
-        """Return the distributions of some rows."""
-        some: StraightSurvival = self._with(values=self.values[row_index(rows, len(self))])
-        return some
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         zero = torch.zeros((1, 1), dtype=self.dtype)

@@ -6,22 +6,32 @@ import math
 from typing import Any
 
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from deeptram._arrays import as_numpy
-from deeptram._numerics import logdiffexp
 from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError
-from deeptram.latent import Latent
 from deeptram.predictive.line import LinePredictive, log_rate
-from deeptram.predictive.rows import grid_values, row_index
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _CELLS = 2**22
 
 
-class SamplesPredictive(LinePredictive):
+class _Table(LinePredictive):
+    """Distributions given by numbers, whose quantiles have closed forms."""
+
+    def __init__(self, numbers: Tensor, numpy: bool) -> None:
+        self.latent, self.gives_numpy, self.dtype = None, numpy, numbers.dtype
+
+    def own_inverse_t(self, z: Tensor) -> Tensor:
+        return self.quantile_t(torch.exp(self._own_latent.log_cdf_t(z)))
+
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self.quantile_t(q)
+
+
+class SamplesPredictive(_Table):
     r"""n empirical distributions of S draws each.
 
     ``cdf``, ``sf``, ``quantile``, ``mean``, ``sample`` and ``crps`` are those of
@@ -50,20 +60,11 @@ class SamplesPredictive(LinePredictive):
     (array([0.5]), array([2.]), array([0.625]))
     """
 
+    _row_parts = ("draws",)
+
     def __init__(self, draws: Tensor, numpy: bool) -> None:
-        self.latent = None
-        self.gives_numpy = numpy
-        self.dtype = draws.dtype
+        super().__init__(draws, numpy)
         self.draws = draws.sort(dim=1).values
-
-    def __len__(self) -> int:
-        """Return the number of rows n."""
-        return len(self.draws)
-
-    def __getitem__(self, rows: Any) -> SamplesPredictive:
-        """Return the distributions of some rows."""
-        some: SamplesPredictive = self._with(draws=self.draws[row_index(rows, len(self))])
-        return some
 
     @property
     def bandwidth(self) -> Tensor:
@@ -88,14 +89,11 @@ class SamplesPredictive(LinePredictive):
     def log_sf_t(self, y: Tensor) -> Tensor:
         return torch.log(1 - self._share(y))
 
-    def cdf(self, y: Any = None) -> Any:
-        return self._out(self._share(self._rows(y))[:, 0])
+    def _cdf_t(self, y: Tensor) -> Tensor:
+        return self._share(y)
 
-    def sf(self, y: Any = None) -> Any:
-        return self._out(1 - self._share(self._rows(y))[:, 0])
-
-    def cdf_grid(self, grid: ArrayLike) -> Any:
-        return self._out(self._share(grid_values(grid, self.dtype)))
+    def _sf_t(self, y: Tensor) -> Tensor:
+        return 1 - self._share(y)
 
     def quantile_t(self, q: Tensor) -> Tensor:
         size = self.draws.shape[1]
@@ -103,12 +101,6 @@ class SamplesPredictive(LinePredictive):
         rank = torch.ceil(q * size)
         rank = torch.where((rank - 1) / size >= q, rank - 1, rank).clamp(1, size)
         return self.draws.gather(1, (rank - 1).to(torch.int64))
-
-    def own_inverse_t(self, z: Tensor) -> Tensor:
-        return self.quantile_t(torch.exp(self._own_latent.log_cdf_t(z)))
-
-    def rough_quantile_t(self, q: Tensor) -> Tensor:
-        return self.quantile_t(q)
 
     def mean_t(self) -> Tensor:
         return self.draws.mean(dim=1)
@@ -130,31 +122,15 @@ class SamplesPredictive(LinePredictive):
         value = log_kernel - torch.log(self._positive_bandwidth()).unsqueeze(1)
         return torch.where(torch.isinf(y).expand_as(value), torch.full_like(value, -torch.inf), value)
 
-    def _smooth_tails(self, y: Tensor) -> tuple[Tensor, Tensor]:
+    def smooth_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log-tails of the kernel estimate, which are finite at every y."""
         return self._mix(y, torch.special.log_ndtr), self._mix(y, _log_normal_sf)
 
-    def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
-        """Return the transformation of the kernel estimate, which is finite at every y."""
-        latent = self._own_latent if latent is None else latent
-        return latent.from_log_t(*self._smooth_tails(y))
-
-    def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
-        """Return the log of the slope of ``trafo_t``."""
-        latent = self._own_latent if latent is None else latent
-        return self.log_pdf_t(y) - latent.log_pdf_t(self.trafo_t(y, latent))
-
-    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return the log-probability of an interval under the kernel estimate."""
-        low_cdf, low_sf = self._smooth_tails(lower)
-        high_cdf, high_sf = self._smooth_tails(upper)
-        right = low_cdf > low_sf
-        return logdiffexp(torch.where(right, low_sf, high_cdf), torch.where(right, high_sf, low_cdf))
-
     def log_hazard_t(self, y: Tensor) -> Tensor:
-        return log_rate(self.log_pdf_t(y), self._smooth_tails(y)[1])
+        return log_rate(self.log_pdf_t(y), self.smooth_tails_t(y)[1])
 
     def log_entry_t(self, entry: Tensor) -> Tensor:
-        return self._smooth_tails(entry)[1]
+        return self.smooth_tails_t(entry)[1]
 
     def _mix(self, y: Tensor, log_function: Any) -> Tensor:
         """Return the log of the average of a function of (y - draw) / bandwidth, shape (n, G)."""
@@ -187,7 +163,7 @@ def _log_normal_sf(z: Tensor) -> Tensor:
     return log_sf
 
 
-class QuantilesPredictive(LinePredictive):
+class QuantilesPredictive(_Table):
     r"""n distributions through given quantiles :math:`F(v_j) = q_j`.
 
     F is linear between neighbouring quantiles (constant density
@@ -218,20 +194,11 @@ class QuantilesPredictive(LinePredictive):
     (array([0.625]), array([0.125]), array([1.5]))
     """
 
+    _row_parts = ("values",)
+
     def __init__(self, q: Tensor, values: Tensor, numpy: bool) -> None:
-        self.latent = None
-        self.gives_numpy = numpy
-        self.dtype = values.dtype
+        super().__init__(values, numpy)
         self.q, self.values = q, values
-
-    def __len__(self) -> int:
-        """Return the number of rows n."""
-        return len(self.values)
-
-    def __getitem__(self, rows: Any) -> QuantilesPredictive:
-        """Return the distributions of some rows."""
-        some: QuantilesPredictive = self._with(values=self.values[row_index(rows, len(self))])
-        return some
 
     def knots_t(self) -> Tensor | None:
         return self.values
@@ -286,10 +253,6 @@ class QuantilesPredictive(LinePredictive):
         low = self.values[:, :1] + _times(log_q - torch.log(self.q[0]), self._unit(-1))
         high = self.values[:, -1:] - _times(log_rest - torch.log(1 - self.q[-1]), self._unit(1))
         return torch.where(q < self.q[0], low, torch.where(q > self.q[-1], high, inner))
-
-    def rough_quantile_t(self, q: Tensor) -> Tensor:
-        with torch.no_grad():
-            return self.quantile_t(q)
 
     def mean_t(self) -> Tensor:
         mass = self.q.diff()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,11 +16,12 @@ from deeptram import latent as latents
 from deeptram._numerics import LOG_2, log1mexp, log1mexp_of_log
 from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.latent import Latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.rows import RowMap, row_index
+from deeptram.predictive.rows import RowMap
 
 Tails = tuple[Tensor, Tensor]
 
@@ -241,7 +242,18 @@ def _batch(values: Tensor, ndim: int) -> Tensor:
     return values if values.ndim == ndim else values.unsqueeze(0)
 
 
-class TorchLine(LinePredictive):
+class _Batch:
+    """What both kinds share: a batch of n torch distributions and the rows in use."""
+
+    _row_parts: ClassVar[tuple[str, ...]] = ("_map",)
+    latent: Latent | None
+
+    def __init__(self, distribution: Any, rows: RowMap) -> None:
+        self.latent, self.gives_numpy = None, False
+        self.distribution, self._map = distribution, rows
+
+
+class TorchLine(_Batch, LinePredictive):
     """n continuous torch distributions.
 
     Examples
@@ -252,10 +264,7 @@ class TorchLine(LinePredictive):
     """
 
     def __init__(self, distribution: Any, rows: RowMap) -> None:
-        self.latent = None
-        self.gives_numpy = False
-        self.distribution = distribution
-        self._map = rows
+        super().__init__(distribution, rows)
         probe = _some_value(distribution)
         try:
             tail = log_tails(distribution, probe)[0]
@@ -271,15 +280,6 @@ class TorchLine(LinePredictive):
                 f"{first_rows(broken.numpy())}; correct these parameters"
             )
         self.dtype = tail.dtype
-
-    def __len__(self) -> int:
-        """Return the number of rows n."""
-        return len(self._map)
-
-    def __getitem__(self, rows: Any) -> TorchLine:
-        """Return the distributions of some rows."""
-        some: TorchLine = self._with(_map=self._map.take(row_index(rows, len(self))))
-        return some
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
         return self._map.evaluate(lambda v: log_tails(self.distribution, v.T)[0].T, y)
@@ -315,7 +315,7 @@ class TorchLine(LinePredictive):
             return super().mean_t()
 
 
-class TorchCount(CountPredictive):
+class TorchCount(_Batch, CountPredictive):
     """n torch distributions on the counts; both tails are summed from their own end.
 
     Examples
@@ -326,21 +326,9 @@ class TorchCount(CountPredictive):
     """
 
     def __init__(self, distribution: Any, rows: RowMap) -> None:
-        self.latent = None
-        self.gives_numpy = False
-        self.distribution = distribution
-        self._map = rows
+        super().__init__(distribution, rows)
         self.dtype = distribution.log_prob(torch.zeros(())).dtype
         self._table: tuple[Tensor, Tensor] | None = None
-
-    def __len__(self) -> int:
-        """Return the number of rows n."""
-        return len(self._map)
-
-    def __getitem__(self, rows: Any) -> TorchCount:
-        """Return the distributions of some rows."""
-        some: TorchCount = self._with(_map=self._map.take(row_index(rows, len(self))))
-        return some
 
     def log_pmf_t(self, k: Tensor) -> Tensor:
         return self._map.evaluate(lambda v: self._log_prob(v.T).T, k)

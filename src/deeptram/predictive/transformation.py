@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,9 @@ from deeptram.predictive.calculus import grid_bracket, solve_increasing
 from deeptram.predictive.count import _TINY, CountPredictive
 from deeptram.predictive.functionals import tail_integrals
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.rows import row_index
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class TrafoPredictive(LinePredictive):
@@ -27,8 +29,8 @@ class TrafoPredictive(LinePredictive):
     Everything is computed from h on the log scale, so nothing is lost where F
     rounds to 0 or 1: h = 700 is as good as h = 1.
 
-    Implementing one: set ``latent``, ``dtype`` and ``gives_numpy``; implement
-    ``__len__``, ``__getitem__``, ``own_trafo_t`` and ``own_log_slope_t``.
+    Implementing one: set ``latent``, ``dtype`` and ``gives_numpy``, say in ``_row_parts`` what belongs to
+    rows, and implement ``own_trafo_t`` and ``own_log_slope_t``.
 
     Examples
     --------
@@ -40,7 +42,6 @@ class TrafoPredictive(LinePredictive):
     (True, array([-700.]))
     """
 
-    has_trafo: ClassVar[bool] = True
     latent: Latent
 
     @abstractmethod
@@ -144,6 +145,9 @@ class TransformationPredictive(TrafoPredictive):
     array([0., 2.])
     """
 
+    _row_parts = ("shift", "log_scale")
+    _shared_parts = ("theta",)
+
     def __init__(
         self,
         basis: Basis,
@@ -184,20 +188,14 @@ class TransformationPredictive(TrafoPredictive):
                 "pass one value for each row, or None"
             )
 
-    def __len__(self) -> int:
-        """Return the number of rows n."""
-        return len(self.shift)
+    @property
+    def has_offset(self) -> bool:
+        """Whether the basis has a fixed part (an exponential model's log t), which no parameter scales."""
+        return bool((self.basis.offset(torch.full((1,), 2.0, dtype=self.dtype)) != 0).any())
 
-    def __getitem__(self, rows: Any) -> TransformationPredictive:
-        """Return the distributions of some rows."""
-        index = row_index(rows, len(self))
-        some: TransformationPredictive = self._with(
-            # With one row in all, theta (1, d) is that row; it stays shared as well.
-            theta=self.theta if self.theta.shape[0] == 1 else self.theta[index],
-            shift=self.shift[index],
-            log_scale=None if self.log_scale is None else self.log_scale[index],
-        )
-        return some
+    def with_parameters(self, theta: Tensor, shift: Tensor, log_scale: Tensor | None = None) -> Self:
+        """Return the same model with other parameters."""
+        return self._with(theta=theta, shift=shift, log_scale=log_scale, pool_info=None, _marked=False)
 
     # -- h, its slope and its gaps --------------------------------------------------------------
 
@@ -392,7 +390,7 @@ class TransformationCount(CountPredictive):
     array([[0.5, 0.8, 0.9]])
     """
 
-    has_trafo: ClassVar[bool] = True
+    _row_parts = ("line",)
     latent: Latent
 
     def __init__(self, line: TrafoPredictive, offset: int = 0) -> None:
@@ -401,15 +399,6 @@ class TransformationCount(CountPredictive):
         self.latent = line.latent
         self.dtype = line.dtype
         self.gives_numpy = line.gives_numpy
-
-    def __len__(self) -> int:
-        """Return the number of rows n."""
-        return len(self.line)
-
-    def __getitem__(self, rows: Any) -> TransformationCount:
-        """Return the distributions of some rows."""
-        part: Any = self.line[row_index(rows, len(self))]
-        return TransformationCount(part, self.offset)
 
     def log_cdf_t(self, k: Tensor) -> Tensor:
         return self.line.log_cdf_t(k + self.offset)

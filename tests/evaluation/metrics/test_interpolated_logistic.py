@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from deeptram.evaluation.bootstrap import resample
-from deeptram.evaluation.metrics.interpolated_logistic import InterpolatedFits
-from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope
+from deeptram.evaluation.metrics.logistic import InterpolatedFits, fit_intercept, fit_slope
 from deeptram.evaluation.threshold_calibration import ThresholdCalibration
 
 

@@ -14,11 +14,10 @@ import torch
 
 import deeptram as dt
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.evaluation.bootstrap import replicates, resample
+from deeptram.evaluation.bootstrap import Resampled, replicates, resample
 from deeptram.evaluation.censoring import CensoringDistribution
 from deeptram.evaluation.measures import statistics_of
 from deeptram.evaluation.metrics.pair_concordance import NODES, PairSums
-from deeptram.evaluation.statistics import Resampled
 
 SETS = ["aids", "breast_cancer", "flchain", "gbsg2", "veterans_lung_cancer", "whas500"]
 METRICS = {

@@ -12,10 +12,9 @@ import torch
 
 import deeptram as dt
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.evaluation.bootstrap import replicates, resample
+from deeptram.evaluation.bootstrap import Resampled, replicates, resample
 from deeptram.evaluation.measures import statistics_of
 from deeptram.evaluation.scores.quantiles import HUB_LEVELS, PARTS
-from deeptram.evaluation.statistics import Resampled
 
 
 @pytest.fixture(params=["normal", "poisson", "quantiles"])

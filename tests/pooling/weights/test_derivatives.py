@@ -9,7 +9,7 @@ import scipy.stats
 
 import deeptram as dt
 from deeptram.errors import UnsupportedError
-from deeptram.pooling.weights.objectives import PooledScore, ScoreOfPool
+from deeptram.pooling.weights.objectives import ScoreOfPool
 from deeptram.pooling.weights.problem import problem
 
 P = dt.Predictive
@@ -61,7 +61,7 @@ def test_value_and_gradient(kind, score, rule):
     assert not isinstance(objective, ScoreOfPool)
     w = np.array([0.22, 0.45, 0.33])
     value, gradient, _ = objective.evaluate(w)
-    pooled = PooledScore(task.members, y, RULES[rule], task.score, None)(w)
+    pooled = ScoreOfPool(task.members, y, task.rule, task.score)(w)
     # the CRPS on the line is computed from 199 levels or fixed nodes
     assert value == pytest.approx(pooled, rel=3e-4 if (kind, score) == ("exact", "crps") else 1e-5)
     for j in (1, 2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from deeptram.evaluation import scores as _scores  # noqa: F401  (their names are names of metrics)
+from deeptram.evaluation.censoring import kaplan_meier
 from deeptram.evaluation.measures import Metric, get, names, register
 from deeptram.evaluation.metrics.calibration import (
     calibration_curve,
@@ -13,7 +14,6 @@ from deeptram.evaluation.metrics.calibration import (
 )
 from deeptram.evaluation.metrics.discrimination import accuracy, at_cutoff, auc, qwk
 from deeptram.evaluation.metrics.pair_concordance import concordance
-from deeptram.evaluation.metrics.product_limit import kaplan_meier
 from deeptram.evaluation.metrics.scorers import Scorer, scorer
 from deeptram.evaluation.metrics.survival import auc_survival, brier_survival, ibs
 from deeptram.evaluation.metrics.uniformity import (

@@ -22,12 +22,12 @@ from torch import Tensor
 from deeptram._arrays import as_numpy
 from deeptram._validation import as_float, check_choice, check_flag, check_integer, check_probability_level
 from deeptram.errors import InvalidInputError, SeparationWarning, warn
+from deeptram.evaluation.bootstrap import Statistic
 from deeptram.evaluation.checks import check_discrete, codes_of
 from deeptram.evaluation.measures import FunctionMetric, register
 from deeptram.evaluation.metrics.discrimination import exceedance_log_odds, exceedances
 from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative, standardisation
 from deeptram.evaluation.metrics.uniformity import MOST_BINS
-from deeptram.evaluation.statistics import Statistic
 from deeptram.evaluation.threshold_calibration import CERTIFIED, ThresholdCalibration
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive

@@ -15,10 +15,9 @@ from torch import Tensor
 from deeptram import latent as latents
 from deeptram._validation import check_choice, check_flag, check_integer
 from deeptram.errors import InvalidInputError
+from deeptram.evaluation.bootstrap import Mean, Statistic, values_of
 from deeptram.evaluation.checks import check_discrete, codes_of
 from deeptram.evaluation.measures import FunctionMetric, register
-from deeptram.evaluation.statistics import Mean, Statistic
-from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 
 KINDS = ("roc", "index")
@@ -46,8 +45,7 @@ def accuracy(y: Any, pred: Any) -> float:
     >>> accuracy(["yes", "yes"], pred)
     0.5
     """
-    pred = check_discrete(pred, "accuracy")
-    return float(correct(pred, codes_of(y, pred)).mean())
+    return float(values_of(_accuracy(y, pred), len(pred))[0])
 
 
 def qwk(y: Any, pred: Any) -> float:
@@ -75,13 +73,7 @@ def qwk(y: Any, pred: Any) -> float:
     >>> qwk([0, 2, 2], pred)
     0.8
     """
-    pred = check_discrete(pred, "qwk")
-    codes, guesses = codes_of(y, pred), top_level(pred)
-    table = torch.zeros(len(pred.levels), len(pred.levels), dtype=torch.float64)
-    table.index_put_((codes, guesses), torch.ones(len(codes), dtype=torch.float64), accumulate=True)
-    positions = torch.arange(len(pred.levels), dtype=torch.float64)
-    observed = float((table * (positions.unsqueeze(1) - positions) ** 2).sum())
-    return float(kappa(torch.tensor(observed), table.sum(1), table.sum(0)))
+    return float(values_of(_qwk(y, pred), len(pred))[0])
 
 
 def kappa(disagreement: Tensor, outcomes: Tensor, guesses: Tensor) -> Tensor:
@@ -99,11 +91,6 @@ def kappa(disagreement: Tensor, outcomes: Tensor, guesses: Tensor) -> Tensor:
     first, second = (outcomes * positions).sum(0), (guesses * positions).sum(0)
     squares = ((outcomes + guesses) * positions**2).sum(0)
     return 1 - disagreement / (squares - 2 * first * second / n)
-
-
-def correct(pred: DiscretePredictive, codes: Tensor) -> Tensor:
-    """Return 1 where the most likely level is the observed one, else 0, float64, shape (n,)."""
-    return (top_level(pred) == codes).to(torch.float64)
 
 
 def top_level(pred: DiscretePredictive) -> Tensor:
@@ -159,16 +146,7 @@ def auc(y: Any, pred: Any, cutoff: int = 0, kind: str = "roc", fold: bool = Fals
     >>> auc([0, 0, 1, 1], pred), auc([0, 0, 1, 1], pred, kind="index")
     (0.75, 0.625)
     """
-    pred = check_discrete(pred, "auc")
-    check_flag(fold, "fold")
-    cutoff = check_cutoff(cutoff, pred)
-    event = codes_of(y, pred) > cutoff
-    if check_choice(kind, KINDS, "kind") == "roc":
-        area = _roc(exceedance_log_odds(pred)[:, cutoff], event)
-    else:
-        below, above = half_ranks(pred)
-        area = probabilistic_index(below[~event].mean(0), above[event].mean(0))
-    return float(folded(area) if fold else area)
+    return float(values_of(_auc(y, pred, cutoff, kind, fold), len(pred))[0])
 
 
 def pair_positions(
@@ -228,12 +206,6 @@ def probabilistic_index(lower: Tensor, upper: Tensor) -> Tensor:
 def folded(area: Tensor) -> Tensor:
     """Return max(AUC, 1 - AUC)."""
     return torch.maximum(area, 1 - area)
-
-
-def _roc(scores: Tensor, event: Tensor) -> Tensor:
-    order, below, up_to = pair_positions(scores, event)
-    pairs = torch.tensor(float(len(below) * len(order)), dtype=torch.float64)
-    return 0.5 * (below + up_to).sum() / pairs
 
 
 def at_cutoff(y: Any, pred: Any, cutoff: int = 0) -> tuple[npt.NDArray[np.bool_], DiscretePredictive]:
@@ -381,21 +353,21 @@ class IndexArea(Statistic):
         return folded(area) if self._fold else area
 
 
-def _accuracy(y: Any, pred: Predictive) -> list[Statistic]:
+def _accuracy(y: Any, pred: Any) -> list[Statistic]:
     levels = check_discrete(pred, "accuracy")
-    return [Mean(correct(levels, codes_of(y, levels)))]
+    return [Mean(top_level(levels) == codes_of(y, levels))]
 
 
-def _qwk(y: Any, pred: Predictive) -> list[Statistic]:
+def _qwk(y: Any, pred: Any) -> list[Statistic]:
     levels = check_discrete(pred, "qwk")
     return [Kappa(codes_of(y, levels), top_level(levels), len(levels.levels))]
 
 
-def _auc(y: Any, pred: Predictive, cutoff: int = 0, kind: str = "roc", fold: bool = False) -> list[Statistic]:
-    check_choice(kind, KINDS, "kind")
+def _auc(y: Any, pred: Any, cutoff: int = 0, kind: str = "roc", fold: bool = False) -> list[Statistic]:
     levels = check_discrete(pred, "auc")
+    check_flag(fold, "fold")
     event = codes_of(y, levels) > check_cutoff(cutoff, levels)
-    if kind == "roc":
+    if check_choice(kind, KINDS, "kind") == "roc":
         return [RocArea(exceedance_log_odds(levels)[:, cutoff], event, fold)]
     return [IndexArea(*half_ranks(levels), event, fold)]
 

@@ -16,12 +16,11 @@ from torch import Tensor
 
 from deeptram._validation import check_choice, check_number
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.evaluation.bootstrap import replicates
+from deeptram.evaluation.bootstrap import Statistic, values_of
 from deeptram.evaluation.censoring import Censoring, InverseCensoring, right_censored
 from deeptram.evaluation.checks import check_predictive, check_rows
 from deeptram.evaluation.measures import FunctionMetric, register
 from deeptram.evaluation.metrics.discrimination import dense_ranks
-from deeptram.evaluation.statistics import Statistic
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.line import LinePredictive
 
@@ -101,8 +100,7 @@ def concordance(
     >>> concordance(y, pred), concordance(y, pred, "uno"), concordance(y, pred, "antolini")
     (0.8333333333333334, 0.8333333333333334, 0.8333333333333334)
     """
-    (statistic,) = _statistics(y, pred, kind, tau, train)
-    return float(replicates([statistic], torch.ones(len(pred), 1, dtype=torch.float64))[0, 0])
+    return float(values_of(_statistics(y, pred, kind, tau, train), len(pred))[0])
 
 
 def check_times(pred: Any, what: str) -> Times:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from deeptram._validation import as_float
 from deeptram.errors import InvalidInputError
-from deeptram.evaluation.bootstrap import replicates
+from deeptram.evaluation.bootstrap import Statistic, values_of
 from deeptram.evaluation.censoring import Censoring, InverseCensoring, right_censored
 from deeptram.evaluation.checks import check_rows
 from deeptram.evaluation.measures import FunctionMetric, register
@@ -28,7 +28,6 @@ from deeptram.evaluation.metrics.pair_concordance import (
     log_cumulative_hazard,
     survivor,
 )
-from deeptram.evaluation.statistics import Statistic
 
 Floats = npt.NDArray[np.float64]
 
@@ -291,7 +290,7 @@ def _grid(times: Any, time: Floats, what: str) -> Floats:
 
 
 def _at_times(statistics: list[Statistic], n: int, times: Any) -> Any:
-    values = replicates(statistics, torch.ones(n, 1, dtype=torch.float64))[:, 0].numpy()
+    values = values_of(statistics, n)
     return values if np.ndim(times) else float(values[0])
 
 

@@ -22,9 +22,9 @@ from torch import Tensor
 from deeptram._arrays import as_numpy
 from deeptram._validation import check_integer, first_rows, random_generator
 from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.evaluation.bootstrap import Mean, Statistic, values_of
 from deeptram.evaluation.checks import check_predictive, check_rows, codes_of, exact_outcomes
 from deeptram.evaluation.measures import FunctionMetric, register
-from deeptram.evaluation.statistics import Mean, Statistic
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -140,11 +140,7 @@ def coverage(y: Any, pred: Any, level: float = 0.95) -> float:
     >>> coverage([0.5, -1.5, 3.0], pred, 0.9)
     0.6666666666666666
     """
-    return float(_covered(y, pred, level).mean())
-
-
-def _coverage(y: Any, pred: Predictive, level: float = 0.95) -> list[Statistic]:
-    return [Mean(torch.from_numpy(_covered(y, pred, level)))]
+    return float(values_of(_coverage(y, pred, level), len(pred))[0])
 
 
 class _Coverage(FunctionMetric):
@@ -156,16 +152,16 @@ class _Coverage(FunctionMetric):
         return -abs(value - level)
 
 
-def _covered(y: Any, pred: Any, level: float) -> Floats:
+def _coverage(y: Any, pred: Any, level: float = 0.95) -> list[Statistic]:
     pred = check_predictive(pred)
     check_rows(y, pred)
     ends = pred.interval(level)
     if isinstance(pred, DiscretePredictive):
-        codes, lower, upper = (codes_of(values, pred).numpy() for values in (y, *ends))
-        return np.asarray((lower <= codes) & (codes <= upper), dtype=np.float64)
-    values = exact_outcomes(y, "coverage", "d_calibration")
-    lower, upper = (as_numpy_of(end) for end in ends)
-    return np.asarray((lower <= values) & (values <= upper), dtype=np.float64)
+        value, lower, upper = (codes_of(values, pred).numpy() for values in (y, *ends))
+    else:
+        value = exact_outcomes(y, "coverage", "d_calibration")
+        lower, upper = (as_numpy_of(end) for end in ends)
+    return [Mean(torch.from_numpy((lower <= value) & (value <= upper)))]
 
 
 @dataclass(frozen=True)

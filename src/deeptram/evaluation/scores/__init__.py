@@ -10,9 +10,9 @@ from deeptram.evaluation.measures import Score, register
 from deeptram.evaluation.measures import get_score as get
 from deeptram.evaluation.measures import score_names as names
 from deeptram.evaluation.scores import core
-from deeptram.evaluation.scores.minimax import MinimaxScore
 from deeptram.evaluation.scores.quantiles import interval_score, pinball, wis
 from deeptram.evaluation.scores.rules import (
+    MinimaxScore,
     brier,
     crps,
     divergence,

@@ -32,13 +32,11 @@ from deeptram._validation import check_choice, check_number, check_same_length
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score
 from deeptram.optimise.differences import minimise_few
-from deeptram.pooling.recalibration.corrected import CorrectedCount, CorrectedLine
 from deeptram.pooling.weights.member_values import member_values
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive
+from deeptram.predictive.mapped import moved
 
 Floats = npt.NDArray[np.float64]
 KINDS = {"intercept": (True, False), "spread": (False, True), "both": (True, True)}
@@ -78,7 +76,7 @@ class Correction:
         ----------
         pred : Predictive
         """
-        corrected = _apply(pred, self.intercept, self.spread, _centre(pred, self.centre))
+        corrected = moved(pred, _centre(pred, self.centre), self.intercept, self.spread)
         corrected.pool_info = pred.pool_info
         return corrected
 
@@ -180,7 +178,7 @@ class _Task:
         """Return the mean score."""
         if self._classes is not None:
             return self._classes.nll(*self.values(x))
-        corrected = _apply(self.pred, *self.values(x), self._centre)
+        corrected = moved(self.pred, self._centre, *self.values(x))
         return float(np.asarray(self._judge(self.y, corrected)))
 
     def penalised(self, pull: float) -> Callable[[Floats], float]:
@@ -206,9 +204,10 @@ def _centre(pred: Predictive, centre: float | None) -> Tensor:
     """Return the fixed point of the spread of each row, shape (n, 1); unused on levels."""
     if isinstance(pred, DiscretePredictive):
         return torch.zeros((1, 1))
+    line: Any = pred
     if centre is not None:
-        return torch.full((len(pred), 1), centre, dtype=_on_line(pred).dtype)
-    median = _on_line(pred).quantile_t(torch.full((1, 1), 0.5, dtype=_on_line(pred).dtype)).detach()
+        return torch.full((len(pred), 1), centre, dtype=line.dtype)
+    median: Tensor = line.quantile_t(torch.full((1, 1), 0.5, dtype=line.dtype)).detach()
     if isinstance(pred, CountPredictive):
         return median - 0.5  # the middle of the interval of a count
     return torch.log(median) if pred.lifetimes else median
@@ -218,39 +217,10 @@ def _typical_spread(pred: Predictive) -> float:
     """Return the unit of intercepts: the mean over rows of a robust standard deviation."""
     if isinstance(pred, DiscretePredictive):
         return 1.0
-    quartiles = _on_line(pred).quantile_t(torch.tensor(_QUARTILES, dtype=_on_line(pred).dtype)).detach()
+    line: Any = pred
+    quartiles = line.quantile_t(torch.tensor(_QUARTILES, dtype=line.dtype)).detach()
     if pred.lifetimes:
         quartiles = torch.log(quartiles)
     spread = (quartiles[:, 1] - quartiles[:, 0]) / _NORMAL_RANGE
     usable = torch.isfinite(spread) & (spread > 0)
     return float(spread[usable].mean()) if bool(usable.any()) else 1.0
-
-
-def _on_line(pred: Predictive) -> LinePredictive | CountPredictive:
-    if isinstance(pred, (LinePredictive, CountPredictive)):
-        return pred
-    raise InvalidTypeError(f"cannot correct a {type(pred).__name__}; build it with Predictive.from_*")
-
-
-def _apply(pred: Predictive, intercept: float, spread: float, centre: Tensor) -> Predictive:
-    if isinstance(pred, DiscretePredictive):
-        latent = pred.latent or latents.get("logistic")
-        h, gaps = pred.trafo_t(latent), pred.log_increments_t(latent)
-        levels = DiscretePredictive.from_h(
-            (h - intercept) / spread, gaps - float(np.log(spread)), levels=pred.levels, latent=latent
-        )
-        levels.gives_numpy, levels.ordered = pred.gives_numpy, pred.ordered
-        return levels
-    if isinstance(pred, CountPredictive):
-        return CorrectedCount(pred, centre, intercept, spread)
-    line = CorrectedLine(_as_line(pred), centre, intercept, spread)
-    if isinstance(pred, SamplesPredictive):
-        return SamplesPredictive(line.outwards(pred.draws), pred.gives_numpy)
-    if isinstance(pred, QuantilesPredictive) and not pred.lifetimes:
-        return QuantilesPredictive(pred.q, line.outwards(pred.values), pred.gives_numpy)
-    return line
-
-
-def _as_line(pred: Predictive) -> LinePredictive:
-    line: Any = _on_line(pred)
-    return line  # type: ignore[no-any-return]

@@ -12,7 +12,7 @@ b = 1. Ordinal outcomes have an intercept, and if wanted a slope, for each thres
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +21,112 @@ from scipy.spatial import ConvexHull, QhullError
 from torch import Tensor
 
 from deeptram import latent as latents
+from deeptram._arrays import as_numpy
 from deeptram._threads import one_thread
-from deeptram._validation import check_choice, check_same_length
+from deeptram._validation import check_choice, check_same_length, first_rows
 from deeptram.errors import FittingError, InvalidInputError, InvalidTypeError, NotFittedError
 from deeptram.latent import Latent
-from deeptram.likelihood.linear_forms import Term, total
+from deeptram.likelihood.linear_forms import LogForm, LogPdf, LogSf, Negated, Term, interval_terms, total
 from deeptram.optimise.newton import minimize
-from deeptram.pooling.recalibration.recalibrated import RecalibratedCount, recalibrate_line
-from deeptram.pooling.recalibration.terms import recalibration_terms
+from deeptram.pooling.weights.member_values import LevelValues, MemberValues, member_values
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.mapped import recalibrated
+from deeptram.responses.observations import Cases
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class CommonLine:
+    """The design of what replaces h: a + b h, or b h without the intercept."""
+
+    def __init__(self, intercept: bool) -> None:
+        self.intercept = intercept
+
+    def design(self, h: Tensor, upper: bool = True) -> Tensor:
+        """Return the columns, (2, m) or (1, m), at the upper or the lower ends of the outcomes."""
+        return torch.stack([torch.ones_like(h), h]) if self.intercept else h.unsqueeze(0)
+
+    def gap(self, lower: Tensor, upper: Tensor, width: Tensor) -> Tensor:
+        """Return the design of the difference; the width has more digits than the difference of ends."""
+        return torch.cat([upper[:-1] - lower[:-1], width.unsqueeze(0)])
+
+
+class ThresholdLines(CommonLine):
+    """a_k + b h, or a_k + b_k h, of the thresholds around the observed classes."""
+
+    def __init__(self, codes: Tensor, n_thresholds: int, own_slopes: bool) -> None:
+        super().__init__(intercept=True)
+        self.codes, self.n_thresholds, self.own_slopes = codes, n_thresholds, own_slopes
+
+    def design(self, h: Tensor, upper: bool = True) -> Tensor:
+        """Return the design, shape (K, n) or (2K - 2, n)."""
+        place = (self.codes if upper else self.codes - 1).clamp(0, self.n_thresholds - 1)
+        zeros = torch.zeros((self.n_thresholds, len(h)), dtype=torch.float64)
+        indicator = zeros.scatter(0, place.unsqueeze(0), 1.0)
+        return torch.cat([indicator, indicator * h if self.own_slopes else h.unsqueeze(0)])
+
+    def gap(self, lower: Tensor, upper: Tensor, width: Tensor) -> Tensor:
+        """Return the design of the difference."""
+        return upper - lower if self.own_slopes else super().gap(lower, upper, width)
+
+
+def recalibration_terms(pred: Predictive, y: Any, latent: Latent, slope: str) -> list[Term]:
+    """Return the terms in intercepts and slopes; ``y`` may be censored and truncated.
+
+    Parameters
+    ----------
+    pred : Predictive
+    y : array-like, shape (n,), or Surv
+    latent : Latent
+    slope : {"threshold", "common", "only"}
+        ``"only"`` has a single slope and no intercepts (temperature).
+    """
+    values = member_values([pred], y)
+    _refuse_impossible(values, len(pred))
+    line: CommonLine = CommonLine(intercept=slope != "only")
+    if isinstance(values, LevelValues) and slope != "only":
+        line = ThresholdLines(values.codes, values.n_levels - 1, slope == "threshold")
+    terms = _intervals(values, line, latent)
+    if len(values.exact):
+        h, log_slope = values.exact_trafo(latent)
+        design = line.design(h[0])
+        unit = torch.zeros_like(design)
+        unit[-1] = 1.0
+        terms += [LogPdf(latent, values.exact, design), LogForm(values.exact, unit, log_slope[0])]
+    entry = values.entry_trafo(latent)[0]
+    late = torch.isfinite(entry)
+    if bool(late.any()):
+        terms.append(Negated(LogSf(latent, values.truncated[late], line.design(entry[late]))))
+    return terms
+
+
+def _intervals(values: MemberValues, line: CommonLine, latent: Latent) -> list[Term]:
+    ends = values.interval_trafo(latent)
+    lower, upper = ends.lower[0], ends.upper[0]
+    has_lower, has_upper = torch.isfinite(lower), torch.isfinite(upper)
+    cases = Cases.of_ends(has_lower, has_upper)
+    low = line.design(torch.where(has_lower, lower, 0.0), upper=False)
+    high = line.design(torch.where(has_upper, upper, 0.0))
+    both = cases.interval
+    gap = line.gap(low[:, both], high[:, both], torch.exp(ends.log_increment[0, both]))
+    scale = torch.zeros(int(both.sum()), dtype=torch.float64)
+    return interval_terms(latent, values.intervals, cases, low, high, gap, scale)
+
+
+def _refuse_impossible(values: MemberValues, n: int) -> None:
+    """Raise if an outcome has probability zero: no straight line behind h can repair that."""
+    impossible = torch.zeros(n, dtype=torch.bool)
+    impossible[values.exact] = torch.isneginf(values.exact_logs()[1][0])
+    impossible[values.intervals] = torch.isneginf(values.interval_log_prob()[0])
+    if bool(impossible.any()):
+        raise InvalidInputError(
+            "recalibration needs outcomes of positive probability, got probability zero in "
+            f"{first_rows(as_numpy(impossible))}; leave these rows out, or mix the member with a less "
+            "certain one first"
+        )
+
 
 Floats = npt.NDArray[np.float64]
 SLOPES = ("common", "threshold")
@@ -80,23 +174,27 @@ class Recalibration:
     True
     """
 
+    _terms: ClassVar[str | None] = None  # which intercepts and slopes there are, where ``slope`` does not say
+
     def __init__(self, slope: str = "common", latent: str | Latent | None = None) -> None:
         self.slope = slope
         self.latent = latent
 
-    def fit(self, pred: Predictive, y: Any) -> Recalibration:
+    def fit(self, pred: Predictive, y: Any) -> Self:
         """Fit intercepts and slopes to the outcomes y of the rows of ``pred``; returns itself."""
         check_choice(self.slope, SLOPES, "slope")
         scale = _scale(pred, self.latent)
         check_same_length(pred=pred, y=y)
-        terms = recalibration_terms(pred, y, scale, self.slope)
-        if isinstance(pred, DiscretePredictive):
-            self._fit_levels(pred, terms, scale)
-        else:
-            solution = self._solve(terms, len(pred), np.array([[0.0, 1.0]]), np.array([0.0, 1.0]))
-            self.intercept_, self.slope_ = solution[:1], solution[1:]
+        self._fit(pred, recalibration_terms(pred, y, scale, self._terms or self.slope), scale)
         self.latent_ = scale
         return self
+
+    def _fit(self, pred: Predictive, terms: Sequence[Term], scale: Latent) -> None:
+        if isinstance(pred, DiscretePredictive):
+            return self._fit_levels(pred, terms, scale)
+        solution = self._solve(terms, len(pred), np.array([[0.0, 1.0]]), np.array([0.0, 1.0]))
+        self.intercept_, self.slope_ = solution[:1], solution[1:]
+        return None
 
     def _fit_levels(self, pred: DiscretePredictive, terms: Sequence[Term], scale: Latent) -> None:
         inner = len(pred.levels) - 1
@@ -135,7 +233,7 @@ class Recalibration:
                 "this Recalibration is not fitted; call fit(pred, y) on validation data first"
             )
         if not isinstance(pred, DiscretePredictive):
-            return _apply_line(_on_line(pred), float(self.intercept_[0]), float(self.slope_[0]), self.latent_)
+            return recalibrated(pred, float(self.intercept_[0]), float(self.slope_[0]), self.latent_)
         if len(pred.levels) - 1 != len(self.slope_):
             raise InvalidInputError(
                 f"pred must have the {len(self.slope_) + 1} levels of the fit, got {len(pred.levels)}; "
@@ -175,16 +273,12 @@ class Temperature(Recalibration):
     def __init__(self, latent: str | Latent | None = None) -> None:
         super().__init__("common", latent)
 
-    def fit(self, pred: Predictive, y: Any) -> Temperature:
-        """Fit the temperature; returns itself."""
-        scale = _scale(pred, self.latent)
-        check_same_length(pred=pred, y=y)
+    _terms = "only"
+
+    def _fit(self, pred: Predictive, terms: Sequence[Term], scale: Latent) -> None:
         size = 1 if pred.levels is None else len(pred.levels) - 1
-        terms = recalibration_terms(pred, y, scale, "only")
         slope = self._solve(terms, len(pred), np.ones((1, 1)), np.ones(1))
         self.intercept_, self.slope_ = np.zeros(size), np.repeat(slope, size)
-        self.latent_ = scale
-        return self
 
     @property
     def temperature_(self) -> float:
@@ -234,34 +328,14 @@ def _scale(pred: Predictive, latent: str | Latent | None) -> Latent:
     return latents.get(latent if latent is not None else pred.latent or "logistic")
 
 
-def _on_line(pred: Predictive) -> LinePredictive | CountPredictive:
-    if isinstance(pred, (LinePredictive, CountPredictive)):
-        return pred
-    raise InvalidTypeError(f"cannot recalibrate a {type(pred).__name__}; build it with Predictive.from_*")
-
-
-def _apply_line(
-    pred: LinePredictive | CountPredictive, intercept: float, slope: float, latent: Latent
-) -> Predictive:
-    if isinstance(pred, CountPredictive):
-        return RecalibratedCount(pred, intercept, slope, latent)
-    return recalibrate_line(pred, intercept, slope, latent)
-
-
 def _apply_levels(pred: DiscretePredictive, intercept: Floats, slope: Floats, latent: Latent) -> Predictive:
     h = pred.trafo_t(latent)
     a, b = (torch.as_tensor(v, dtype=h.dtype) for v in (intercept, slope))
-    new = a + b * h
-    log_increments: Tensor | None = None
     if bool((b == b[0]).all() and (torch.diff(a) >= 0).all()):
-        log_increments = torch.logaddexp(
-            torch.log(torch.diff(a)), torch.log(b[0]) + pred.log_increments_t(latent)
-        )
-    else:
-        new = new.sort(dim=1).values  # rows unlike those of the fit, whose thresholds would cross
-    changed = DiscretePredictive.from_h(new, log_increments, levels=pred.levels, latent=latent)
-    changed.gives_numpy = pred.gives_numpy
-    return changed
+        gaps = torch.logaddexp(torch.log(torch.diff(a)), torch.log(b[0]) + pred.log_increments_t(latent))
+        return pred.restated(latent, h=a + b * h, log_increments=gaps)
+    # rows unlike those of the fit, whose thresholds would cross, are put in order
+    return pred.restated(latent, h=(a + b * h).sort(dim=1).values)
 
 
 def _common_constraints(inner: int) -> Floats:

@@ -17,11 +17,10 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Vector
-from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.weights.problem import Problem, problem
-from deeptram.pooling.weights.pull import Pull
-from deeptram.pooling.weights.tuning import TunedWeights, tune_any
+from deeptram.pooling.weights.objectives import Pull
+from deeptram.pooling.weights.problem import problem
+from deeptram.pooling.weights.tuning import TunedWeights, tune
 
 _OPEN = 0.1  # share of equal weights in what groups are pulled to: no member is excluded by the others
 
@@ -110,21 +109,16 @@ def tune_weights_by_group(
     task = problem(members, y, method, score, latent)
     labels = np.asarray(groups)
     check_same_length(members=task.members[0], groups=labels)
-    overall = tune_any(task, method)
-    task = replace(task, method=_fixed(task, overall))
+    overall = tune(task)
+    task = replace(task, rule=overall.rule or task.rule, tunes_shape=False)
     towards = (1 - _OPEN) * overall.weights + _OPEN / task.n_members
     lines = {}
     for label in pd.unique(labels):
         rows = np.flatnonzero(labels == label)
-        own = tune_any(replace(task.take(rows), pull=Pull(strength, towards)), task.method)
+        own = tune(replace(task.take(rows), pull=Pull(strength, towards)))
         lines[label] = [len(rows), *own.weights, own.value, own.gap]
     columns = ["n", *range(task.n_members), "value", "gap"]
     return GroupWeights(overall, pd.DataFrame.from_dict(lines, orient="index", columns=columns))
-
-
-def _fixed(task: Problem, tuned: TunedWeights) -> str | Rule:
-    """Return the pool with the parameters that were tuned on all rows."""
-    return task.method if isinstance(task.method, str) or tuned.rule is None else tuned.rule
 
 
 @dataclass(frozen=True)
@@ -196,7 +190,7 @@ def rolling_weights(
            [0.98, 0.02]])
     """
     task = problem(members, y, method, score, latent)
-    if isinstance(method, str) and isinstance(task.method, BetaLinear):
+    if task.tunes_shape:
         raise UnsupportedError(
             "rolling weights are those of one pool, got 'beta-linear', whose parameters would change with "
             "the origin; pass an object with given ones, dt.BetaLinear(a, b)"
@@ -215,7 +209,7 @@ def rolling_weights(
             known &= times >= origin - window
         weights = equal
         if known.sum() >= least:
-            weights = tune_any(task.take(np.flatnonzero(known)), task.method).weights
+            weights = tune(task.take(np.flatnonzero(known))).weights
         rows[times == origin] = weights
         lines[origin] = [int(known.sum()), *weights]
     table = pd.DataFrame.from_dict(lines, orient="index", columns=["known", *range(task.n_members)])

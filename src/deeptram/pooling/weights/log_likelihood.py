@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deeptram.latent import Latent
+from deeptram.latent import Logistic
 from deeptram.likelihood.linear_forms import (
     LinearForm,
     LogForm,
@@ -23,14 +26,23 @@ from deeptram.likelihood.linear_forms import (
     LogPdf,
     LogSf,
     Negated,
+    Sums,
     Term,
     columns,
     interval_terms,
     scaled,
 )
-from deeptram.pooling.log_linear import log_minus_log
-from deeptram.pooling.weights.member_values import LogCdfEnds, Masses, MemberValues, TransformedEnds
+from deeptram.pooling.linear import LinearRule, LogLinearDensityRule, LogLinearRule, log_minus_log
+from deeptram.pooling.members import CdfStack
+from deeptram.pooling.rule import Rule
+from deeptram.pooling.transformation import TransformationRule
+from deeptram.pooling.weights.member_values import LevelValues, MemberValues
 from deeptram.responses.observations import Cases
+
+Floats = npt.NDArray[np.float64]
+
+_NARROW = 1e-6
+_BLOCK = 1 << 15
 
 
 @dataclass
@@ -81,160 +93,216 @@ class Build:
         if len(term.rows):
             self.terms.append(term)
 
+    def subtract_at_entry(self, rows: Tensor, term: Callable[[Tensor], Term]) -> None:
+        """Subtract a term of truncated rows; the sum is no longer concave."""
+        if bool(rows.any()):
+            self.convex = False
+            self.add(Negated(term(rows)))
 
-def transformation_intervals(build: Build, ends: TransformedEnds, rows: Tensor, latent: Latent) -> None:
-    r"""Add :math:`\log(F_Z(\sum w_m u_m) - F_Z(\sum w_m l_m))` for rows whose ends are given."""
+
+def _transformation(build: Build, values: MemberValues, rule: Any) -> None:
+    r"""Add :math:`\log f_Z(\bar h) + \log \bar h'` and :math:`\log(F_Z(\bar h(u)) - F_Z(\bar h(l)))`."""
+    latent = rule.latent
+    if isinstance(values, LevelValues) and values.stack is not None and isinstance(latent, Logistic):
+        whole = logistic_classes(values.stack, values.codes)
+        if whole is not None:
+            return build.add(whole.of_parameters(build.held))
+    h, log_slope = values.exact_trafo(latent)
+    build.exclude(torch.isinf(h))
+    build.add(LogPdf(latent, values.exact, h[build.held]))
+    build.add(LogForm(values.exact, *scaled(log_slope[build.held])))
+    ends = values.interval_trafo(latent)
     build.exclude(torch.isposinf(ends.lower) | torch.isneginf(ends.upper))
     open_below = build.note_decisive(torch.isneginf(ends.lower))
     open_above = build.note_decisive(torch.isposinf(ends.upper))
-    held = build.held
-    every = bool(held.all())
-    lower, upper, log_gap = (x if every else x[held] for x in (ends.lower, ends.upper, ends.log_increment))
+    every = bool(build.held.all())
+    lower, upper, log_gap = (
+        x if every else x[build.held] for x in (ends.lower, ends.upper, ends.log_increment)
+    )
     cases = Cases.of_ends(~open_below, ~open_above)
     gap, scale = scaled(columns(log_gap, cases.interval))
-    for term in interval_terms(latent, rows, cases, lower, upper, gap, scale):
+    for term in interval_terms(latent, values.intervals, cases, lower, upper, gap, scale):
         build.add(term)
+    entry = values.entry_trafo(latent)
+    build.exclude(torch.isposinf(entry))
+    build.subtract_at_entry(
+        ~build.note_decisive(torch.isneginf(entry)),
+        lambda free: LogSf(latent, values.truncated[free], columns(entry[build.held], free)),
+    )
+    return None
 
 
-def transformation_exact(build: Build, h: Tensor, log_slope: Tensor, rows: Tensor, latent: Latent) -> None:
-    r"""Add :math:`\log f_Z(\sum w_m h_m) + \log\sum w_m h_m'` for exact values; h and log h' are (M, m)."""
-    build.exclude(torch.isinf(h))
-    held = build.held
-    build.add(LogPdf(latent, rows, h[held]))
-    build.add(LogForm(rows, *scaled(log_slope[held])))
+def _linear(build: Build, values: MemberValues, rule: Any) -> None:
+    r"""Add :math:`\log\sum_m w_m p_m` of densities and probabilities."""
+    for log_prob, rows in (
+        (values.exact_logs()[1], values.exact),
+        (values.interval_log_prob(), values.intervals),
+    ):
+        build.add(LogForm(rows, *scaled(log_prob[build.held])))
+    log_sf = values.entry_logs()[1]
+    build.subtract_at_entry(
+        (log_sf < 0).any(dim=0),
+        lambda late: LogForm(values.truncated[late], *scaled(columns(log_sf[build.held], late))),
+    )
 
 
-def transformation_truncation(build: Build, h: Tensor, rows: Tensor, latent: Latent) -> None:
-    r"""Subtract :math:`\log(1 - F_Z(\sum w_m h_m))` at entry; the sum is no longer concave."""
-    build.exclude(torch.isposinf(h))
-    free = ~build.note_decisive(torch.isneginf(h))
-    if bool(free.any()):
-        build.convex = False
-        build.add(Negated(LogSf(latent, rows[free], columns(h[build.held], free))))
-
-
-def linear_probabilities(build: Build, log_prob: Tensor, rows: Tensor) -> None:
-    r"""Add :math:`\log\sum_m w_m p_m`; log p is (M, m)."""
-    build.add(LogForm(rows, *scaled(log_prob[build.held])))
-
-
-def linear_truncation(build: Build, log_sf: Tensor, rows: Tensor) -> None:
-    r"""Subtract :math:`\log\sum_m w_m S_m` at entry."""
-    truncated = (log_sf < 0).any(dim=0)
-    if bool(truncated.any()):
-        build.convex = False
-        build.add(Negated(LogForm(rows[truncated], *scaled(columns(log_sf[build.held], truncated)))))
-
-
-def log_linear_intervals(build: Build, ends: LogCdfEnds, rows: Tensor) -> None:
-    r"""Add :math:`\log \bar F(u) + \log(1 - e^{-D})`, both linear in the weights inside."""
-    build.exclude(torch.isneginf(ends.log_upper))
-    open_below = build.note_decisive(torch.isposinf(ends.log_ratio))
-    held = build.held
-    build.add(LinearForm(rows, ends.log_upper[held]))
-    closed = ~open_below
-    build.add(LogOneMinusExp(rows[closed], *scaled(columns(ends.log_ratio[held], closed))))
-
-
-def log_linear_exact(build: Build, log_cdf: Tensor, log_pdf: Tensor, rows: Tensor) -> None:
-    r"""Add :math:`\sum w_m \log F_m + \log\sum w_m f_m / F_m` for exact values."""
+def _log_linear(build: Build, values: MemberValues, rule: Any) -> None:
+    r"""Add :math:`\log \bar F + \log\sum w_m f_m / F_m`, and :math:`\log \bar F(u) + \log(1 - e^{-D})`."""
+    log_cdf, log_pdf = values.exact_logs()
     build.exclude(torch.isneginf(log_cdf))
-    held = build.held
-    build.add(LinearForm(rows, log_cdf[held]))
-    build.add(LogForm(rows, *scaled(log_pdf[held] - log_cdf[held])))
+    build.add(LinearForm(values.exact, log_cdf[build.held]))
+    build.add(LogForm(values.exact, *scaled(log_pdf[build.held] - log_cdf[build.held])))
+    log_upper, log_ratio = values.interval_log_cdf()
+    build.exclude(torch.isneginf(log_upper))
+    closed = ~build.note_decisive(torch.isposinf(log_ratio))
+    build.add(LinearForm(values.intervals, log_upper[build.held]))
+    build.add(LogOneMinusExp(values.intervals[closed], *scaled(columns(log_ratio[build.held], closed))))
+    entry = log_minus_log(*values.entry_logs())
+    build.exclude(torch.isneginf(entry))
+    build.subtract_at_entry(
+        ~build.note_decisive(torch.isposinf(entry)),
+        lambda free: LogOneMinusExp(values.truncated[free], *scaled(columns(entry[build.held], free))),
+    )
 
 
-def log_linear_truncation(build: Build, log_minus_log_cdf: Tensor, rows: Tensor) -> None:
-    r"""Subtract :math:`\log(1 - \bar F)` at entry; the argument is log(-log F_m), (M, m)."""
-    build.exclude(torch.isneginf(log_minus_log_cdf))
-    free = ~build.note_decisive(torch.isposinf(log_minus_log_cdf))
-    if bool(free.any()):
-        build.convex = False
-        entry = columns(log_minus_log_cdf[build.held], free)
-        build.add(Negated(LogOneMinusExp(rows[free], *scaled(entry))))
-
-
-def log_linear_density(build: Build, masses: Masses, rows: Tensor) -> None:
+def _log_linear_density(build: Build, values: MemberValues, rule: Any) -> None:
     r"""Add :math:`\sum w_m \log f_m(y) - \log\sum_k q_k e^{\sum_m w_m \log f_m(t_k)}`."""
+    masses = values.masses()
+    rows = torch.arange(masses.observed.shape[1])
     build.exclude(torch.isneginf(masses.observed))
     held = build.held
     build.add(LinearForm(rows, masses.observed[held]))
     nodes = masses.nodes[held]
     excluded = torch.isneginf(nodes)
-    some = excluded.any(dim=0)
-    everyone = excluded.all(dim=0)
+    some, everyone = excluded.any(dim=0), excluded.all(dim=0)
     build.decisive[held] |= (excluded & ~everyone).flatten(1).any(dim=1)
     offset = torch.where(some, -torch.inf, masses.log_weights)
     build.add(LogNormaliser(rows, torch.where(some, 0.0, nodes), offset))
 
 
-Adding = Callable[[Build], None]
-
-
-def _transformation(values: MemberValues, latent: Latent) -> Adding:
-    whole = values.one_term(latent)
-    if whole is not None:
-        return lambda build: build.add(whole.of_parameters(build.held))
-    h, log_slope = values.exact_trafo(latent)
-    ends, at_entry = values.interval_trafo(latent), values.entry_trafo(latent)
-
-    def add(build: Build) -> None:
-        transformation_exact(build, h, log_slope, values.exact, latent)
-        transformation_intervals(build, ends, values.intervals, latent)
-        transformation_truncation(build, at_entry, values.truncated, latent)
-
-    return add
-
-
-def _linear(values: MemberValues, latent: Latent) -> Adding:
-    density, mass = values.exact_logs()[1], values.interval_log_prob()
-    log_sf = values.entry_logs()[1]
-
-    def add(build: Build) -> None:
-        linear_probabilities(build, density, values.exact)
-        linear_probabilities(build, mass, values.intervals)
-        linear_truncation(build, log_sf, values.truncated)
-
-    return add
-
-
-def _log_linear(values: MemberValues, latent: Latent) -> Adding:
-    log_cdf, log_pdf = values.exact_logs()
-    ends, entry = values.interval_log_cdf(), log_minus_log(*values.entry_logs())
-
-    def add(build: Build) -> None:
-        log_linear_exact(build, log_cdf, log_pdf, values.exact)
-        log_linear_intervals(build, ends, values.intervals)
-        log_linear_truncation(build, entry, values.truncated)
-
-    return add
-
-
-def _log_linear_density(values: MemberValues, latent: Latent) -> Adding | None:
-    masses = values.masses()
-    if masses is None:
-        return None
-    return lambda build: log_linear_density(build, masses, torch.arange(masses.observed.shape[1]))
-
-
-_POOLS: dict[str, Callable[[MemberValues, Latent], Adding | None]] = {
-    "transformation": _transformation,
-    "linear": _linear,
-    "log-linear": _log_linear,
-    "log-linear-density": _log_linear_density,
+_POOLS: dict[type[Rule], Callable[[Build, MemberValues, Any], None]] = {
+    TransformationRule: _transformation,
+    LinearRule: _linear,
+    LogLinearRule: _log_linear,
+    LogLinearDensityRule: _log_linear_density,
 }
-CLOSED_FORM = tuple(_POOLS)
+CLOSED_FORM = tuple(rule.name for rule in _POOLS)
 
 
-def likelihood_terms(values: MemberValues, method: str, latent: Latent) -> Adding | None:
-    """Return what adds the terms of a pool's log-likelihood to a ``Build``; None without a closed form.
+def build_likelihood(rule: Rule, values: MemberValues, allowed: Tensor) -> Build | None:
+    """Return the terms of a pool's log-likelihood over members that are allowed and not impossible.
+
+    None without a closed form.
 
     Parameters
     ----------
+    rule : Rule
     values : MemberValues
-    method : str
-        The pool.
-    latent : Latent
-        F_Z of the transformation pool.
+    allowed : Tensor of bool, shape (M,)
     """
-    return _POOLS[method](values, latent)
+    add_terms = _POOLS.get(type(rule))
+    if add_terms is None or (isinstance(rule, LogLinearDensityRule) and not values.has_masses):
+        return None
+    while True:
+        build = Build.start(allowed)
+        add_terms(build, values, rule)
+        if not bool(build.impossible.any()) or not bool(build.held.any()):
+            return build
+        allowed = build.held  # begin again without the members that turned out to be impossible
+
+
+# -- the logistic transformation pool of an array of CDFs, as fast as it gets ------------------------------
+
+
+class LogisticClasses(Term):
+    r"""Log-probabilities of observed classes under the logistic transformation pool.
+
+    With :math:`l, u` the pooled logits at the ends of the observed class and :math:`g = u - l`,
+
+    .. math:: \log P = \log(1 - e^{-g}) - \log(1 + e^{-u}) - \log(1 + e^{l}),
+
+    and an open end (first or last class) drops its exponentials. One term over all rows needs three
+    exponentials and one logarithm per row, and no row is sorted into a case of its own.
+
+    Arrays: lower and upper logits and their gaps, each (M, n), and indicators (n,) of a lower end, an
+    upper end and both. Where an end is open its logits are 0, and where either is open the gaps are 1.
+    """
+
+    def block(self, theta: Tensor, *arrays: Tensor) -> Sums:
+        """Return the sum over one block of rows."""
+        x_lo, x_hi, x_gap, has_lo, has_hi, closed = arrays
+        gap = theta @ x_gap
+        down = torch.exp(theta @ x_lo).mul_(has_lo)
+        up = torch.exp((theta @ x_hi).neg_()).mul_(has_hi)
+        narrowing = torch.expm1(gap.neg()).mul_(
+            closed
+        )  # minus the mass 1 - exp(-gap); 0 where an end is open
+        mass = 1 - closed - narrowing
+        rest = closed + narrowing  # exp(-gap), 0 where an end is open
+        value = torch.log(mass / ((1 + up) * (1 + down))).sum()
+        s_hi, s_lo = up / (1 + up), down / (1 + down)
+        keep = gap / mass
+        phi = keep * rest
+        ratio = x_gap / gap
+        gradient = x_hi @ s_hi - x_lo @ s_lo + ratio @ phi
+        hessian = (x_hi * (s_hi - s_hi * s_hi)) @ x_hi.T
+        hessian += (x_lo * (s_lo - s_lo * s_lo)) @ x_lo.T
+        hessian += (ratio * (keep * phi)) @ ratio.T
+        return value, gradient, -hessian
+
+    def of_parameters(self, held: Tensor) -> LogisticClasses:
+        """Return the term over some members only."""
+        if bool(held.all()):
+            return self
+        return LogisticClasses(self.rows, *(a[held] if a.ndim == 2 else a for a in self.arrays))
+
+
+def logistic_classes(stack: CdfStack, codes: Tensor) -> LogisticClasses | None:
+    """Return the term of all rows; None where some member is certain, which needs the careful route.
+
+    Only the two columns around each outcome are read.
+
+    Parameters
+    ----------
+    stack : CdfStack
+    codes : Tensor of int, shape (n,)
+    """
+    members, rows, levels = stack.values.shape
+    flat = stack.values.detach().numpy().reshape(members, rows * levels)
+    place = np.arange(rows) * levels + codes.numpy()
+    has_lower, has_upper = ((codes != end).to(torch.float64).numpy() for end in (0, levels - 1))
+    lower_cdf = _column(flat, place - 1, has_lower)
+    upper_cdf = _column(flat, place, has_upper)
+    lower, upper = _logits(lower_cdf), _logits(upper_cdf)
+    if not np.isfinite(lower.sum() + upper.sum()):
+        return None
+    closed = has_lower * has_upper
+    gap = upper - lower
+    gap *= closed
+    gap += 1 - closed
+    if gap.min() < _NARROW:
+        narrow = gap < _NARROW
+        low, high = lower_cdf[narrow], upper_cdf[narrow]
+        # odds(u) / odds(l) = 1 + p / (F(l) (1 - F(u))) needs no difference of logits
+        gap[narrow] = np.log1p((high - low) / (low * (1 - high)))
+        if not gap.min() > 0:
+            return None
+    arrays = (lower, upper, gap, has_lower, has_upper, closed)
+    return LogisticClasses(torch.arange(rows), *map(torch.from_numpy, arrays))
+
+
+def _column(flat: Floats, place: npt.NDArray[np.int64], present: Floats) -> Floats:
+    """Return F at one place per row, (M, n), and 1/2 where there is no such place."""
+    cdf = np.take(flat, place, axis=1, mode="clip")
+    cdf = cdf * present if cdf.dtype != np.float64 else np.multiply(cdf, present, out=cdf)
+    cdf += 0.5 * (1 - present)
+    return np.asarray(cdf, dtype=np.float64)
+
+
+def _logits(cdf: Floats) -> Floats:
+    """Return the logits, computed in blocks."""
+    result = np.empty_like(cdf)
+    source, target = torch.from_numpy(cdf.reshape(-1)), torch.from_numpy(result.reshape(-1))
+    for start in range(0, len(source), _BLOCK):
+        torch.logit(source[start : start + _BLOCK], out=target[start : start + _BLOCK])
+    return result

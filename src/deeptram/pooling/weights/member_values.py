@@ -1,9 +1,9 @@
 r"""What the score of a pool needs of its members, whatever the kind of outcome.
 
 An outcome is known exactly (a density), or known to lie in (l, u] (an interval, a count or a class), and may
-be truncated. A member places it between :math:`h_m(l)` and :math:`h_m(u)`; a class has :math:`h = -\infty`
-below the first and :math:`+\infty` above the last level. All tensors are float64 with the members along the
-first axis. Recalibration reads one member in the same way.
+be truncated. The members are read there as by the pools themselves, through ``Points`` and ``Intervals``; a
+class has :math:`h = -\infty` below the first and :math:`+\infty` above the last level. All tensors are
+float64 with the members along the first axis. Recalibration reads one member in the same way.
 """
 
 from __future__ import annotations
@@ -16,29 +16,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.latent import Latent, Logistic
-from deeptram.pooling.log_linear import log_minus_log, log_ratio
-from deeptram.pooling.members import CdfStack, kind
-from deeptram.pooling.rule import inner_support, outer_support
-from deeptram.pooling.weights.logistic_classes import LogisticClasses, logistic_classes
-from deeptram.pooling.weights.score_grid import (
-    CumulativePanels,
-    CumulativeSum,
-    LevelTable,
-    NodeTable,
-    Operator,
+from deeptram.errors import UnsupportedError
+from deeptram.latent import Latent
+from deeptram.pooling.linear import log_minus_log, log_ratio
+from deeptram.pooling.members import CdfMember, CdfStack
+from deeptram.pooling.pooled import CountIntervals, LineIntervals
+from deeptram.pooling.rule import DensityRule, Ends, Intervals, Points, Rule, inner_support, outer_support
+from deeptram.pooling.weights.squared_errors import (
     ScoreGrid,
+    class_masses,
+    cumulative_panels,
+    cumulative_sum,
 )
 from deeptram.predictive.base import Predictive
+from deeptram.predictive.calculus import log_increment
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.panels import fixed_rule, halved, lay_panels, partial_rule
-from deeptram.predictive.transformation import TrafoPredictive
+from deeptram.predictive.panels import fixed_rule, halved, lay_panels
+from deeptram.predictive.rows import check_one_per_row
 from deeptram.responses.observations import Observations, Surv, encode_continuous, encode_count
 
-_NARROW = 1e-6  # below, a difference of two h has lost half its digits
 _EMPTY = -60.0  # log of a mass that no pool notices
 _NEGLIGIBLE = 1e-12
 _LARGEST_TABLE = 2**27
@@ -54,14 +52,6 @@ class TransformedEnds:
 
 
 @dataclass(frozen=True)
-class LogCdfEnds:
-    """log F at the upper end and log of log F(u) - log F(l) (infinite where F(l) = 0), each (M, m)."""
-
-    log_upper: Tensor
-    log_ratio: Tensor
-
-
-@dataclass(frozen=True)
 class Masses:
     """Log-densities at the outcome (M, n) and at nodes (M, K, n) with log quadrature weights (K, n)."""
 
@@ -73,107 +63,95 @@ class Masses:
 class MemberValues(ABC):
     """The values of M members at the outcomes of n rows.
 
-    Implementing a kind of outcome: say what intervals, masses and score grids are; outcomes that are known
-    exactly, or truncated, are there on the line only.
-
     Attributes
     ----------
     n_members : int
     exact, intervals, truncated : Tensor of int
         Rows known exactly, rows known to lie in an interval, and rows seen only because Y > entry.
+    at_exact, between, at_entry : Points, Intervals, Points
+        The members there. Outcomes that are known exactly, or truncated, are there on the line only.
+    open_above : Tensor of bool, shape (m, 1)
+        Which intervals have no upper end.
     """
 
-    n_members: int
-    exact: Tensor
-    intervals: Tensor
-    truncated: Tensor
+    at_exact: Points | None = None
+    at_entry: Points | None = None
 
-    def _all_intervals(self, n: int) -> None:
-        self.intervals = torch.arange(n)
+    def __init__(self, members: Sequence[Any], between: Intervals, open_above: Tensor) -> None:
+        self.members, self.n_members = members, len(members)
+        self.between, self.open_above = between, open_above
+        self.intervals = torch.arange(len(open_above))
         self.exact = self.truncated = self.intervals[:0]
 
-    def _nothing(self) -> Tensor:
-        return torch.zeros((self.n_members, 0), dtype=torch.float64)
+    def _read(self, at: Points | None, read: Callable[[Points], list[Tensor]]) -> Tensor:
+        if at is None:
+            return torch.zeros((self.n_members, 0), dtype=torch.float64)
+        return _column(read(at))
 
     def exact_trafo(self, latent: Latent) -> tuple[Tensor, Tensor]:
         """Return h and log h' at exact values."""
-        return self._nothing(), self._nothing()
+        h = self._read(self.at_exact, lambda at: at.trafo(latent))
+        log_slope = self._read(self.at_exact, lambda at: at.log_slope(latent))
+        return h, torch.where(torch.isinf(h), -torch.inf, log_slope)
 
     def exact_logs(self) -> tuple[Tensor, Tensor]:
         """Return log F and log f at exact values."""
-        return self._nothing(), self._nothing()
+        return self._read(self.at_exact, Points.log_cdf), self._read(self.at_exact, Points.log_pdf)
 
     def entry_trafo(self, latent: Latent) -> Tensor:
         """Return h at entry."""
-        return self._nothing()
+        return self._read(self.at_entry, lambda at: at.trafo(latent))
 
     def entry_logs(self) -> tuple[Tensor, Tensor]:
         """Return log F and log(1 - F) at entry."""
-        return self._nothing(), self._nothing()
+        return self._read(self.at_entry, Points.log_cdf), self._read(self.at_entry, Points.log_sf)
 
-    def one_term(self, latent: Latent) -> LogisticClasses | None:
-        """Return one term that is the whole likelihood of the transformation pool, where there is one."""
-        return None
-
-    @abstractmethod
     def interval_trafo(self, latent: Latent) -> TransformedEnds:
         """Return h at the ends of intervals."""
+        ends = self.between.each(lambda at: at.trafo(latent))
+        gaps = self.between.log_increment(latent, ends)
+        lower, upper = (_column(side) for side in zip(*ends, strict=True))
+        return TransformedEnds(lower, upper, _column(gaps))
 
-    @abstractmethod
-    def interval_log_cdf(self) -> LogCdfEnds:
-        """Return log F at the ends of intervals."""
-
-    @abstractmethod
     def interval_log_prob(self) -> Tensor:
         """Return the log-probabilities of intervals."""
+        return _column(self.between.log_mass())
+
+    def interval_log_cdf(self) -> tuple[Tensor, Tensor]:
+        """Return log F(u), and the log of log F(u) - log F(l) (infinite where F(l) = 0)."""
+        uppers, ratios = [], []
+        tails = zip(self.between.each(Points.log_cdf), self.between.each(Points.log_sf), strict=True)
+        for ((low, high), (low_sf, _)), log_mass in zip(tails, self.between.log_mass(), strict=True):
+            uppers.append(torch.where(self.open_above, 0.0, high))
+            ratio = log_ratio(low, high, log_mass)
+            ratios.append(torch.where(self.open_above, log_minus_log(low, low_sf), ratio))
+        return _column(uppers), _column(ratios)
+
+    @property
+    def has_masses(self) -> bool:
+        """Whether all rows are known exactly, as a density or a probability."""
+        return True
 
     @abstractmethod
-    def masses(self) -> Masses | None:
-        """Return densities at outcomes and nodes; None where there are rows not known exactly."""
+    def masses(self) -> Masses:
+        """Return densities at outcomes and nodes, of rows that are all known exactly."""
 
     @abstractmethod
-    def score_grid(self, method: str, score: str) -> ScoreGrid:
+    def score_grid(self, rule: Rule, score: str) -> ScoreGrid:
         """Return where a quadratic score compares the pool with the outcome."""
 
 
 class LevelValues(MemberValues):
-    """Values of members on levels; ``codes`` are the observed classes."""
+    """Values of members on levels; ``codes`` are the observed classes.
 
-    def __init__(self, members: Sequence[DiscretePredictive], y: Any) -> None:
-        self.members, self.n_members = members, len(members)
-        self.codes = members[0].encode(y)
+    Of an array of CDFs only the two columns around each outcome are read.
+    """
+
+    def __init__(self, members: Sequence[DiscretePredictive], y: Any, stack: CdfStack | None = None) -> None:
+        self.codes, self.stack = members[0].encode(y), stack
         self.n_levels = len(members[0].levels)
-        self._first, self._last = self.codes == 0, self.codes == self.n_levels - 1
-        self._all_intervals(len(self.codes))
-
-    def interval_trafo(self, latent: Latent) -> TransformedEnds:
-        """Return h at the two cutpoints of the observed class."""
-        below, own = self.codes - 1, self.codes
-        either = self._first | self._last
-        lower, upper, gaps = [], [], []
-        for member in self.members:
-            h = member.trafo_t(latent)
-            lower.append(torch.where(self._first, -torch.inf, _pick(h, below)))
-            upper.append(torch.where(self._last, torch.inf, _pick(h, own)))
-            gaps.append(torch.where(either, torch.inf, _pick(member.log_increments_t(latent), below)))
-        return TransformedEnds(_stack(lower), _stack(upper), _stack(gaps))
-
-    def interval_log_cdf(self) -> LogCdfEnds:
-        """Return log F at the upper end of the observed class, and the log-ratio to the lower end."""
-        upper, ratios = [], []
-        for member in self.members:
-            log_cdf, log_sf = member.log_cdf_t(), member.log_sf_t()
-            high = torch.where(self._last, 0.0, _pick(log_cdf, self.codes))
-            low = torch.where(self._first, -torch.inf, _pick(log_cdf, self.codes - 1))
-            ratio = log_ratio(low, high, _pick(member.log_pmf_t(), self.codes))
-            tail = log_minus_log(log_cdf[:, -1], log_sf[:, -1])
-            upper.append(high)
-            ratios.append(torch.where(self._last, tail, ratio))
-        return LogCdfEnds(_stack(upper), _stack(ratios))
-
-    def interval_log_prob(self) -> Tensor:
-        """Return the log-probability of the observed class."""
-        return _stack([_pick(m.log_pmf_t(), self.codes) for m in self.members])
+        between = _ClassIntervals(members, self.codes) if stack is None else _ColumnPairs(stack, self.codes)
+        super().__init__(members, between, (self.codes == self.n_levels - 1).unsqueeze(1))
 
     def masses(self) -> Masses:
         """Return the log-probabilities of all classes."""
@@ -181,46 +159,71 @@ class LevelValues(MemberValues):
         observed = log_pmf.gather(1, self.codes.expand(self.n_members, 1, -1)).squeeze(1)
         return Masses(observed, log_pmf, torch.zeros_like(log_pmf[0]))
 
-    def score_grid(self, method: str, score: str) -> ScoreGrid:
+    def score_grid(self, rule: Rule, score: str) -> ScoreGrid:
         """Return the thresholds (RPS, CRPS) or the classes (Brier, quadratic score)."""
         of_classes = score not in ("rps", "crps")
         above = torch.arange(self.n_levels - 1) >= self.codes.unsqueeze(1)
         truth = torch.arange(self.n_levels) == self.codes.unsqueeze(1)
         return ScoreGrid(
-            [LevelTable(member) for member in self.members],
+            _points(self.members),
             above,
             {"rps": 1 / (self.n_levels - 1), "brier": 0.5}.get(score, 1.0),
-            Operator() if of_classes else CumulativeSum(),
+            class_masses if of_classes else cumulative_sum,
             (truth if of_classes else above).to(torch.float64),
             truth=truth if of_classes else None,
             constant=-1.0 if score == "quadratic" else 0.0,
         )
 
 
-class StackedLevelValues(LevelValues):
-    """The same from an array of CDFs; the transformation pool reads two columns of each row only."""
+class _Thresholds(Points):
+    """Members at all thresholds and at the open ends beyond them, (n, K + 1)."""
 
-    def __init__(self, stack: CdfStack, y: Any) -> None:
-        super().__init__(stack.members(), y)
-        self.stack = stack
+    def _closed(self, value: Tensor, first: float, last: float) -> Tensor:
+        ends = (value.new_full((len(value), 1), end) for end in (first, last))
+        return torch.cat([next(ends), value, next(ends)], dim=1)
 
-    def one_term(self, latent: Latent) -> LogisticClasses | None:
-        """Return the fast term of the logistic pool; None where some member is certain."""
-        return logistic_classes(self.stack, self.codes) if isinstance(latent, Logistic) else None
 
-    def interval_trafo(self, latent: Latent) -> TransformedEnds:
-        """Return h at the two cutpoints of the observed class."""
-        members, rows, levels = self.stack.values.shape
-        flat = self.stack.values.detach().reshape(members, rows * levels).to(torch.float64)
-        place = torch.arange(rows) * levels + self.codes
-        upper_cdf = flat.index_select(1, place)
-        lower_cdf = flat.index_select(1, (place - 1).clamp(min=0))
-        lower_cdf.masked_fill_(self._first, 0.0)
-        to_h = torch.logit if isinstance(latent, Logistic) else latent.icdf_t
-        lower, upper = to_h(lower_cdf), to_h(upper_cdf)
-        return TransformedEnds(
-            lower, upper, _log_increment(lower, upper, lambda: torch.log(upper_cdf - lower_cdf), latent)
-        )
+class _ClassIntervals(Intervals):
+    """The intervals of the observed classes, (n, 1)."""
+
+    def __init__(self, members: Sequence[Any], codes: Tensor) -> None:
+        every = _Thresholds(members, torch.empty(0))
+        super().__init__(every, every)
+        self._place = codes.unsqueeze(1)
+        self._inner = (codes > 0) & (codes < len(members[0].levels) - 1)
+
+    def each(self, read: Callable[[Points], list[Tensor]]) -> Ends:
+        values = read(self.lower)
+        return [(value.gather(1, self._place), value.gather(1, self._place + 1)) for value in values]
+
+    def log_mass(self) -> list[Tensor]:
+        return [member.log_pmf_t().gather(1, self._place) for member in self.lower.members]
+
+    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
+        gaps = []
+        for member in self.lower.members:
+            full = torch.nn.functional.pad(member.log_increments_t(latent), (1, 1), value=torch.inf)
+            gaps.append(full.gather(1, self._place))
+        return gaps
+
+
+class _ColumnPairs(Intervals):
+    """The same from an array of CDFs: a member with F at the lower ends, and one with F at the upper ends."""
+
+    def __init__(self, stack: CdfStack, codes: Tensor) -> None:
+        members, rows, levels = stack.values.shape
+        flat = stack.values.detach().reshape(members, rows * levels).to(torch.float64)
+        place = torch.arange(rows) * levels + codes
+        self._lower = flat.index_select(1, (place - 1).clamp(min=0)).masked_fill_(codes == 0, 0.0)
+        self._upper = flat.index_select(1, place)
+        super().__init__(_points_of(self._lower), _points_of(self._upper))
+
+    def log_mass(self) -> list[Tensor]:
+        return [log.unsqueeze(1) for log in torch.log(self._upper - self._lower)]
+
+    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
+        each = zip(ends or self.each(lambda at: at.trafo(latent)), self.log_mass(), strict=True)
+        return [log_increment(low, high, mass.clone, latent) for (low, high), mass in each]
 
 
 class CountValues(MemberValues):
@@ -231,29 +234,10 @@ class CountValues(MemberValues):
             raise UnsupportedError(
                 "weights of count members are tuned on exact counts, got a censored response; pass the counts"
             )
-        self.members, self.n_members = members, len(members)
         self.k = torch.as_tensor(encode_count(y).upper, dtype=torch.float64).unsqueeze(1)
-        _check_length(len(self.k), len(members[0]))
-        self._first, self._below = self.k[:, 0] == 0, (self.k - 1).clamp(min=0)
-        self._all_intervals(len(self.k))
-
-    def interval_log_prob(self) -> Tensor:
-        """Return the log-probability of the count."""
-        return _column([m.log_pmf_t(self.k) for m in self.members])
-
-    def interval_trafo(self, latent: Latent) -> TransformedEnds:
-        """Return h at the count and below it."""
-        upper = _column([m.trafo_t(self.k, latent) for m in self.members])
-        lower = _column([m.trafo_t(self._below, latent) for m in self.members])
-        lower = torch.where(self._first, -torch.inf, lower)
-        return TransformedEnds(lower, upper, _log_increment(lower, upper, self.interval_log_prob, latent))
-
-    def interval_log_cdf(self) -> LogCdfEnds:
-        """Return log F at the count, and the log-ratio to the count below."""
-        upper = _column([m.log_cdf_t(self.k) for m in self.members])
-        lower = _column([m.log_cdf_t(self._below) for m in self.members])
-        lower = torch.where(self._first, -torch.inf, lower)
-        return LogCdfEnds(upper, log_ratio(lower, upper, self.interval_log_prob()))
+        check_one_per_row(len(self.k), len(members[0]))
+        between = CountIntervals(_points(members), self.k - 1, self.k, single=True)
+        super().__init__(members, between, torch.zeros_like(self.k, dtype=torch.bool))
 
     def masses(self) -> Masses:
         """Return the log-probabilities of all counts that matter."""
@@ -261,12 +245,12 @@ class CountValues(MemberValues):
         nodes = _stack([m.log_pmf_t(grid).T for m in self.members])
         return Masses(self.interval_log_prob(), nodes, torch.zeros_like(nodes[0]))
 
-    def score_grid(self, method: str, score: str) -> ScoreGrid:
+    def score_grid(self, rule: Rule, score: str) -> ScoreGrid:
         """Return the counts, over which the CRPS is a sum."""
         grid = self._grid()
         above = grid >= self.k
-        tables = [NodeTable(member, grid, member.log_pmf_t) for member in self.members]
-        return ScoreGrid(tables, above, 1.0, CumulativeSum(), above[:, :-1].to(torch.float64))
+        targets = above[:, :-1].to(torch.float64)
+        return ScoreGrid(_points(self.members).at(grid), above, 1.0, cumulative_sum, targets)
 
     def _grid(self) -> Tensor:
         """Return 0, 1, ... as (1, G), beyond every outcome and every quantile that matters."""
@@ -284,77 +268,36 @@ class LineValues(MemberValues):
     """Values of members on the line, exact, censored and truncated."""
 
     def __init__(self, members: Sequence[LinePredictive], y: Any) -> None:
-        self.members, self.n_members, self.y = members, len(members), y
         seen = encode_continuous(y)
-        _check_length(len(seen), len(members[0]))
+        check_one_per_row(len(seen), len(members[0]))
+        lower, upper = (
+            torch.as_tensor(end, dtype=torch.float64).unsqueeze(1) for end in (seen.lower, seen.upper)
+        )
         masks = (seen.exact, ~seen.exact, seen.truncated)
-        self.exact, self.intervals, self.truncated = (torch.from_numpy(m.nonzero()[0]) for m in masks)
-        lower, upper = (_points(end) for end in (seen.lower, seen.upper))
-        self.value = lower[self.exact]
-        self.lower, self.upper = lower[self.intervals], upper[self.intervals]
-        self.entry = lower[:0] if seen.entry is None else _points(seen.entry)[self.truncated]
+        exact, intervals, truncated = (torch.from_numpy(mask.nonzero()[0]) for mask in masks)
+        self.lower, self.upper, self.value = lower[intervals], upper[intervals], lower[exact]
+        self.entry = lower[:0]
+        if seen.entry is not None:
+            self.entry = torch.as_tensor(seen.entry, dtype=torch.float64).unsqueeze(1)[truncated]
+        self.members = members
+        between = LineIntervals(_points(self.of_rows(intervals)), self.lower, self.upper)
+        super().__init__(members, between, torch.isposinf(self.upper))
+        self.exact, self.intervals, self.truncated, self.y = exact, intervals, truncated, y
+        self.at_exact = _points([member.with_density() for member in self.of_rows(exact)]).at(self.value)
+        self.at_entry = _points(self.of_rows(truncated)).at(self.entry)
 
     def of_rows(self, rows: Tensor) -> list[LinePredictive]:
         """Return the members for some rows."""
         whole = len(rows) == len(self.members[0])
         return [member if whole else member[rows] for member in self.members]
 
-    def exact_trafo(self, latent: Latent) -> tuple[Tensor, Tensor]:
-        """Return h and log h' at exact values."""
-        members = [member.with_density() for member in self.of_rows(self.exact)]
-        h = _column([m.trafo_t(self.value, latent) for m in members])
-        log_slope = _column([m.log_slope_t(self.value, latent) for m in members])
-        return h, torch.where(torch.isinf(h), -torch.inf, log_slope)
+    @property
+    def has_masses(self) -> bool:
+        """Whether all outcomes are exact, and none is truncated."""
+        return not len(self.intervals) and not len(self.truncated)
 
-    def exact_logs(self) -> tuple[Tensor, Tensor]:
-        """Return log F and log f at exact values."""
-        members = [member.with_density() for member in self.of_rows(self.exact)]
-        log_cdf = _column([m.log_cdf_t(self.value) for m in members])
-        return log_cdf, _column([m.log_pdf_t(self.value) for m in members])
-
-    def entry_trafo(self, latent: Latent) -> Tensor:
-        """Return h at entry."""
-        return _column([m.trafo_t(self.entry, latent) for m in self.of_rows(self.truncated)])
-
-    def entry_logs(self) -> tuple[Tensor, Tensor]:
-        """Return log F and log(1 - F) at entry."""
-        both = [(m.log_cdf_t(self.entry), m.log_sf_t(self.entry)) for m in self.of_rows(self.truncated)]
-        return _column([cdf for cdf, _ in both]), _column([sf for _, sf in both])
-
-    def interval_trafo(self, latent: Latent) -> TransformedEnds:
-        """Return h at the ends of censored outcomes."""
-        members = self.of_rows(self.intervals)
-        low = _column([m.trafo_t(self.lower, latent) for m in members])
-        high = _column([m.trafo_t(self.upper, latent) for m in members])
-        gaps = [self._log_increment(*each, latent) for each in zip(members, low, high, strict=True)]
-        return TransformedEnds(low, high, torch.stack(gaps))
-
-    def _log_increment(self, member: LinePredictive, low: Tensor, high: Tensor, latent: Latent) -> Tensor:
-        if isinstance(member, TrafoPredictive) and member.latent == latent:
-            gap = member.log_increment_t(self.lower, self.upper)[:, 0].to(torch.float64)
-            return torch.where(torch.isinf(low) | torch.isinf(high), torch.inf, gap)
-        return _log_increment(low, high, lambda: member.log_interval_t(self.lower, self.upper)[:, 0], latent)
-
-    def interval_log_cdf(self) -> LogCdfEnds:
-        """Return log F at the ends of censored outcomes."""
-        open_above = torch.isposinf(self.upper)
-        uppers, ratios = [], []
-        for member in self.of_rows(self.intervals):
-            low, high = member.log_cdf_t(self.lower), member.log_cdf_t(self.upper)
-            ratio = log_ratio(low, high, member.log_interval_t(self.lower, self.upper))
-            tail = log_minus_log(low, member.log_sf_t(self.lower))
-            uppers.append(torch.where(open_above, 0.0, high))
-            ratios.append(torch.where(open_above, tail, ratio))
-        return LogCdfEnds(_column(uppers), _column(ratios))
-
-    def interval_log_prob(self) -> Tensor:
-        """Return the log-probabilities of censored outcomes."""
-        return _column([m.log_interval_t(self.lower, self.upper) for m in self.of_rows(self.intervals)])
-
-    def masses(self) -> Masses | None:
-        """Return densities at the outcomes and at quadrature nodes, if all outcomes are exact."""
-        if len(self.intervals) or len(self.truncated):
-            return None
+    def masses(self) -> Masses:
+        """Return densities at the outcomes and at quadrature nodes."""
         frame, edges = lay_panels(self.members, inner_support(self.members))
         nodes, log_weights = fixed_rule(frame, halved(edges))
         log_nodes = _stack([m.log_pdf_t(nodes) for m in self.members])
@@ -362,20 +305,20 @@ class LineValues(MemberValues):
         empty = (log_nodes + log_weights).amax(dim=0) < _EMPTY
         log_weights = torch.where(empty, -torch.inf, log_weights).T
         log_nodes = torch.where(empty, 0.0, log_nodes).transpose(1, 2)
-        return Masses(_column([m.log_pdf_t(self.value) for m in self.members]), log_nodes, log_weights)
+        return Masses(self.exact_logs()[1], log_nodes, log_weights)
 
-    def score_grid(self, method: str, score: str) -> ScoreGrid:
+    def score_grid(self, rule: Rule, score: str) -> ScoreGrid:
         """Return the nodes of a fixed quadrature rule for the CRPS."""
         at = self.members[0].exact_values_t(self.y).expand(len(self.members[0]), 1).to(torch.float64)
-        support = (inner_support if method == "log-linear-density" else outer_support)(self.members)
+        support = (inner_support if isinstance(rule, DensityRule) else outer_support)(self.members)
         frame, edges = lay_panels(self.members, support, at)
         nodes, log_weights = fixed_rule(frame, edges)
         weights, above = torch.exp(log_weights), nodes >= at
         return ScoreGrid(
-            [NodeTable(member, nodes, member.log_pdf_t) for member in self.members],
+            _points(self.members).at(nodes),
             above,
             weights,
-            CumulativePanels(partial_rule(), above),
+            cumulative_panels,
             torch.zeros_like(weights),
             offsets=log_weights,
         )
@@ -398,39 +341,18 @@ def member_values(members: Sequence[Predictive], y: Any) -> MemberValues:
     tensor([[0.8000],
             [0.8000]], dtype=torch.float64)
     """
-    return _KINDS[kind(members[0])](members, y)
+    return _KINDS[members[0].kind](members, y)
 
 
-def _log_increment(lower: Tensor, upper: Tensor, log_prob: Callable[[], Tensor], latent: Latent) -> Tensor:
-    """Return log(upper - lower), infinite for open ends; from the probability where the ends all but meet."""
-    open_end = torch.isinf(lower) | torch.isinf(upper)
-    gap = torch.where(open_end | (lower == upper), open_end.to(torch.float64), upper - lower)
-    log_increment = torch.log(gap)
-    narrow = gap < _NARROW
-    if bool(narrow.any()):
-        middle = torch.where(narrow, (lower + upper) / 2, torch.zeros_like(lower))
-        log_increment = torch.where(narrow, log_prob() - latent.log_pdf_t(middle), log_increment)
-    return torch.where(open_end, torch.inf, log_increment)
+def _points(members: Sequence[Any]) -> Points:
+    """Return members without weights, which no value of theirs needs."""
+    return Points(members, torch.empty(0))
 
 
-def _check_length(n: int, rows: int) -> None:
-    if n != rows:
-        raise InvalidInputError(
-            f"y must have one value per row, got {n} for {rows} rows; "
-            "pass the outcomes that belong to these predictions"
-        )
-
-
-def _pick(values: Tensor, index: Tensor) -> Tensor:
-    """Return ``values[i, index[i]]`` of each row i; an index out of range gives any entry of the row."""
-    last = values.shape[1] - 1
-    if last < 0:
-        return values.new_zeros(len(index))
-    return values.gather(1, index.clamp(0, last).unsqueeze(1)).squeeze(1)
-
-
-def _points(values: Any) -> Tensor:
-    return torch.as_tensor(values, dtype=torch.float64).unsqueeze(1)
+def _points_of(cdfs: Tensor) -> Points:
+    """Return members with one threshold, at which F is given, (M, n)."""
+    full = torch.stack([cdfs, torch.ones_like(cdfs)], dim=2)
+    return _points([CdfMember(cdf) for cdf in full])
 
 
 def _stack(parts: Sequence[Tensor]) -> Tensor:

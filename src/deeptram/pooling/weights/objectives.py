@@ -1,4 +1,4 @@
-"""What weight tuning minimises: mean scores as functions of the weights, and the search for their minimum."""
+"""What weight tuning minimises: scores as functions of the weights, and the search for their minimum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from deeptram._rows import take_rows
 from deeptram.evaluation.measures import Metric
-from deeptram.latent import Latent
 from deeptram.likelihood.linear_forms import Term, total
 from deeptram.optimise.simplex import Matrix, Oracle, SimplexSolution, Vector, minimize
 from deeptram.pooling.beta_linear import BetaLinear
@@ -51,6 +50,11 @@ class Objective(ABC):
     def take(self, keep: Tensor) -> Objective:
         """Return the objective of the rows with these numbers, some perhaps several times."""
 
+    def mean(self, w: Vector) -> tuple[float, Vector, Matrix]:
+        """Return the mean over rows with its derivatives."""
+        value, gradient, hessian = self.evaluate(w)
+        return value / self.n_rows, gradient / self.n_rows, hessian / self.n_rows
+
 
 class LogLikelihood(Objective):
     """Negative log-likelihood: minus a sum of terms in linear forms of the weights."""
@@ -72,45 +76,43 @@ class LogLikelihood(Objective):
 
 
 class ScoreOfPool(Objective):
-    """Any score of any pool, as a plain function of the weights; derivatives by central differences.
-
-    Parameters
-    ----------
-    score : callable
-        Maps weights and row numbers (None for all) to the sum of scores.
-    n_rows, n_members : int
-    rows : array of int, optional
-    """
+    """Any score of any pool, as a plain function of the weights; derivatives by central differences."""
 
     convex = False
     _step = 1e-5
 
-    def __init__(self, score: Any, n_rows: int, n_members: int, rows: Any = None) -> None:
-        self.score, self.n_rows, self.n_members, self.rows = score, n_rows, n_members, rows
+    def __init__(self, members: Sequence[Predictive], y: Any, rule: Rule, score: Metric) -> None:
+        self.members, self.y, self.rule, self.score = members, y, rule, score
+        self.n_rows = len(members[0])
+
+    def __call__(self, w: Vector) -> float:
+        """Return the sum of the scores of the pool."""
+        pooled = pool(self.members, method=self.rule, weights=_clean(w))
+        return float(np.asarray(self.score(self.y, pooled)) * self.n_rows)
 
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
         """Return the score; gradient and Hessian are taken along the edges from w towards each vertex."""
-        value = self.score(w, self.rows)
-        m = self.n_members
+        value, m = self(w), len(w)
         gradient, hessian = np.zeros(m), np.zeros((m, m))
         directions = [self._step * (np.eye(m)[j] - w) for j in range(m)]
-        single = [self.score(_clean(w + d), self.rows) for d in directions]
+        single = [self(w + d) for d in directions]
         for j in range(m):
-            double = self.score(_clean(w + 2 * directions[j]), self.rows)
+            double = self(w + 2 * directions[j])
             gradient[j] = (4 * single[j] - double - 3 * value) / (2 * self._step)
             for k in range(j + 1):
-                both = double if k == j else self.score(_clean(w + directions[j] + directions[k]), self.rows)
+                both = double if k == j else self(w + directions[j] + directions[k])
                 hessian[j, k] = hessian[k, j] = (both - single[j] - single[k] + value) / self._step**2
         return value, gradient, hessian
 
     def shaped(self, a: float, b: float) -> ScoreOfPool:
         """Return the same for a beta-transformed pool with these parameters."""
-        return ScoreOfPool(self.score.with_rule(BetaLinear(a, b)), self.n_rows, self.n_members, self.rows)
+        return ScoreOfPool(self.members, self.y, BetaLinear(a, b), self.score)
 
     def take(self, keep: Tensor) -> ScoreOfPool:
         """Return the objective of some rows."""
-        rows = keep.numpy() if self.rows is None else np.asarray(self.rows)[keep.numpy()]
-        return ScoreOfPool(self.score, len(rows), self.n_members, rows)
+        rows = keep.numpy()
+        some = [member[rows] for member in self.members]
+        return ScoreOfPool(some, take_rows(self.y, rows, "y"), self.rule, self.score)
 
 
 def _clean(w: Vector) -> Vector:
@@ -160,43 +162,51 @@ class ShapedScore(Objective):
         return ShapedScore(self.inner.take(keep))
 
 
-class PooledScore:
-    """Pool the members with the weights given and sum the scores of the rows asked for."""
-
-    def __init__(
-        self,
-        members: list[Predictive],
-        y: Any,
-        method: str | Rule,
-        score: Metric,
-        latent: Latent | None,
-    ) -> None:
-        self.members, self.y, self.method, self.latent, self.score = members, y, method, latent, score
-
-    def with_rule(self, rule: Rule) -> PooledScore:
-        """Return the same of another pool."""
-        return PooledScore(self.members, self.y, rule, self.score, self.latent)
-
-    def __call__(self, w: Vector, rows: Any = None) -> float:
-        """Return the sum of scores over rows (all by default)."""
-        members, y = self.members, self.y
-        if rows is not None:
-            members, y = [member[rows] for member in members], take_rows(y, rows, "y")
-        pooled = pool(members, method=self.method, weights=w, latent=self.latent)
-        return float(np.asarray(self.score(y, pooled)) * len(pooled))
-
-
 @dataclass(frozen=True)
-class MeanScore:
-    """The mean score as an oracle: value, gradient and Hessian at w."""
+class Pull:
+    r"""A pull of the weights towards given ones, :math:`\lambda \sum_m w_m \log(w_m / r_m)`, added to a sum.
 
-    objective: Objective
+    :math:`\lambda` counts in rows: with n rows the data weigh n, the pull :math:`\lambda`. The penalty is
+    convex, so a convex problem stays one and its optimum is still certified; weights stay positive.
+    """
 
-    def __call__(self, w: Vector) -> tuple[float, Vector, Matrix]:
-        """Return the mean over rows."""
-        value, gradient, hessian = self.objective.evaluate(w)
-        n = self.objective.n_rows
-        return value / n, gradient / n, hessian / n
+    strength: float
+    towards: Vector
+
+    def penalty(self, w: Vector) -> float:
+        """Return the strength times the relative entropy of positive weights."""
+        return self.strength * float(w @ np.log(w / self.towards))
+
+
+class PulledScore(Objective):
+    """Another objective plus a pull; infinite where a weight is zero."""
+
+    def __init__(self, inner: Objective, pull: Pull) -> None:
+        self.inner, self.pull = inner, pull
+        self.n_rows, self.convex = inner.n_rows, inner.convex
+
+    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
+        """Return the sum of scores plus the pull, with derivatives."""
+        value, gradient, hessian = self.inner.evaluate(w)
+        if not (w > 0).all():
+            return float("inf"), gradient, hessian
+        log_ratio = np.log(w / self.pull.towards)
+        strength = self.pull.strength
+        return (
+            value + self.pull.penalty(w),
+            gradient + strength * (log_ratio + 1),
+            hessian + strength * np.diag(1 / w),
+        )
+
+    def shaped(self, a: float, b: float) -> PulledScore:
+        """Return the same with other parameters of the pool."""
+        inner: Any = self.inner
+        return PulledScore(inner.shaped(a, b), self.pull)
+
+    def take(self, keep: Tensor) -> PulledScore:
+        """Return the objective of some rows, of which the pull has its share."""
+        share = Pull(self.pull.strength * len(keep) / self.n_rows, self.pull.towards)
+        return PulledScore(self.inner.take(keep), share)
 
 
 def solve(objective: Objective, n_members: int, start: Vector | None = None) -> SimplexSolution:
@@ -206,9 +216,9 @@ def solve(objective: Objective, n_members: int, start: Vector | None = None) -> 
     """
     exact = not isinstance(objective, ScoreOfPool)
     if start is None and objective.n_rows > _MANY_ROWS:
-        sample = MeanScore(objective.take(torch.arange(0, objective.n_rows, objective.n_rows // _FEW_ROWS)))
+        sample = objective.take(torch.arange(0, objective.n_rows, objective.n_rows // _FEW_ROWS)).mean
         start = search(sample, n_members, convex=objective.convex, tol=_ROUGH, exact=exact).weights
-    return search(MeanScore(objective), n_members, convex=objective.convex, start=start, exact=exact)
+    return search(objective.mean, n_members, convex=objective.convex, start=start, exact=exact)
 
 
 def search(

@@ -9,24 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from deeptram import latent as latents
 from deeptram._rows import take_rows
 from deeptram.errors import UnsupportedError
 from deeptram.evaluation import scores
 from deeptram.evaluation.measures import Metric, MetricLike
 from deeptram.latent import Latent
+from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.members import CdfStack, check_members, is_array
-from deeptram.pooling.rule import Rule, TrafoRule
-from deeptram.pooling.rules import get_rule, is_built_in
-from deeptram.pooling.weights.log_likelihood import CLOSED_FORM, Adding, Build, likelihood_terms
-from deeptram.pooling.weights.member_values import StackedLevelValues, member_values
-from deeptram.pooling.weights.objectives import LogLikelihood, Objective, PooledScore, ScoreOfPool
-from deeptram.pooling.weights.pull import Pull, PulledScore
-from deeptram.pooling.weights.rule_objectives import rule_objective
-from deeptram.pooling.weights.squared_errors import quadratic_objective
+from deeptram.pooling.pool import get_rule
+from deeptram.pooling.rule import Rule
+from deeptram.pooling.weights.log_likelihood import build_likelihood
+from deeptram.pooling.weights.member_values import LevelValues, MemberValues, member_values
+from deeptram.pooling.weights.objectives import LogLikelihood, Objective, Pull, PulledScore, ScoreOfPool
+from deeptram.pooling.weights.row_likelihood import row_objective
+from deeptram.pooling.weights.squared_errors import QUADRATIC
 from deeptram.predictive.base import Predictive
-
-Method = str | Rule
 
 _NLL = scores.get("nll")
 _OF_LEVELS = tuple(scores.get(name) for name in ("rps", "brier", "quadratic"))
@@ -53,12 +50,12 @@ class Problem:
         The same members when they came as an array.
     y : object
         The outcomes as given.
-    method : str or Rule
-        The name of a pool whose objectives have a closed form, or any other rule.
+    rule : Rule
+        The pool, prepared for these members.
     score : Metric
         One of ours, or any other.
-    latent : Latent or None
-        F_Z of the transformation pool.
+    tunes_shape : bool
+        Whether the parameters of the beta-transformed pool are tuned, too, because it came by its name.
     pull : Pull or None
         Of the weights towards given ones.
     """
@@ -66,9 +63,9 @@ class Problem:
     members: list[Predictive]
     stack: CdfStack | None
     y: Any
-    method: Method
+    rule: Rule
     score: Metric
-    latent: Latent | None
+    tunes_shape: bool = False
     pull: Pull | None = None
 
     @property
@@ -94,34 +91,29 @@ class Problem:
         return replace(plain, objective=pulled)
 
     def _encode(self, allowed: Tensor) -> EncodedMembers:
-        if self.score is _NLL and isinstance(self.method, str):
-            terms = self._likelihood_terms()
-            if terms is not None:
-                return _likelihood(terms, allowed, len(self.members[0]))
+        if self.score is _NLL:
+            build = build_likelihood(self.rule, self._values(), allowed)
+            if build is not None:
+                objective = LogLikelihood(build.terms, self.n_rows, convex=build.convex)
+                return EncodedMembers(objective, build.held, build.decisive)
         members = [member for member, use in zip(self.members, allowed.tolist(), strict=True) if use]
         return EncodedMembers(self._score(members), allowed, torch.zeros_like(allowed))
 
-    @property
-    def _scale(self) -> Latent:
-        return self.latent or latents.get("logistic")
-
-    def _likelihood_terms(self) -> Adding | None:
-        """Return what adds the terms of the log-likelihood, or None where there is no closed form."""
-        stacked = None if self.stack is None else StackedLevelValues(self.stack, self.y)
-        values = stacked or member_values(self.members, self.y)
-        return likelihood_terms(values, str(self.method), self._scale)
+    def _values(self) -> MemberValues:
+        if self.stack is not None:
+            return LevelValues(self.stack.members(), self.y, self.stack)
+        return member_values(self.members, self.y)
 
     def _score(self, members: Sequence[Predictive]) -> Objective:
-        if isinstance(self.method, str) and self.score in _QUADRATIC:
-            grid = member_values(members, self.y).score_grid(self.method, self.score.name)
-            return quadratic_objective(grid, self.method, self._scale)
-        name = "nll" if self.score is _NLL else self.score.name if self.score in _QUADRATIC else None
-        if isinstance(self.method, Rule) and name is not None:
-            known = rule_objective(self.method, members, self.y, name)
-            if known is not None:
-                return known
-        score = PooledScore(list(members), self.y, self.method, self.score, self.latent)
-        return ScoreOfPool(score, len(members[0]), len(members))
+        quadratic = QUADRATIC.get(type(self.rule)) if self.score in _QUADRATIC else None
+        if quadratic is not None:
+            return quadratic(self.rule, member_values(members, self.y).score_grid(self.rule, self.score.name))
+        known = row_objective(self.rule, members, self.y, self.score.name) if self._is_ours else None
+        return known or ScoreOfPool(members, self.y, self.rule, self.score)
+
+    @property
+    def _is_ours(self) -> bool:
+        return self.score is _NLL or self.score in _QUADRATIC
 
     def take(self, rows: Any) -> Problem:
         """Return the same problem for some rows."""
@@ -131,7 +123,9 @@ class Problem:
         return replace(self, members=members, stack=stack, y=take_rows(self.y, rows, "y"))
 
 
-def problem(members: Any, y: Any, method: Method, score: MetricLike, latent: str | Latent | None) -> Problem:
+def problem(
+    members: Any, y: Any, method: str | Rule, score: MetricLike, latent: str | Latent | None
+) -> Problem:
     """Check the input of weight tuning.
 
     Examples
@@ -151,18 +145,5 @@ def problem(members: Any, y: Any, method: Method, score: MetricLike, latent: str
             f"{type(checked[0]).__name__}; use 'nll' or 'crps'"
         )
     rule = rule.prepared(checked, latent)
-    scale = rule.latent if isinstance(rule, TrafoRule) else None
-    exact = rule.name in CLOSED_FORM and is_built_in(rule)
-    return Problem(checked, stack, y, rule.name if exact else rule, judge, scale)
-
-
-def _likelihood(add_terms: Adding, allowed: Tensor, n_rows: int) -> EncodedMembers:
-    """Build the terms; begin again without the members that turn out to be impossible."""
-    while True:
-        build = Build.start(allowed)
-        add_terms(build)
-        if not bool(build.impossible.any()) or not bool(build.held.any()):
-            return EncodedMembers(
-                LogLikelihood(build.terms, n_rows, convex=build.convex), build.held, build.decisive
-            )
-        allowed = build.held
+    tunes_shape = isinstance(method, str) and isinstance(rule, BetaLinear)
+    return Problem(checked, stack, y, rule, judge, tunes_shape)

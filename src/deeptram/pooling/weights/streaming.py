@@ -13,7 +13,6 @@ from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedErro
 from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
-from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights.objectives import ScoreOfPool, search
 from deeptram.pooling.weights.problem import Problem, problem
@@ -106,7 +105,7 @@ class _Stream:
                 f"every chunk must hold the same members, got {self.n_members} in the first chunk and "
                 f"{task.n_members} in a later one; check the source of the chunks"
             )
-        if isinstance(task.method, BetaLinear) and isinstance(self.arguments[0], str):
+        if task.tunes_shape:
             raise UnsupportedError(
                 "the parameters of the beta-linear pool are tuned on all rows at once, got chunks; tune them "
                 "on a sample with tune_weights, and pass the BetaLinear object here"

@@ -17,10 +17,8 @@ from deeptram.latent import Latent
 from deeptram.optimise.simplex import SimplexSolution, Vector, minimize
 from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.rules import get_rule
-from deeptram.pooling.weights.objectives import MeanScore, PooledScore, ShapedScore, solve
+from deeptram.pooling.weights.objectives import Objective, Pull, PulledScore, ScoreOfPool, ShapedScore, solve
 from deeptram.pooling.weights.problem import EncodedMembers, Problem, problem
-from deeptram.pooling.weights.pull import Pull, PulledScore
 
 _SETTLED = 1e-9  # of the gap where some derivatives are differences
 
@@ -178,7 +176,7 @@ def tune_weights(
     strength = check_number(pull, "pull", 0.0)
     if strength > 0:
         task = replace(task, pull=Pull(strength, np.full(task.n_members, 1 / task.n_members)))
-    return tune_any(task, method)
+    return tune(task)
 
 
 def tune_weights_cv(
@@ -233,10 +231,9 @@ def tune_weights_cv(
     results, total = [], 0.0
     for held_out in np.array_split(order, folds):
         rest = np.setdiff1d(np.arange(n), held_out)
-        tuned = tune_any(task.take(rest), method)
+        tuned = tune(task.take(rest))
         part = task.take(held_out)
-        judge = PooledScore(part.members, part.y, tuned.rule or part.method, part.score, part.latent)
-        total += judge(tuned.weights)
+        total += ScoreOfPool(part.members, part.y, tuned.rule or part.rule, part.score)(tuned.weights)
         results.append(tuned)
     weights = np.stack([result.weights for result in results])
     return TunedWeights(
@@ -257,11 +254,6 @@ def _mean_rule(rules: list[Rule | None]) -> Rule | None:
     return BetaLinear(*np.exp(np.mean([np.log(one.values()) for one in rules if one is not None], axis=0)))
 
 
-def tune_any(task: Problem, method: str | Rule) -> TunedWeights:
-    """Solve a problem; the parameters of a pool that was asked for by name are tuned, too."""
-    return tune_shape(task) if isinstance(method, str) and isinstance(task.method, BetaLinear) else tune(task)
-
-
 def bootstrap_weights(task: Problem, weights: Vector, n_boot: int, rng: np.random.Generator) -> Vector:
     """Return the weights of bootstrap samples of the rows, shape (n_boot, M)."""
     encoded = task.encode()
@@ -270,8 +262,8 @@ def bootstrap_weights(task: Problem, weights: Vector, n_boot: int, rng: np.rando
     with one_thread():
         for number in range(n_boot):
             rows = np.sort(rng.integers(0, task.n_rows, task.n_rows))
-            if isinstance(task.method, BetaLinear):
-                start = np.append(weights, np.log(task.method.values()))
+            if task.tunes_shape:
+                start = np.append(weights, np.log(task.rule.values()))
                 draws[number] = tune_shape(task.take(rows), start).weights
             elif simple:
                 part = encoded.objective.take(torch.from_numpy(rows))
@@ -283,9 +275,10 @@ def bootstrap_weights(task: Problem, weights: Vector, n_boot: int, rng: np.rando
 
 def tune(task: Problem) -> TunedWeights:
     """Solve a checked problem."""
+    if task.tunes_shape:
+        return tune_shape(task)
     with one_thread():
-        rule = get_rule(task.method).prepared(task.members, task.latent)
-        return replace(_tune(task), rule=rule, task=task)
+        return replace(_tune(task), rule=task.rule, task=task)
 
 
 def tune_shape(task: Problem, start: Vector | None = None) -> TunedWeights:
@@ -295,18 +288,23 @@ def tune_shape(task: Problem, start: Vector | None = None) -> TunedWeights:
         if start is None:  # the linear pool, and no transformation
             equal = np.full(task.n_members, 1 / task.n_members)
             start = np.append(solve(objective, task.n_members, equal).weights, [0.0, 0.0])
-        found = minimize(MeanScore(ShapedScore(objective)), start, tol=_SETTLED, free=2)
+        found = minimize(ShapedScore(objective).mean, start, tol=_SETTLED, free=2)
     weights, rule = found.weights[:-2], BetaLinear(*np.exp(found.weights[-2:]))
-    value = found.value
-    if isinstance(objective, PulledScore):
-        value -= objective.pull.penalty(weights) / task.n_rows
+    value = _score_alone(objective, found.value, weights)
     tuned = TunedWeights(weights, value, float("nan"), found.n_iter, found.converged)
-    return replace(tuned, rule=rule, task=replace(task, method=rule))
+    return replace(tuned, rule=rule, task=replace(task, rule=rule))
 
 
-def _tune(task: Problem, start: Vector | None = None) -> TunedWeights:
+def _score_alone(objective: Objective, value: float, weights: Vector) -> float:
+    """Return the mean score without what a pull adds to it."""
+    if not isinstance(objective, PulledScore):
+        return value
+    return value - objective.pull.penalty(weights) / objective.n_rows
+
+
+def _tune(task: Problem) -> TunedWeights:
     encoded = task.encode()
-    solution, held = _solve(encoded, start)
+    solution, held = _solve(encoded)
     if solution is None:
         return _hopeless(task)
     bound = solution.value - solution.gap
@@ -321,29 +319,17 @@ def _tune(task: Problem, start: Vector | None = None) -> TunedWeights:
     gap = max(solution.value - bound, solution.gap) if encoded.objective.convex else float("nan")
     weights = np.zeros(task.n_members)
     weights[held.numpy()] = solution.weights
-    value = solution.value
-    if isinstance(encoded.objective, PulledScore):
-        value -= encoded.objective.pull.penalty(solution.weights) / task.n_rows
+    value = _score_alone(encoded.objective, solution.value, solution.weights)
     return TunedWeights(weights, value, gap, steps, solution.converged)
 
 
-def _solve(
-    encoded: EncodedMembers, start: Vector | None = None
-) -> tuple[SimplexSolution | None, torch.Tensor]:
-    held = encoded.held
+def _solve(encoded: EncodedMembers) -> tuple[SimplexSolution | None, torch.Tensor]:
+    held, objective = encoded.held, encoded.objective
     if not bool(held.any()):
         return None, held
-    near = None if start is None else _scaled(start[held.numpy()])
-    if near is None and isinstance(encoded.objective, PulledScore):
-        near = encoded.objective.pull.towards
-    solution = solve(encoded.objective, int(held.sum()), near)
+    near = objective.pull.towards if isinstance(objective, PulledScore) else None
+    solution = solve(objective, int(held.sum()), near)
     return (solution if np.isfinite(solution.value) else None), held
-
-
-def _scaled(weights: Vector) -> Vector:
-    return (
-        np.asarray(weights / weights.sum()) if weights.sum() > 0 else np.full(len(weights), 1 / len(weights))
-    )
 
 
 def _support(solution: SimplexSolution, held: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,6 @@ from deeptram._arrays import as_numpy
 from deeptram.evaluation.checks import check_predictive, check_rows, codes_of
 from deeptram.evaluation.metrics.uniformity import as_numpy_of
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.responses.discrete import DiscreteResponse
 from deeptram.responses.observations import Observations, Surv, encode_continuous, encode_count
@@ -167,7 +166,7 @@ def reader(pred: Any, y: Any = None) -> Any:
     checked: Predictive = check_predictive(pred)
     if y is not None:
         check_rows(y, checked)
-    if isinstance(checked, DiscretePredictive):
-        ordered = checked.ordered or len(checked.levels) == 2
-        return _Levels(checked) if ordered else _Classes(checked)
-    return _Counts(checked) if isinstance(checked, CountPredictive) else _Line(checked)
+    if checked.is_nominal:
+        return _Classes(pred)
+    forms: dict[str, Callable[[Any], Reader]] = {"discrete": _Levels, "count": _Counts, "continuous": _Line}
+    return forms[checked.kind](checked)

@@ -1,0 +1,467 @@
+r"""Distributions behind a monotone map: of the outcome, of h, or of the probability integral transform.
+
+- ``Moved``: the law of :math:`c + a + w (Y - c)`, moved and widened on the scale of the outcome.
+- ``Recalibrated``: :math:`F_Z(a + b\,h(y))`, a straight line put behind the transformation.
+- ``Mapped``: :math:`G(F(y))` with G a straight line between knots :math:`(u_j, p_j)`, so that density and
+  quantiles have closed forms. Knots are held as u and as 1 - u: nothing is lost near one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from deeptram._numerics import log_mass_between
+from deeptram.latent import Latent
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.count import CountPredictive
+from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.survival import SurvivalPredictive
+from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive
+from deeptram.predictive.transformation import TrafoPredictive, TransformationPredictive
+
+Floats = npt.NDArray[np.float64]
+Pair = tuple[Tensor, Tensor]
+
+
+class _Behind:
+    """What all of them take over from the distribution behind the map."""
+
+    _row_parts: ClassVar[tuple[str, ...]] = ("inner",)
+    latent: Any
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.latent, self.dtype, self.gives_numpy = inner.latent, inner.dtype, inner.gives_numpy
+        self.observed, self.lifetimes = inner.observed, inner.lifetimes
+
+    def support_t(self) -> Pair:
+        """Return the sample space, which stays the same."""
+        ends: Pair = self.inner.support_t()
+        return ends
+
+    def knots_t(self) -> Tensor | None:
+        """Return the knots, which stay the same."""
+        knots: Tensor | None = self.inner.knots_t()
+        return knots
+
+
+# -- of the outcome ----------------------------------------------------------------------------------------
+
+
+def moved(pred: Any, centre: Tensor, intercept: float, spread: float) -> Predictive:
+    """Return the law of c + a + w (Y - c) in the kind of ``pred``; levels have h replaced by (h - a) / w.
+
+    Parameters
+    ----------
+    pred : Predictive
+    centre : Tensor, shape (n, 1)
+        c, on the scale of Y, or of log Y for lifetimes; not used for levels.
+    intercept, spread : float
+        a and w > 0.
+    """
+    if isinstance(pred, DiscretePredictive):
+        gaps = pred.log_increments_t() - math.log(spread)
+        return pred.restated(h=(pred.trafo_t() - intercept) / spread, log_increments=gaps)
+    if isinstance(pred, CountPredictive):
+        return MovedCount(pred, centre, intercept, spread)
+    line = MovedLine(pred, centre, intercept, spread)
+    if isinstance(pred, SamplesPredictive):
+        return SamplesPredictive(line.outwards(pred.draws), pred.gives_numpy)
+    if isinstance(pred, QuantilesPredictive) and not pred.lifetimes:
+        return QuantilesPredictive(pred.q, line.outwards(pred.values), pred.gives_numpy)
+    return line
+
+
+def _inside(name: str) -> Any:
+    """Return a method that is that of the inner distribution, asked at the values before the move."""
+
+    def ask(moved: Any, *values: Any) -> Tensor:
+        at = [moved.inwards(one)[0] if isinstance(one, Tensor) else one for one in values]
+        answer: Tensor = getattr(moved.inner, name)(*at)
+        return answer
+
+    ask.__doc__ = f"Return ``{name}`` of the inner distribution at the values before the move."
+    return ask
+
+
+def _with_rate(name: str) -> Any:
+    """Return the same of the log of something that is per unit of the outcome."""
+
+    def ask(moved: Any, y: Tensor, *scale: Any) -> Tensor:
+        x, log_rate = moved.inwards(y)
+        answer: Tensor = getattr(moved.inner, name)(x, *scale) + log_rate
+        return answer
+
+    ask.__doc__ = f"Return ``{name}`` of the inner distribution plus the log-rate of the move."
+    return ask
+
+
+def _outside(name: str) -> Any:
+    """Return a method whose answers are values of the inner distribution, moved."""
+
+    def ask(moved: Any, at: Tensor) -> Tensor:
+        values: Tensor = moved.outwards(getattr(moved.inner, name)(at))
+        return values
+
+    ask.__doc__ = f"Return ``{name}`` of the inner distribution, moved."
+    return ask
+
+
+class MovedLine(_Behind, LinePredictive):
+    """The law of c + a + w (Y - c), w > 0, on the line; of lifetimes in log Y, so that they stay positive."""
+
+    _shared_parts: ClassVar[tuple[str, ...]] = ("centre",)
+
+    def __init__(self, inner: LinePredictive, centre: Tensor, intercept: float, spread: float) -> None:
+        super().__init__(inner)
+        self.centre, self.intercept, self.spread = centre, intercept, spread
+
+    def outwards(self, x: Tensor) -> Tensor:
+        """Return c + a + w (x - c), the corrected value of x."""
+        if not self.lifetimes:
+            return self.centre + self.intercept + self.spread * (x - self.centre)
+        return torch.exp(self.centre + self.intercept + self.spread * (torch.log(x) - self.centre))
+
+    def inwards(self, y: Tensor) -> Pair:
+        """Return the value x that is corrected to y, and log dx/dy."""
+        if not self.lifetimes:
+            x = self.centre + (y - self.intercept - self.centre) / self.spread
+            return x, torch.full_like(x, -math.log(self.spread))
+        log_y = torch.log(torch.where(y > 0, y, torch.ones_like(y)))
+        log_x = self.centre + (log_y - self.intercept - self.centre) / self.spread
+        x = torch.where(y > 0, torch.exp(log_x), y)
+        return x, log_x - log_y - math.log(self.spread)
+
+    log_cdf_t = _inside("log_cdf_t")
+    log_sf_t = _inside("log_sf_t")
+    log_tails_t = _inside("log_tails_t")
+    log_interval_t = _inside("log_interval_t")
+    log_entry_t = _inside("log_entry_t")
+    trafo_t = _inside("trafo_t")
+    log_pdf_t = _with_rate("log_pdf_t")
+    log_slope_t = _with_rate("log_slope_t")
+    log_hazard_t = _with_rate("log_hazard_t")
+    quantile_t = _outside("quantile_t")
+    own_inverse_t = _outside("own_inverse_t")
+    rough_quantile_t = _outside("rough_quantile_t")
+
+    def support_t(self) -> Pair:
+        lower, upper = self.inner.support_t()
+        return self.outwards(lower), self.outwards(upper)
+
+    def knots_t(self) -> Tensor | None:
+        knots = self.inner.knots_t()
+        return None if knots is None else self.outwards(knots)
+
+    def mean_t(self) -> Tensor:
+        return super().mean_t() if self.lifetimes else self.outwards(self.inner.mean_t().unsqueeze(1))[:, 0]
+
+    def crps_t(self, y: Tensor) -> Tensor:
+        """Return the CRPS, shape (n,), which scales with the outcome."""
+        if self.lifetimes:
+            return super().crps_t(y)
+        crps: Tensor = self.spread * self.inner.crps_t(self.inwards(y)[0])
+        return crps
+
+
+class MovedCount(_Behind, CountPredictive):
+    """The law of c + a + w (X - c), rounded up, where X is spread evenly over (k - 1, k] for a count k."""
+
+    _shared_parts: ClassVar[tuple[str, ...]] = ("centre",)
+
+    def __init__(self, inner: CountPredictive, centre: Tensor, intercept: float, spread: float) -> None:
+        super().__init__(inner)
+        self.centre, self.intercept, self.spread = centre, intercept, spread
+
+    def log_cdf_t(self, k: Tensor) -> Tensor:
+        return self.log_tails_t(k)[0]
+
+    def log_sf_t(self, k: Tensor) -> Tensor:
+        return self.log_tails_t(k)[1]
+
+    def log_pmf_t(self, k: Tensor) -> Tensor:
+        return self.log_interval_t(k - 1, k)
+
+    def log_tails_t(self, k: Tensor) -> Pair:
+        x = self.centre + (k - self.intercept - self.centre) / self.spread
+        count = torch.ceil(x).clamp(min=0)
+        end = torch.isinf(count)
+        count = torch.where(end, torch.zeros_like(count), count)
+        part = (x - count + 1).clamp(0, 1)  # the share of the inner count that lies up to k
+        log_pmf, above = self.inner.log_pmf_t(count), self.inner.log_sf_t(count)
+        below = self.inner.log_cdf_t((count - 1).clamp(min=0))
+        below = torch.where(count < 1, -torch.inf, below)
+        log_cdf = torch.logaddexp(below, log_pmf + torch.log(part)).clamp(max=0)
+        log_sf = torch.logaddexp(above, log_pmf + torch.log1p(-part)).clamp(max=0)
+        return torch.where(end, 0.0, log_cdf), torch.where(end, -torch.inf, log_sf)
+
+
+# -- of h --------------------------------------------------------------------------------------------------
+
+
+class RecalibratedLine(_Behind, TrafoPredictive):
+    """A distribution on the line with h replaced by a + b h, b > 0."""
+
+    def __init__(self, inner: LinePredictive, intercept: float, slope: float, latent: Latent) -> None:
+        super().__init__(inner)
+        self.intercept, self.slope, self.latent = intercept, slope, latent
+
+    def own_trafo_t(self, y: Tensor) -> Tensor:
+        """Return a + b h(y)."""
+        h: Tensor = self.intercept + self.slope * self.inner.trafo_t(y, self.latent)
+        return h
+
+    def own_log_slope_t(self, y: Tensor) -> Tensor:
+        """Return log b + log h'(y)."""
+        log_slope: Tensor = math.log(self.slope) + self.inner.log_slope_t(y, self.latent)
+        return log_slope
+
+    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return log b + log(h(upper) - h(lower))."""
+        if isinstance(self.inner, TrafoPredictive) and self.inner.latent == self.latent:
+            return math.log(self.slope) + self.inner.log_increment_t(lower, upper)
+        return super().log_increment_t(lower, upper)
+
+
+class RecalibratedCount(_Behind, CountPredictive):
+    """A distribution on counts with h replaced by a + b h, b > 0."""
+
+    def __init__(self, inner: CountPredictive, intercept: float, slope: float, latent: Latent) -> None:
+        super().__init__(inner)
+        self.intercept, self.slope, self.latent, self.offset = intercept, slope, latent, inner.offset
+
+    def trafo_t(self, k: Tensor, latent: Latent | None = None) -> Tensor:
+        """Return a + b h(k), or h on another scale."""
+        if latent is not None and latent != self.latent:
+            return super().trafo_t(k, latent)
+        h: Tensor = self.intercept + self.slope * self.inner.trafo_t(k, self.latent)
+        return h
+
+    def log_cdf_t(self, k: Tensor) -> Tensor:
+        log_cdf: Tensor = self.latent.log_cdf_t(self.trafo_t(k))
+        return log_cdf
+
+    def log_sf_t(self, k: Tensor) -> Tensor:
+        log_sf: Tensor = self.latent.log_sf_t(self.trafo_t(k))
+        return log_sf
+
+    def log_pmf_t(self, k: Tensor) -> Tensor:
+        """Return the log-probability of the interval (k - 1, k] of h."""
+        below = torch.where(k <= 0, -torch.inf, self.trafo_t((k - 1).clamp(min=0)))
+        value: Tensor = self.latent.log_interval(below, self.trafo_t(k))
+        return value
+
+
+def recalibrated(pred: Any, intercept: float, slope: float, latent: Latent) -> Predictive:
+    r"""Return the distribution on the line or the counts with a + b h; a transformation model stays one.
+
+    .. math:: a + b\,(e^s a(y)'\theta - \mathrm{shift}) = e^s a(y)'(b\theta) - (b\,\mathrm{shift} - a).
+    """
+    if isinstance(pred, CountPredictive):
+        return RecalibratedCount(pred, intercept, slope, latent)
+    if isinstance(pred, TransformationPredictive) and pred.latent == latent and not pred.has_offset:
+        return pred.with_parameters(slope * pred.theta, slope * pred.shift - intercept, pred.log_scale)
+    return RecalibratedLine(pred, intercept, slope, latent)
+
+
+# -- of F --------------------------------------------------------------------------------------------------
+
+
+class PitMap:
+    """Piecewise linear maps of [0, 1] onto itself, one for all rows or one for each.
+
+    Parameters
+    ----------
+    u, c, p : Tensor, shape (1, m) or (n, m)
+        Knots, one minus the knots, and values there, from (0, 1, 0) to (1, 0, 1), increasing; the last
+        knot may be repeated.
+
+    Examples
+    --------
+    >>> one = PitMap.through(np.array([0.5]), np.array([0.5]), np.array([0.8]))
+    >>> cdf = torch.tensor([[0.25, 0.75]], dtype=torch.float64)
+    >>> one.log_tails(torch.log(cdf), torch.log(1 - cdf))[0].exp(), one.inverse(cdf)
+    (tensor([[0.4000, 0.9000]], dtype=torch.float64), tensor([[0.1562, 0.4688]], dtype=torch.float64))
+    """
+
+    def __init__(self, u: Tensor, c: Tensor, p: Tensor) -> None:
+        self.u, self.c, self.p = u, c, p
+
+    @classmethod
+    def through(cls, u: Floats, c: Floats, p: Floats) -> PitMap:
+        """Return the map through inner knots, shape (m,), of which ties and ends are left out."""
+        inside = (u > 0) & (c > 0) & (p > 0) & (p < 1)
+        u, c, p = u[inside], c[inside], p[inside]
+        rises = np.diff(np.log(u) - np.log(c), append=np.inf) > 0
+        u, c, p = u[rises], c[rises], p[rises]
+        ends = ((0.0, u, 1.0), (1.0, c, 0.0), (0.0, p, 1.0))
+        knots = [np.concatenate([[first], inner, [last]]) for first, inner, last in ends]
+        return cls(*(torch.from_numpy(one).unsqueeze(0) for one in knots))
+
+    @classmethod
+    def by_row(cls, maps: Sequence[PitMap], codes: npt.NDArray[np.int64]) -> PitMap:
+        """Return the map of each row, whose number among ``maps`` is in ``codes``, shape (n,)."""
+        longest = max(one.u.shape[1] for one in maps)
+        index = torch.from_numpy(codes)
+        parts = []
+        for name in ("u", "c", "p"):
+            rows = [getattr(one, name) for one in maps]
+            padded = [torch.cat([row, row[:, -1:].expand(1, longest - row.shape[1])], dim=1) for row in rows]
+            parts.append(torch.cat(padded)[index])
+        return cls(*parts)
+
+    def __len__(self) -> int:
+        """Return the number of rows, 1 where one map serves all."""
+        return len(self.u)
+
+    def __getitem__(self, index: Tensor) -> PitMap:
+        """Return the maps of some rows."""
+        return PitMap(self.u[index], self.c[index], self.p[index])
+
+    def log_tails(self, log_cdf: Tensor, log_sf: Tensor) -> Pair:
+        """Return log G(F) and log(1 - G(F)), shape (n, G), of log F and log(1 - F)."""
+        cell = self._cell(log_cdf, log_sf)
+        low, width, _, log_slope = self._lines(cell)
+        cdf, sf = torch.exp(log_cdf), torch.exp(log_sf)
+        up = torch.where(low, cdf - self._at(self.u, cell), self._at(self.c, cell) - sf) / width
+        down = torch.where(low, self._at(self.u, cell + 1) - cdf, sf - self._at(self.c, cell + 1)) / width
+        first, last = self._at(self.p, cell), self._at(self.p, cell + 1)
+        new_cdf = torch.log(first + (last - first) * up.clamp(0.0, 1.0))
+        new_sf = torch.log((1 - last) + (last - first) * down.clamp(0.0, 1.0))
+        at_start, at_end = cell == 0, self._at(self.c, cell + 1) == 0
+        return (
+            torch.where(at_start, log_cdf + log_slope, new_cdf).to(log_cdf.dtype),
+            torch.where(at_end, log_sf + log_slope, new_sf).to(log_cdf.dtype),
+        )
+
+    def log_slope(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+        """Return log G'(F), shape (n, G)."""
+        return self._lines(self._cell(log_cdf, log_sf))[3].to(log_cdf.dtype)
+
+    def log_mass(self, lower: Pair, upper: Pair, log_mass: Tensor) -> Tensor:
+        """Return log(G(F(u)) - G(F(l))) from log F and log(1 - F) at both ends and log(F(u) - F(l))."""
+        difference = log_mass_between(self.log_tails(*lower), self.log_tails(*upper))
+        along = log_mass + self.log_slope(*upper)  # inside one cell this is exact
+        inside = self._cell(*lower) == self._cell(*upper)
+        return torch.where(inside | torch.isneginf(difference), along, difference)
+
+    def inverse(self, q: Tensor) -> Tensor:
+        """Return the u with G(u) = q, shape (n, G), for q of shape (1, G) or (n, G)."""
+        rows = max(len(self.p), len(q))
+        inner = self.p[:, 1:-1].expand(rows, -1).contiguous()
+        q = q.to(self.p.dtype).expand(rows, -1).contiguous()
+        cell = torch.searchsorted(inner, q)
+        low, width, rise, _ = self._lines(cell)
+        step = (q - self._at(self.p, cell)) / rise * width
+        u = torch.where(low, self._at(self.u, cell) + step, 1 - (self._at(self.c, cell) - step))
+        return u.clamp(0.0, 1.0)
+
+    def _cell(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
+        """Return the number of the line on which F lies, found on the scale of log-odds."""
+        knots = (torch.log(self.u) - torch.log(self.c))[:, 1:-1].expand(len(log_cdf), -1).contiguous()
+        odds = (log_cdf - log_sf).detach().to(knots.dtype)
+        return torch.searchsorted(knots, odds.contiguous())
+
+    def _lines(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return whether a line starts in the lower half, its width, its rise and its log-slope."""
+        low = self.u[:, :-1] < 0.5
+        width = torch.where(low, self.u.diff(dim=1), -self.c.diff(dim=1))
+        rise = self.p.diff(dim=1)
+        tables = (low, width, rise, torch.log(rise) - torch.log(width))
+        taken = [self._at(table, cell) for table in tables]
+        return taken[0], taken[1], taken[2], taken[3]
+
+    @staticmethod
+    def _at(table: Tensor, cell: Tensor) -> Tensor:
+        return table.expand(len(cell), -1).gather(1, cell)
+
+
+def mapped(pred: Any, change: PitMap) -> Predictive:
+    """Return the distributions G(F(y)) in the kind of ``pred``."""
+    if isinstance(pred, DiscretePredictive):
+        return _mapped_levels(pred, change)
+    if isinstance(pred, CountPredictive):
+        return MappedCount(pred, change)
+    if isinstance(pred, SurvivalPredictive):
+        survivor = torch.exp(change.log_tails(*pred.log_tails_t(pred.times.unsqueeze(0)))[1])
+        return SurvivalPredictive(pred.times, survivor.cummin(dim=1).values, pred.gives_numpy)
+    return MappedLine(pred, change)
+
+
+def _mapped_levels(pred: DiscretePredictive, change: PitMap) -> DiscretePredictive:
+    log_cdf, log_sf = pred.log_cdf_t(), pred.log_sf_t()
+    zero, nothing = torch.zeros_like(log_cdf[:, :1]), torch.full_like(log_cdf[:, :1], -math.inf)
+    lower = torch.cat([nothing, log_cdf], dim=1), torch.cat([zero, log_sf], dim=1)
+    upper = torch.cat([log_cdf, zero], dim=1), torch.cat([log_sf, nothing], dim=1)
+    log_pmf = change.log_mass(lower, upper, pred.log_pmf_t())
+    new_cdf, new_sf = change.log_tails(log_cdf, log_sf)
+    return pred.restated(log_cdf=new_cdf, log_sf=new_sf, log_pmf=log_pmf)
+
+
+class _Mapped(_Behind):
+    """Distributions G(F(y))."""
+
+    _shared_parts: ClassVar[tuple[str, ...]] = ("change",)
+
+    def __init__(self, inner: Any, change: PitMap) -> None:
+        super().__init__(inner)
+        self.change = change
+
+    def log_tails_t(self, y: Tensor) -> Pair:
+        """Return log F and log(1 - F) together."""
+        return self.change.log_tails(*self.inner.log_tails_t(y))
+
+    def log_cdf_t(self, y: Tensor) -> Tensor:
+        """Return log F(y), shape (n, G)."""
+        return self.log_tails_t(y)[0]
+
+    def log_sf_t(self, y: Tensor) -> Tensor:
+        """Return log(1 - F(y)), shape (n, G)."""
+        return self.log_tails_t(y)[1]
+
+
+class MappedLine(_Mapped, LinePredictive):
+    """Distributions G(F(y)) on the line."""
+
+    def log_pdf_t(self, y: Tensor) -> Tensor:
+        log_pdf: Tensor = self.inner.log_pdf_t(y) + self.change.log_slope(*self.inner.log_tails_t(y))
+        return log_pdf
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        return self._inverse(self.inner.quantile_t, q)
+
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        return self._inverse(self.inner.rough_quantile_t, q)
+
+    def _inverse(self, quantile: Callable[[Tensor], Tensor], q: Tensor) -> Tensor:
+        return quantile(self.change.inverse(torch.atleast_2d(q)).to(self.dtype))
+
+    def knots_t(self) -> Tensor | None:
+        """Return the knots of the inner distribution and the quantiles at those of G."""
+        with torch.no_grad():
+            own = self.inner.quantile_t(self.change.u[:, 1:-1].to(self.dtype)).sort(dim=1).values
+        known = self.inner.knots_t()
+        if known is None:
+            return own  # type: ignore[no-any-return]
+        return torch.cat([known.expand(len(self), -1), own], dim=1).sort(dim=1).values
+
+
+class MappedCount(_Mapped, CountPredictive):
+    """Distributions G(F(y)) on the counts."""
+
+    def __init__(self, inner: CountPredictive, change: PitMap) -> None:
+        super().__init__(inner, change)
+        self.offset = inner.offset
+
+    def log_pmf_t(self, k: Tensor) -> Tensor:
+        cdf, sf = self.inner.log_tails_t((k - 1).clamp(min=0))
+        below = torch.where(k <= 0, -math.inf, cdf), torch.where(k <= 0, 0.0, sf)
+        return self.change.log_mass(below, self.inner.log_tails_t(k), self.inner.log_pmf_t(k))
