@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -382,15 +383,7 @@ def _binned(probability: Floats, event: npt.NDArray[np.bool_], cuts: Floats, lev
     )
 
 
-def _citl(y: Any, pred: Predictive, tolerance: float = CERTIFIED) -> list[Statistic]:
-    return _statistics(y, pred, False, tolerance)
-
-
-def _calibration_slope(y: Any, pred: Predictive, tolerance: float = CERTIFIED) -> list[Statistic]:
-    return _statistics(y, pred, True, tolerance)
-
-
-def _statistics(y: Any, pred: Predictive, slope: bool, tolerance: float) -> list[Statistic]:
+def _statistics(slope: bool, y: Any, pred: Predictive, tolerance: float = CERTIFIED) -> list[Statistic]:
     """One statistic per threshold; the error of a replicate is certified to be below the tolerance."""
     levels = check_discrete(pred, "calibration")
     log_odds, events = exceedance_log_odds(levels), exceedances(codes_of(y, levels), len(levels.levels))
@@ -400,5 +393,5 @@ def _statistics(y: Any, pred: Predictive, slope: bool, tolerance: float) -> list
     ]
 
 
-register(FunctionMetric(citl, _citl, ideal=0.0, needs_order=True))
-register(FunctionMetric(calibration_slope, _calibration_slope, ideal=1.0, needs_order=True))
+register(FunctionMetric(citl, partial(_statistics, False), ideal=0.0, needs_order=True))
+register(FunctionMetric(calibration_slope, partial(_statistics, True), ideal=1.0, needs_order=True))

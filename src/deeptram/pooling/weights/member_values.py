@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -68,7 +69,7 @@ class MemberValues(ABC):
     n_members : int
     exact, intervals, truncated : Tensor of int
         Rows known exactly, rows known to lie in an interval, and rows seen only because Y > entry.
-    at_exact, between, at_entry : Points, Intervals, Points
+    at_exact, at_entry : Points or None
         The members there. Outcomes that are known exactly, or truncated, are there on the line only.
     open_above : Tensor of bool, shape (m, 1)
         Which intervals have no upper end.
@@ -77,11 +78,15 @@ class MemberValues(ABC):
     at_exact: Points | None = None
     at_entry: Points | None = None
 
-    def __init__(self, members: Sequence[Any], between: Intervals, open_above: Tensor) -> None:
-        self.members, self.n_members = members, len(members)
-        self.between, self.open_above = between, open_above
+    def __init__(self, members: Sequence[Any], open_above: Tensor) -> None:
+        self.members, self.n_members, self.open_above = members, len(members), open_above
         self.intervals = torch.arange(len(open_above))
         self.exact = self.truncated = self.intervals[:0]
+
+    @cached_property
+    @abstractmethod
+    def between(self) -> Intervals:
+        """The members at both ends of intervals, read when they are asked for."""
 
     def _read(self, at: Points | None, read: Callable[[Points], list[Tensor]]) -> Tensor:
         if at is None:
@@ -150,8 +155,14 @@ class LevelValues(MemberValues):
     def __init__(self, members: Sequence[DiscretePredictive], y: Any, stack: CdfStack | None = None) -> None:
         self.codes, self.stack = members[0].encode(y), stack
         self.n_levels = len(members[0].levels)
-        between = _ClassIntervals(members, self.codes) if stack is None else _ColumnPairs(stack, self.codes)
-        super().__init__(members, between, (self.codes == self.n_levels - 1).unsqueeze(1))
+        super().__init__(members, (self.codes == self.n_levels - 1).unsqueeze(1))
+
+    @cached_property
+    def between(self) -> Intervals:
+        """The thresholds around the observed classes."""
+        if self.stack is None:
+            return _ClassIntervals(self.members, self.codes)
+        return _ColumnPairs(self.stack, self.codes)
 
     def masses(self) -> Masses:
         """Return the log-probabilities of all classes."""
@@ -236,8 +247,12 @@ class CountValues(MemberValues):
             )
         self.k = torch.as_tensor(encode_count(y).upper, dtype=torch.float64).unsqueeze(1)
         check_one_per_row(len(self.k), len(members[0]))
-        between = CountIntervals(_points(members), self.k - 1, self.k, single=True)
-        super().__init__(members, between, torch.zeros_like(self.k, dtype=torch.bool))
+        super().__init__(members, torch.zeros_like(self.k, dtype=torch.bool))
+
+    @cached_property
+    def between(self) -> Intervals:
+        """The counts and those below them."""
+        return CountIntervals(_points(self.members), self.k - 1, self.k, single=True)
 
     def masses(self) -> Masses:
         """Return the log-probabilities of all counts that matter."""
@@ -279,12 +294,15 @@ class LineValues(MemberValues):
         self.entry = lower[:0]
         if seen.entry is not None:
             self.entry = torch.as_tensor(seen.entry, dtype=torch.float64).unsqueeze(1)[truncated]
-        self.members = members
-        between = LineIntervals(_points(self.of_rows(intervals)), self.lower, self.upper)
-        super().__init__(members, between, torch.isposinf(self.upper))
+        super().__init__(members, torch.isposinf(self.upper))
         self.exact, self.intervals, self.truncated, self.y = exact, intervals, truncated, y
         self.at_exact = _points([member.with_density() for member in self.of_rows(exact)]).at(self.value)
         self.at_entry = _points(self.of_rows(truncated)).at(self.entry)
+
+    @cached_property
+    def between(self) -> Intervals:
+        """The ends of censored outcomes."""
+        return LineIntervals(_points(self.of_rows(self.intervals)), self.lower, self.upper)
 
     def of_rows(self, rows: Tensor) -> list[LinePredictive]:
         """Return the members for some rows."""
