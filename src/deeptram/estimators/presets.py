@@ -24,7 +24,7 @@ from deeptram.responses import Surv
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Arguments(BaseTram):
-    """The arguments of every model, as scikit-learn wants them: stored under their names, nothing else."""
+    """The arguments of every preset, as scikit-learn wants them: stored under their names, nothing else."""
 
     terms: Any = field(default=None, kw_only=False)
     loss: str = "nll"
@@ -33,7 +33,7 @@ class _Arguments(BaseTram):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class Tram(_Arguments):
+class Tram(BaseTram):
     r"""A transformation model :math:`F(y \mid x) = F_Z(h(y) - x'\beta - \eta(B))`.
 
     Without networks the fit is the exact maximum-likelihood optimum. A
@@ -99,6 +99,7 @@ class Tram(_Arguments):
     True
     """
 
+    terms: Any = field(default=None, kw_only=False)
     outcome: str = field()
     latent: str | Latent = "logistic"
     basis: str | None = None
@@ -106,6 +107,9 @@ class Tram(_Arguments):
     support: tuple[float, float] | None = None
     log_first: bool | str = "auto"
     levels: Sequence[Any] | None = None
+    loss: str = "nll"
+    training: Any = None
+    random_state: Any = None
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
