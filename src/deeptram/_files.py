@@ -61,7 +61,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        give_usual_mode(Path(temporary))
         os.replace(temporary, path)
     except OSError as error:
         if error.errno is not None:  # a full disk names no file
@@ -191,10 +191,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _umask() -> int:
+def give_usual_mode(path: Path) -> None:
+    """Let those read a file that the umask lets, whoever made it: temporary files are the owner's alone."""
     current = os.umask(0)
     os.umask(current)
-    return current
+    path.chmod(0o666 & ~current)
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -208,7 +208,7 @@ CASES = {
     "time zero": (
         lambda: dt.Surv.right([0.0, 1.0], [1, 1]),
         InvalidInputError,
-        "time must be positive, got time <= 0 in row 0; use Surv.interval for other values",
+        "time must be positive, got time <= 0 in row 0; leave out rows censored at 0, which say nothing, or use Surv.interval",
     ),
     "plain times that are not positive": (
         lambda: dt.Survreg().fit(X, T - 1),

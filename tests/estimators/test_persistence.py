@@ -487,3 +487,12 @@ def test_a_model_that_kept_its_best_epoch_can_be_saved(tmp_path):
         model.fit(X, z)
     again = dt.load(model.save(tmp_path / "m"), networks={network_name(Exploding): Own})
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+def test_files_can_be_read_by_those_whom_the_umask_lets(tmp_path):
+    before = os.umask(0o022)
+    try:
+        dt.Lm().fit(np.arange(6.0)[:, None], np.arange(6.0) ** 2).save(tmp_path / "m")
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "m").iterdir()} == {0o644}

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from matplotlib import pyplot as plt
 
+import deeptram as dt
 from deeptram import plots
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 from deeptram.evaluation import evaluate
@@ -139,3 +140,11 @@ def test_differences_need_a_reference(table):
 def test_an_empty_table_is_refused(table):
     with pytest.raises(InvalidInputError, match="table must have at least one row, got none"):
         plots.performance(table.iloc[:0])
+
+
+def test_a_prediction_may_be_called_members(rng):
+    pred = dt.Predictive.from_proba(rng.dirichlet([1.0, 1.0], 30))
+    table = dt.evaluate({"members": pred, "a": pred, "b": pred}, rng.integers(0, 2, 30), n_boot=0)
+    display = plots.performance(table, members=["a", "b"])
+    panels = display.plot().child_axes
+    assert ["single members", "members"] in [[t.get_text() for t in ax.get_yticklabels()] for ax in panels]

@@ -142,7 +142,7 @@ T = [1.0, 2.0, 3.0]
     [
         (
             lambda: Surv.right([1.0, 0.0, -2.0], [1, 1, 1]),
-            r"time must be positive, got time <= 0 in rows 1, 2; use Surv",
+            r"time must be positive, got time <= 0 in rows 1, 2; leave out rows censored at 0.* use Surv.interval, as \(0, inf\)",
         ),
         (lambda: Surv.left([0.0], [1]), r"time must be positive, got time <= 0 in row 0"),
         (

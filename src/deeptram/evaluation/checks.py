@@ -31,6 +31,11 @@ def check_predictive(pred: Any, name: str = "pred") -> Predictive:
     """
     if isinstance(pred, Predictive):
         return pred
+    if hasattr(pred, "predict_distribution"):
+        raise InvalidTypeError(
+            f"{name} must be a Predictive, got the model {type(pred).__name__}; pass its predictions, "
+            "model.predict_distribution(X)"
+        )
     raise InvalidTypeError(
         f"{name} must be a Predictive, got {type(pred).__name__}; wrap probabilities with "
         "Predictive.from_proba or cumulative ones with Predictive.from_cdf"

@@ -23,7 +23,7 @@ from deeptram._validation import (
     did_you_mean,
     n_rows,
 )
-from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
+from deeptram.errors import DeeptramError, InvalidInputError, UnknownNameError, UnsupportedError
 from deeptram.evaluation import metrics as metric_functions
 from deeptram.evaluation.bootstrap import Sample, bootstrap, check_strata, mean_sample
 from deeptram.evaluation.checks import check_predictive, check_rows
@@ -77,7 +77,7 @@ BINARY_METRICS = ("nll", "brier", "accuracy", "auc", "citl", "calibration_slope"
 ORDINAL_METRICS = ("nll", "rps", "accuracy", "qwk", "citl", "calibration_slope")
 NOMINAL_METRICS = ("nll", "brier", "accuracy")
 EXACT_METRICS = ("nll", "crps")
-CENSORED_METRICS = ("nll",)
+CENSORED_METRICS = ("nll", "ibs", "concordance", "uno")
 
 MOST_SAMPLES = 10**7
 
@@ -119,7 +119,8 @@ def evaluate(
         for two levels nll, brier, accuracy, auc, citl and calibration_slope; for
         more nll, rps, accuracy, qwk, citl and calibration_slope; for a nominal
         outcome nll, brier and accuracy (the others need an order and are refused);
-        for exact numbers nll and crps; with censoring nll.
+        for exact numbers nll and crps; for ``Surv`` nll, ibs, concordance (Harrell's) and uno, those of
+        them that the rows allow (of left and interval censoring and left truncation nll alone).
     n_boot : int
         Number of bootstrap samples; 0 gives NaN limits.
     level : float
@@ -281,6 +282,8 @@ def metrics_for(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str
     nominal = any(pred.is_nominal for pred in predictions)
     if metrics is None:
         metrics = NOMINAL_METRICS if nominal else _default_metrics(predictions[0], y)
+        if isinstance(y, Surv):
+            metrics = [name for name in metrics if name == "nll" or _is_defined(name, y, predictions[0])]
     if isinstance(metrics, str) or callable(metrics):
         metrics = [metrics]
     if isinstance(metrics, Mapping):
@@ -300,6 +303,15 @@ def metrics_for(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str
                 f"use {', '.join(NOMINAL_METRICS)}, or a function of your own"
             )
     return found
+
+
+def _is_defined(name: str, y: Any, pred: Predictive) -> bool:
+    """Whether a metric of censored times can be had of these rows."""
+    try:
+        metric_functions.get(name).statistics(y, pred)
+    except DeeptramError:
+        return False
+    return True
 
 
 def _default_metrics(pred: Predictive, y: Any) -> tuple[str, ...]:

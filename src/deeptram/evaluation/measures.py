@@ -12,7 +12,7 @@ import torch
 
 from deeptram._registry import Registry
 from deeptram._validation import check_choice
-from deeptram.errors import InvalidTypeError
+from deeptram.errors import InvalidTypeError, UnknownNameError, UnsupportedError
 from deeptram.evaluation.bootstrap import Mean, Resampled, Statistic
 from deeptram.evaluation.checks import reduce_rows
 from deeptram.predictive.base import Predictive
@@ -242,7 +242,21 @@ def get_score(score: Any) -> Metric:
     >>> get_score("rps").name
     'rps'
     """
-    return get(check_choice(score, score_names(), "score") if isinstance(score, str) else _callable(score))
+    if not isinstance(score, str):
+        found = get(_callable(score))
+        if found in map(get, names()) and (found.sign > 0 or found.ideal is not None):
+            raise UnsupportedError(
+                f"a score must be smaller for better predictions, got the metric {found.name!r} "
+                f"({found.hint}); use 'nll', which knows censoring, or a function of your own"
+            )
+        return found
+    if score in names() and score not in score_names():
+        raise UnknownNameError(
+            f"score must be a mean over rows, one of {', '.join(map(repr, score_names()))}, got the metric "
+            f"{score!r} of all rows together; use 'nll', which knows censoring, or a "
+            "function (y, pred) of your own"
+        )
+    return get(check_choice(score, score_names(), "score"))
 
 
 def statistics_of(metric: Any, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:

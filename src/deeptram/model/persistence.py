@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from deeptram._files import file_sha256, json_sha256, parse_json, write_json
+from deeptram._files import file_sha256, give_usual_mode, json_sha256, parse_json, write_json
 from deeptram._schema import LARGEST
 from deeptram.errors import FileFormatError, InvalidInputError
 
@@ -89,6 +89,7 @@ def write_folder(
         arrays = {name: np.asarray(value, order="C") for name, value in tensors.items()}
         file, same = temporary / TENSOR_NAME, _repeated(arrays)
         save_file({name: value for name, value in arrays.items() if name not in same}, file)
+        give_usual_mode(file)
         record = {
             "schema": SCHEMA,
             **content,

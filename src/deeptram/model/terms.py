@@ -59,7 +59,7 @@ class CI:
 
     def __init__(self, net: Callable[..., Any], *columns: str) -> None:
         object.__setattr__(self, "net", net)
-        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "columns", _column_names(type(self).__name__, columns))
 
 
 @dataclass(frozen=True, init=False)
@@ -130,7 +130,7 @@ class CS:
         self, net: Callable[..., Any], *columns: str, center: bool = False, orthogonalize: bool = False
     ) -> None:
         object.__setattr__(self, "net", net)
-        object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "columns", _column_names(type(self).__name__, columns))
         object.__setattr__(self, "center", center)
         object.__setattr__(self, "orthogonalize", orthogonalize)
 
@@ -170,6 +170,18 @@ class Varying(_Columns):
 
 
 Term = SI | CI | LS | CS | Scale | Varying
+
+
+def _column_names(term: str, columns: tuple[Any, ...]) -> tuple[str, ...]:
+    """Return the names of columns, given one by one or as one list."""
+    if len(columns) == 1 and isinstance(columns[0], list | tuple):
+        columns = tuple(columns[0])
+    for one in columns:
+        if not isinstance(one, str):
+            raise InvalidTypeError(
+                f"{term} takes the names of columns, got {one!r} among them; write {term}(net, 'a', 'b')"
+            )
+    return columns
 
 
 def _formula_or_columns(term: str, given: tuple[object, ...]) -> str | tuple[str, ...] | None:

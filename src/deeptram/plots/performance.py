@@ -109,7 +109,7 @@ class PerformanceDisplay(Display):
     def _lines(self) -> list[str]:
         names = list(self.table.loc[self.table["kind"] == "model", "name"].unique())
         has_members = bool((self.table["kind"] == "member").any())
-        return ["members", *names] if has_members and MEMBERS_ROW not in names else names
+        return [_members_line(names), *names] if has_members and MEMBERS_ROW not in names else names
 
     def _draw(self, ax: Axes) -> None:
         lines, metrics = self._lines, self._metrics
@@ -126,12 +126,12 @@ class PerformanceDisplay(Display):
         lines = self._lines
         part = self.table[self.table["metric"] == metric]
         is_member = part["kind"] == "member"
-        members_line = MEMBERS_ROW if MEMBERS_ROW in lines else "members"
+        members_line = MEMBERS_ROW if MEMBERS_ROW in lines else lines[0]
         line = part["name"].where(~is_member, members_line)
         # Members stand a little above the average that they share the line with.
         height = places(line, line, lines, [], 0.0) - 0.22 * (is_member & (line == MEMBERS_ROW))
         table = part.assign(group=line, place=height)
-        look = looks([name for name in lines if name != "members"])
+        look = looks(list(part.loc[~is_member, "name"].unique()))
         draw_forest(ax, table, lines, look, reference=self._reference(part, metric))
         for row in table[~np.isfinite(table["estimate"]) & ~is_member].itertuples(index=False):
             ax.annotate(
@@ -148,6 +148,11 @@ class PerformanceDisplay(Display):
             return 0.0 if self.difference else IDEAL.get(metric)
         chosen = (part["name"] == self.reference) & (part["kind"] == "model")
         return float(part.loc[chosen, "estimate"].iloc[0])
+
+
+def _members_line(names: Sequence[str]) -> str:
+    """Return the label of the line of single members, which no prediction has."""
+    return "members" if "members" not in names else "single members"
 
 
 def _columns(table: Any, difference: bool) -> pd.DataFrame:

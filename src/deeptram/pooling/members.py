@@ -175,7 +175,8 @@ def pooling_latent(members: Sequence[Predictive], latent: str | Latent | None) -
     if len(own) > 1:
         raise InvalidInputError(
             f"members must share one latent distribution for the transformation pool, got "
-            f"{', '.join(sorted(own))}; pass latent= to say on which scale to pool"
+            f"{', '.join(sorted(own))}; pass latent= to say on which scale to pool: "
+            f"{', '.join(latents.names())}"
         )
     return common_latent(members) or latents.get("logistic")
 

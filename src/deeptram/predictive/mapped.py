@@ -56,6 +56,18 @@ class _Behind:
 # -- of the outcome ----------------------------------------------------------------------------------------
 
 
+def is_positive(pred: Any) -> bool:
+    """Whether outcomes on the line are never below zero: then log Y is moved, and they stay so.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> is_positive(Predictive.from_scipy(scipy.stats.expon([0.0, 0.0])))
+    True
+    """
+    return isinstance(pred, LinePredictive) and (pred.lifetimes or pred.support[0] >= 0)
+
+
 def moved(pred: Any, centre: Tensor, intercept: float, spread: float) -> Predictive:
     """Return the law of c + a + w (Y - c) in the kind of ``pred``; levels have h replaced by (h - a) / w.
 
@@ -63,7 +75,7 @@ def moved(pred: Any, centre: Tensor, intercept: float, spread: float) -> Predict
     ----------
     pred : Predictive
     centre : Tensor, shape (n, 1)
-        c, on the scale of Y, or of log Y for lifetimes; not used for levels.
+        c, on the scale of Y, or of log Y for positive outcomes; not used for levels.
     intercept, spread : float
         a and w > 0.
     """
@@ -75,7 +87,7 @@ def moved(pred: Any, centre: Tensor, intercept: float, spread: float) -> Predict
     line = MovedLine(pred, centre, intercept, spread)
     if isinstance(pred, SamplesPredictive):
         return SamplesPredictive(line.outwards(pred.draws), pred.gives_numpy)
-    if isinstance(pred, QuantilesPredictive) and not pred.lifetimes:
+    if isinstance(pred, QuantilesPredictive) and not line.positive:
         return QuantilesPredictive(pred.q, line.outwards(pred.values), pred.gives_numpy)
     return line
 
@@ -116,23 +128,24 @@ def _outside(name: str) -> Any:
 
 
 class MovedLine(_Behind, LinePredictive):
-    """The law of c + a + w (Y - c), w > 0, on the line; of lifetimes in log Y, so that they stay positive."""
+    """The law of c + a + w (Y - c), w > 0, on the line; of positive outcomes in log Y: they stay so."""
 
     _shared_parts: ClassVar[tuple[str, ...]] = ("centre",)
 
     def __init__(self, inner: LinePredictive, centre: Tensor, intercept: float, spread: float) -> None:
         super().__init__(inner)
         self.centre, self.intercept, self.spread = centre, intercept, spread
+        self.positive = is_positive(inner)
 
     def outwards(self, x: Tensor) -> Tensor:
         """Return c + a + w (x - c), the corrected value of x."""
-        if not self.lifetimes:
+        if not self.positive:
             return self.centre + self.intercept + self.spread * (x - self.centre)
         return torch.exp(self.centre + self.intercept + self.spread * (torch.log(x) - self.centre))
 
     def inwards(self, y: Tensor) -> Pair:
         """Return the value x that is corrected to y, and log dx/dy."""
-        if not self.lifetimes:
+        if not self.positive:
             x = self.centre + (y - self.intercept - self.centre) / self.spread
             return x, torch.full_like(x, -math.log(self.spread))
         log_y = torch.log(torch.where(y > 0, y, torch.ones_like(y)))
@@ -162,11 +175,11 @@ class MovedLine(_Behind, LinePredictive):
         return None if knots is None else self.outwards(knots)
 
     def mean_t(self) -> Tensor:
-        return super().mean_t() if self.lifetimes else self.outwards(self.inner.mean_t().unsqueeze(1))[:, 0]
+        return super().mean_t() if self.positive else self.outwards(self.inner.mean_t().unsqueeze(1))[:, 0]
 
     def crps_t(self, y: Tensor) -> Tensor:
         """Return the CRPS, shape (n,), which scales with the outcome."""
-        if self.lifetimes:
+        if self.positive:
             return super().crps_t(y)
         crps: Tensor = self.spread * self.inner.crps_t(self.inwards(y)[0])
         return crps

@@ -373,7 +373,11 @@ def _times_and_events(time: Any, event: Any) -> tuple[Floats, Mask]:
     times = check_float_vector(time, "time")
     check_same_length(time=times, event=event)
     check_finite(times, "time")
-    _refuse(times <= 0, "time must be positive", "time <= 0", "use Surv.interval for other values")
+    remedy = (
+        "leave out rows censored at 0, which say nothing, or use Surv.interval, as (0, inf); an event at 0 "
+        "is one before some time t, (0, t)"
+    )
+    _refuse(times <= 0, "time must be positive", "time <= 0", remedy)
     return times, _events(event)
 
 

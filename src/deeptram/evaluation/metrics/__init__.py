@@ -13,7 +13,7 @@ from deeptram.evaluation.metrics.calibration import (
     clopper_pearson,
 )
 from deeptram.evaluation.metrics.discrimination import accuracy, at_cutoff, auc, qwk
-from deeptram.evaluation.metrics.pair_concordance import concordance
+from deeptram.evaluation.metrics.pair_concordance import concordance, uno
 from deeptram.evaluation.metrics.scorers import Scorer, scorer
 from deeptram.evaluation.metrics.survival import auc_survival, brier_survival, ibs
 from deeptram.evaluation.metrics.uniformity import (
@@ -50,4 +50,5 @@ __all__ = [
     "qwk",
     "register",
     "scorer",
+    "uno",
 ]

@@ -7,6 +7,7 @@ risk are halved again and again, and every pair is counted where it is torn apar
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,8 @@ def concordance(
     pred : Predictive of times
     kind : {"harrell", "uno", "antolini"}
     tau : float, optional
-        Only events before tau count (all rows are still compared with them).
+        Only events before tau count (all rows are still compared with them). Uno's index refuses a tau
+        beyond the last time of y and ``train``, up to which nothing is known of G.
     train : ``Surv``, optional
         Data that G is estimated from (``"uno"``); y itself by default.
 
@@ -259,6 +261,8 @@ def _statistics(
     horizon = float(time.max()) if tau is None else check_number(tau, "tau", 0.0)
     if horizon <= 0:
         raise InvalidInputError(f"tau must be positive, got {tau}; leave it out, or give a time")
+    if kind == "uno":
+        _check_followed(horizon, time, train)
     counted = event if tau is None else event & (time < horizon)
     events = np.flatnonzero(counted)
     place = 2 * np.unique(time, return_inverse=True)[1] + ~event
@@ -273,4 +277,32 @@ def _statistics(
     return [RankConcordance(PairSums(place, risk, events), torch.from_numpy(events), inverse, len(time))]
 
 
+def _check_followed(tau: float, time: Floats, train: Any) -> None:
+    last = max(float(time.max()), 0.0 if train is None else float(right_censored(train, "train")[0].max()))
+    if tau > last:
+        raise InvalidInputError(
+            f"tau must not lie beyond the last time of the data, {last:g}, got {tau:g}: nothing is known "
+            "of the censoring there; use an earlier one, or leave it out"
+        )
+
+
+def uno(y: Any, pred: Any, tau: float | None = None, train: Any = None) -> float:
+    """Return Uno's concordance index: :func:`concordance` with ``kind="uno"``.
+
+    Parameters
+    ----------
+    y, pred, tau, train
+        As for :func:`concordance`.
+
+    Examples
+    --------
+    >>> import scipy.stats
+    >>> from deeptram.predictive import Predictive
+    >>> uno([1.0, 2.0, 3.0], Predictive.from_scipy(scipy.stats.expon(scale=[1.0, 3.0, 2.0])))
+    0.6666666666666667
+    """
+    return concordance(y, pred, "uno", tau, train)
+
+
 register(FunctionMetric(concordance, _statistics))
+register(FunctionMetric(uno, functools.partial(_statistics, kind="uno")))

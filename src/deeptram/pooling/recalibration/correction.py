@@ -36,7 +36,7 @@ from deeptram.pooling.weights.member_values import member_values
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.mapped import moved
+from deeptram.predictive.mapped import is_positive, moved
 
 Floats = npt.NDArray[np.float64]
 KINDS = {"intercept": (True, False), "spread": (False, True), "both": (True, True)}
@@ -105,8 +105,8 @@ def correct(
     score : str or callable
         ``"nll"``, ``"crps"``, or any other score.
     centre : float, optional
-        The fixed point c of the spread (on the scale of log y for times); default the median of each row.
-        0 gives the corrected Vincentizations of Schulz, Koehler and Lerch (2022).
+        The fixed point c of the spread (on the scale of log y for positive outcomes); default the median of
+        each row. 0 gives the corrected Vincentizations of Schulz, Koehler and Lerch (2022).
     strength : float
         :math:`\lambda`.
 
@@ -210,7 +210,7 @@ def _centre(pred: Predictive, centre: float | None) -> Tensor:
     median: Tensor = line.quantile_t(torch.full((1, 1), 0.5, dtype=line.dtype)).detach()
     if isinstance(pred, CountPredictive):
         return median - 0.5  # the middle of the interval of a count
-    return torch.log(median) if pred.lifetimes else median
+    return torch.log(median) if is_positive(pred) else median
 
 
 def _typical_spread(pred: Predictive) -> float:
@@ -219,7 +219,7 @@ def _typical_spread(pred: Predictive) -> float:
         return 1.0
     line: Any = pred
     quartiles = line.quantile_t(torch.tensor(_QUARTILES, dtype=line.dtype)).detach()
-    if pred.lifetimes:
+    if is_positive(pred):
         quartiles = torch.log(quartiles)
     spread = (quartiles[:, 1] - quartiles[:, 0]) / _NORMAL_RANGE
     usable = torch.isfinite(spread) & (spread > 0)

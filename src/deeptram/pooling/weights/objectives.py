@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from deeptram._rows import take_rows
+from deeptram.errors import InvalidInputError
 from deeptram.evaluation.measures import Metric
 from deeptram.likelihood.linear_forms import Term, total
 from deeptram.optimise.simplex import Matrix, Oracle, SimplexSolution, Vector, minimize
@@ -88,7 +89,13 @@ class ScoreOfPool(Objective):
     def __call__(self, w: Vector) -> float:
         """Return the sum of the scores of the pool."""
         pooled = pool(self.members, method=self.rule, weights=_clean(w))
-        return float(np.asarray(self.score(self.y, pooled)) * self.n_rows)
+        value = np.asarray(self.score(self.y, pooled))
+        if value.ndim:
+            raise InvalidInputError(
+                f"score {self.score.name} must return one number, got an array of shape {value.shape}; "
+                "return its mean, or take an argument reduction"
+            )
+        return float(value) * self.n_rows
 
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
         """Return the score; gradient and Hessian are taken along the edges from w towards each vertex."""
