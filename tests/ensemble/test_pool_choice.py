@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import deeptram as dt
-from deeptram.errors import InvalidInputError
+from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.pooling import METHODS
 
 CUT = np.array([-1.5, 0.0, 1.5])
@@ -106,3 +106,43 @@ def test_bad_input():
     given = dt.Ensemble.from_members([dt.Polr().fit(X, y)] * 2, weights=[0.5, 0.5], pooling="auto")
     with pytest.raises(InvalidInputError, match="pooling='auto' chooses the weights, too, got given ones"):
         given.choose_pool(X, y)
+
+
+def test_a_correction_is_chosen_saved_and_said(tmp_path):
+    """Members that are all too narrow in the same way: only a wider spread helps."""
+    rng = np.random.default_rng(4)
+    X = pd.DataFrame({"a": rng.normal(size=600)})
+    y = X["a"].to_numpy() + rng.normal(size=600)
+    sharp = [dt.Lm().fit(X[k:100:2], X["a"][k:100:2] + rng.normal(0, 0.3, 50)) for k in (0, 1)]
+    ensemble = dt.Ensemble.from_members(sharp, pooling="auto")
+    choice = ensemble.choose_pool(X[100:220], y[100:220])
+    assert (choice.pool, choice.correction) == ("transformation", "both")
+    assert "transformation pool, equal weights, intercept and spread corrected: nll" in choice.reason
+    assert ensemble.correction_.spread > 2
+    assert "before its correction (both)" in repr(ensemble.coef_table())
+    new, plain = (
+        ensemble.predict_distribution(X[350:]),
+        ensemble.predict_distribution(X[350:], "transformation"),
+    )
+    assert dt.scores.nll(y[350:], new) < dt.scores.nll(y[350:], plain) - 1
+    ensemble.save(tmp_path / "e")
+    again = dt.load(tmp_path / "e")
+    assert (again.correction_, again.choice_.correction) == (ensemble.correction_, "both")
+    np.testing.assert_array_equal(again.predict_distribution(X[350:]).cdf(0.0), new.cdf(0.0))
+    assert again.structure_check(X[350:]).deviation < 1e-9  # of the pool itself
+    with pytest.raises(
+        UnsupportedError, match="a module has the pool as it is, got an ensemble with a correction"
+    ):
+        _ = again.module_
+    page = again.report(X[350:], y[350:], n_boot=0).html
+    assert "its pool is corrected on the scale of the outcome" in page
+
+
+def test_a_correction_on_request():
+    X, y = data(300)
+    ensemble = dt.Ensemble.from_members([dt.Polr([dt.LS("a")]).fit(X[:100], y[:100])] * 2)
+    ensemble.fit_correction(X[100:], y[100:], "spread")
+    corrected = dt.correct(ensemble.predict_distribution(X[100:], "transformation"), y[100:], "spread")
+    assert ensemble.correction_ == corrected
+    ensemble.tune_weights(X[100:], y[100:])
+    assert ensemble.correction_ is None  # it belonged to the pool with other weights

@@ -192,7 +192,7 @@ def test_censored_outcomes(rng):
         return float(np.median(scores.nll(y, pred, reduction="none")))
 
     frame = evaluate({"m": pred}, y, n_boot=50)
-    assert frame["metric"].tolist() == ["nll"]
+    assert frame["metric"].tolist() == ["nll", "ibs", "concordance", "uno"]
     assert frame["lower"][0] < frame["estimate"][0] < frame["upper"][0]
     own = evaluate({"m": pred}, y, metrics=[median_nll], n_boot=20)
     assert own["lower"][0] <= own["estimate"][0] <= own["upper"][0]

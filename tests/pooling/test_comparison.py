@@ -184,7 +184,7 @@ def test_what_has_no_meaning_is_left_out_with_its_reason(ordinal):
             "cv must hold out every row once, got 60 rows",
         ),
         ({"cv": 2.5}, InvalidInputError, "cv must be a number of folds or a scikit-learn splitter, got 2.5"),
-        ({"score": "auc"}, UnknownNameError, "score must be one of"),
+        ({"score": "auc"}, UnknownNameError, "score must be a mean over rows, one of"),
     ],
 )
 def test_bad_input(ordinal, given, error, match):

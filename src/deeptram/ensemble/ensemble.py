@@ -24,6 +24,7 @@ from deeptram.evaluation.measures import MetricLike
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.pooling import Rule
 from deeptram.pooling.recalibration import Recalibration
+from deeptram.pooling.recalibration.correction import correct
 from deeptram.pooling.weights import TunedWeights, top_k, tune_weights
 
 Array = NDArray[np.float64]
@@ -145,7 +146,7 @@ class Ensemble(PooledMembers, BaseEstimator):
             self.weights_ = np.full(len(self.members_), 1 / max(len(self.members_), 1))
         else:
             self.weights_ = check_weights(given, len(self.members_))
-        self.recalibrations_ = None
+        self.recalibrations_, self.correction_ = None, None
         for name in ("rule_", "choice_"):
             self.__dict__.pop(name, None)
         histories = [
@@ -168,6 +169,29 @@ class Ensemble(PooledMembers, BaseEstimator):
         """
         predictions = predict_all(self.members_, X)
         self.recalibrations_ = [Recalibration().fit(prediction, y) for prediction in predictions]
+        return self
+
+    def fit_correction(self, X: Any, y: Any, kind: str = "both", score: str = "nll") -> Ensemble:
+        """Correct intercept and spread of the pool on the scale of the outcome; see ``deeptram.correct``.
+
+        Use data on which neither members nor weights were fitted. Coefficients stay those of the pool before.
+
+        Parameters
+        ----------
+        X, y : data
+        kind : {"intercept", "spread", "both"}
+        score : str
+
+        Examples
+        --------
+        >>> import deeptram as dt
+        >>> x = np.random.default_rng(0).normal(size=(90, 1))
+        >>> members = [dt.Lm().fit(x[k:40:2], x[k:40:2, 0] ** 3) for k in (0, 1)]
+        >>> ensemble = dt.Ensemble.from_members(members).fit_correction(x[40:], x[40:, 0] ** 3)
+        >>> bool(ensemble.correction_.after <= ensemble.correction_.before)
+        True
+        """
+        self.correction_ = correct(self._pooled(self.predict_members(X)), y, kind, score=score)
         return self
 
     # -- other origins than training ----------------------------------------------------------------
@@ -293,7 +317,7 @@ class Ensemble(PooledMembers, BaseEstimator):
             With the certificate of the optimum.
         """
         tuned = tune_weights(self.predict_members(X), y, method=self.method(), score=score)
-        self.weights_, self.tuning_ = tuned.weights, tuned
+        self.weights_, self.tuning_, self.correction_ = tuned.weights, tuned, None
         if tuned.rule is not None and tuned.rule.parameters and isinstance(self.pooling, str):
             self.rule_ = tuned.rule  # a pool whose own parameters were tuned along
         return tuned
@@ -303,7 +327,7 @@ class Ensemble(PooledMembers, BaseEstimator):
 
         Use data on which the members were not trained. All pools are compared out of fold
         (``deeptram.compare_pools``); the transformation pool, which has coefficients, is taken unless others
-        are better by more than chance.
+        are better by more than chance, and so is a correction of its intercept and spread (``correction_``).
 
         Parameters
         ----------
@@ -317,7 +341,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         """
         members = self.predict_members(X)
         found = choose_pool(members, y, self.weights, self.outcome_kind, score)
-        self.choice_, self.rule_, self.weights_ = found
+        self.choice_, self.rule_, self.weights_, self.correction_ = found
         return self.choice_
 
     def top_k(self, X: Any, y: Any, k: int, score: str = "nll") -> Ensemble:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 from deeptram import _schema as schema
 from deeptram import latent as latents
 from deeptram._files import json_sha256, versions
-from deeptram._schema import agree, choice, fields, flag, integer, listed, misfit, optional, plain, text
+from deeptram._schema import (
+    agree,
+    choice,
+    fields,
+    flag,
+    integer,
+    listed,
+    misfit,
+    optional,
+    plain,
+    text,
+    unplain,
+)
 from deeptram._validation import check_weights
 from deeptram.ensemble.members import AUTO
 from deeptram.ensemble.pooled_members import PoolChoice
@@ -27,12 +40,13 @@ from deeptram.estimators.persistence import (
     parameters_to_record,
     rebuilding,
 )
-from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name, located
+from deeptram.estimators.saved_format import MODEL, SEED, TINY, UNFITTED, latent_name, located, unmarked
 from deeptram.model import Design
 from deeptram.model.deep import DeepModel
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, read_folder, write_folder
 from deeptram.pooling import rule_from_file, saved_rule
 from deeptram.pooling.recalibration import Recalibration
+from deeptram.pooling.recalibration.correction import KINDS, Correction
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble
@@ -73,6 +87,9 @@ def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite
         "strategy": getattr(ensemble, "strategy_", None),
         "model": None if ensemble.model is None else parameters_to_record(ensemble.model),
         "recalibrations": _recalibrations_to_record(ensemble.recalibrations_),
+        "correction": None
+        if ensemble.correction_ is None
+        else plain(dataclasses.asdict(ensemble.correction_)),
         "members": members,
     }
     content = {"kind": "ensemble", "versions": versions(), "ensemble": record}
@@ -150,12 +167,19 @@ def _ensemble_from_record(
         ensemble._keep(members)
         ensemble.weights_ = tensors["weights"]
         if record["chosen"] is not None:
-            ensemble.choice_, ensemble.rule_ = PoolChoice(record["pooling"]["name"], record["chosen"]), rule
+            ensemble.choice_, ensemble.rule_ = _choice(record), rule
         ensemble.recalibrations_ = _recalibrations_from_record(record["recalibrations"])
+        if record["correction"] is not None:
+            ensemble.correction_ = Correction(**unplain(record["correction"]))
         for name in ("root_seed", "strategy"):
             if record[name] is not None:
                 setattr(ensemble, f"{name}_", record[name])
     return ensemble
+
+
+def _choice(record: dict[str, Any]) -> PoolChoice:
+    kind = "none" if record["correction"] is None else record["correction"]["kind"]
+    return PoolChoice(record["pooling"]["name"], record["chosen"], None, kind)
 
 
 def _ensemble_agrees(record: dict[str, Any], at: str) -> None:
@@ -187,6 +211,23 @@ _RECALIBRATION = fields(
 )
 
 
+def _score_value(value: Any, at: str) -> None:
+    if not isinstance(value, float):
+        schema.number()(value, at)
+
+
+_CORRECTION = fields(
+    {
+        "kind": choice(list(KINDS)),
+        "intercept": schema.number(),
+        "spread": schema.number(TINY),
+        "centre": optional(schema.number()),
+        "before": _score_value,
+        "after": _score_value,
+    }
+)
+
+
 def _pool(value: Any, at: str) -> None:
     """Check for the name of a registered pool with its parameters."""
     with located(at):
@@ -211,6 +252,7 @@ _ENSEMBLE = fields(
         "strategy": optional(choice(STRATEGIES)),
         "model": optional(UNFITTED),
         "recalibrations": optional(listed(_RECALIBRATION)),
+        "correction": optional(unmarked(_CORRECTION)),
         "members": listed(MODEL, 1, 10**5),
     },
     then=_ensemble_agrees,

@@ -24,7 +24,7 @@ from deeptram.ensemble.coefficients import (
 from deeptram.ensemble.epistemic import epistemic_band, split_uncertainty
 from deeptram.ensemble.members import AUTO, meant_pool, predict_all
 from deeptram.ensemble.onnx_graph import PooledModule, module_of
-from deeptram.errors import InvalidInputError, MissingCoefficientsError, StructureError
+from deeptram.errors import InvalidInputError, MissingCoefficientsError, StructureError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import (
     CoefficientTable,
@@ -48,6 +48,7 @@ from deeptram.pooling import (
 )
 from deeptram.pooling.comparison import FittedPool
 from deeptram.pooling.recalibration import Recalibration
+from deeptram.pooling.recalibration.correction import Correction
 from deeptram.pooling.weights.log_likelihood import CLOSED_FORM
 from deeptram.predictive import Predictive
 
@@ -64,6 +65,8 @@ class PoolChoice:
         Its name.
     reason : str
         Why it was chosen, with the numbers.
+    correction : str
+        Of intercept and spread after the pool: "none" or its kind.
     table : PoolComparison or None
         All candidates out of fold; None for an ensemble that was loaded.
     """
@@ -71,21 +74,27 @@ class PoolChoice:
     pool: str
     reason: str
     table: PoolComparison | None = None
+    correction: str = "none"
 
     def note(self, readable: Any) -> str | None:
         """Return whose coefficients are shown, where another pool predicts than the readable one."""
+        corrected = "" if self.correction == "none" else ", corrected on the scale of the outcome,"
         if self.pool == readable:
-            return None
-        return f"coefficients: of the {readable} pool, with the same weights; the {self.pool} pool predicts"
+            return (
+                f"coefficients: of the pool before its correction ({self.correction})" if corrected else None
+            )
+        predicts = f"the {self.pool} pool{corrected} predicts"
+        return f"coefficients: of the {readable} pool, with the same weights; {predicts}"
 
 
 def choose_pool(
     members: Sequence[Predictive], y: Any, weights: Any, kind: str | None, score: str
-) -> tuple[PoolChoice, str | Rule, NDArray[np.float64]]:
-    """Return which pool for these members and why, the pool with its own parameters, and its weights.
+) -> tuple[PoolChoice, str | Rule, NDArray[np.float64], Correction | None]:
+    """Return which pool for these members and why, with its own parameters, its weights and its correction.
 
     The transformation pool, with equal weights if they do, unless others are better by more than chance:
     of the candidates whose paired 95 % interval to the best holds zero, it is the first in that order.
+    It and the pool so found are then compared with corrections of intercept and spread, in the same way.
 
     Parameters
     ----------
@@ -112,17 +121,18 @@ def choose_pool(
         cv=min(_FOLDS, len(members[0])),
         score=score,
     )
-    as_good = table[~(table["lower"] > 0)]
-    kept = as_good[as_good["pool"] == readable].sort_values("weights", kind="stable")  # equal before tuned
-    row, best = (kept if len(kept) else table).iloc[0], table.iloc[0]
-    found = FittedPool.fit(row["pool"], row["weights"], members, y, score)
-    reason = f"{row['pool']} pool, {row['weights']} weights: {score} {row['score']:.4g} out of fold"
+    row = _preferred(table, readable)
+    if kind != "nominal":
+        table = _with_corrections(table, row, readable, members, y, score)
+        row = _preferred(table, readable)
+    best, name = table.iloc[0], str(row["pool"])
+    found = FittedPool.fit(name, row["weights"], members, y, score)
+    if row["correction"] != "none":
+        found = found.corrected(row["correction"], members, y, score)
+    reason = f"{_named(row)}: {score} {row['score']:.4g} out of fold"
     if row.name != best.name:
-        reason += (
-            f", within chance of the best ({best['pool']}, {best['weights']}: {best['score']:.4g}), "
-            "and readable"
-        )
-    elif row["pool"] != readable:
+        reason += f", within chance of the best ({_named(best)}: {best['score']:.4g}), and readable"
+    elif name != readable:
         other = table[table["pool"] == readable].iloc[0]
         reason += (
             f", better than the {readable} pool by {other['difference']:.3g} "
@@ -130,9 +140,43 @@ def choose_pool(
         )
     else:
         reason += ", the best, and readable"
-    name = str(row["pool"])
     rule = found.method if get_rule(name).values() else name
-    return PoolChoice(name, reason, table), rule, found.weights
+    return PoolChoice(name, reason, table, str(row["correction"])), rule, found.weights, found.correction
+
+
+def _preferred(table: PoolComparison, readable: str) -> pd.Series:
+    """Return the plainest of the candidates as good as the best: readable, as it is, equal weights."""
+    as_good = table[~(table["lower"] > 0)]
+    kept = as_good[as_good["pool"] == readable]
+    plain = kept.sort_values(
+        ["correction", "weights"], kind="stable", key=lambda x: ~x.isin(["none", "equal"])
+    )
+    return (plain if len(plain) else table).iloc[0]
+
+
+def _with_corrections(
+    table: PoolComparison, row: pd.Series, readable: str, members: Sequence[Predictive], y: Any, score: str
+) -> PoolComparison:
+    """Return the comparison of the pool so far and the readable one, each with and without a correction.
+
+    All pools stay in the table where nothing is gained by a correction.
+    """
+    corrected = compare_pools(
+        members,
+        y,
+        methods=list(dict.fromkeys([readable, str(row["pool"])])),
+        weights=(row["weights"],),
+        corrections=[None, "both"],
+        cv=min(_FOLDS, len(members[0])),
+        score=score,
+    )
+    return table if _preferred(corrected, readable)["correction"] == "none" else corrected
+
+
+def _named(row: pd.Series) -> str:
+    """Return pool, weights and correction of a candidate in words."""
+    corrected = "" if row["correction"] == "none" else ", intercept and spread corrected"
+    return f"{row['pool']} pool, {row['weights']} weights{corrected}"
 
 
 # -- which pool --------------------------------------------------------------------------------------
@@ -152,6 +196,8 @@ class PooledMembers(PredictiveMethods):
     weights_ : array, shape (M,)
     recalibrations_ : list of Recalibration, or None
         What is applied to each member's prediction before pooling.
+    correction_ : Correction or None
+        What is applied to the pool: ``fit_correction``, or chosen by ``pooling="auto"``.
     pooling : str or Rule
     choice_ : PoolChoice
         Of ``pooling="auto"``: the pool that was chosen.
@@ -162,6 +208,7 @@ class PooledMembers(PredictiveMethods):
     members_: list[Any]
     weights_: Array
     recalibrations_: list[Recalibration] | None
+    correction_: Correction | None = None
     pooling: str | Rule
     choice_: PoolChoice
     rule_: str | Rule
@@ -187,12 +234,12 @@ class PooledMembers(PredictiveMethods):
         ----------
         X : data
         pooling : str or Rule, optional
-            Another pool than the ensemble's own.
+            Another pool than the ensemble's own, without the correction of the latter.
         """
         return self.pool_members(self.predict_members(X), pooling)
 
     def pool_members(self, members: Sequence[Predictive], pooling: Any = None) -> Predictive:
-        """Return the pool of the members' predictive distributions, with the ensemble's weights.
+        """Return the pool of the members' distributions, with the ensemble's weights and correction.
 
         Parameters
         ----------
@@ -200,6 +247,13 @@ class PooledMembers(PredictiveMethods):
             From :meth:`predict_members`.
         pooling : str or Rule, optional
         """
+        pooled = self._pooled(members, pooling)
+        if pooling is not None or self.correction_ is None:
+            return pooled
+        return self.correction_.apply(pooled)
+
+    def _pooled(self, members: Sequence[Predictive], pooling: Any = None) -> Predictive:
+        """Return the pool without its correction, of which the paper speaks."""
         return pool(members, method=self.method(pooling), weights=self.weights_)
 
     def method(self, pooling: Any = None) -> str | Rule:
@@ -222,6 +276,11 @@ class PooledMembers(PredictiveMethods):
     def module_(self) -> PooledModule:
         """The fitted ensemble as one ``torch.nn.Module``, members and pool; see ``Tram.module_``."""
         check_is_fitted(self, "members_")
+        if self.correction_ is not None:
+            raise UnsupportedError(
+                "a module has the pool as it is, got an ensemble with a correction on the scale of the "
+                "outcome; set correction_ = None, or use predict_distribution"
+            )
         return module_of(self.members_, self.weights_, self.method(), self.recalibrations_)
 
     @property
@@ -244,12 +303,12 @@ class PooledMembers(PredictiveMethods):
             Another pool than the ensemble's own, for example ``"linear"``.
         """
         members = self.predict_members(X)
-        return structure_check(members, self.pool_members(members, pooling), y=y, weights=self.weights_)
+        return structure_check(members, self._pooled(members, pooling), y=y, weights=self.weights_)
 
     def guarantees(self, X: Any, y: Any) -> Guarantees:
         """Return which of the paper's propositions apply to this pool, and whether each held here."""
         members = self.predict_members(X)
-        return guarantees(members, self.pool_members(members), y, self.weights_)
+        return guarantees(members, self._pooled(members), y, self.weights_)
 
     # -- coefficients and uncertainty -------------------------------------------------------------------
 

@@ -177,7 +177,15 @@ def _why_not(model: Any, members: Sequence[Any]) -> str:
     if not all(hasattr(one, "model_") and hasattr(one, "design_") for one in members):
         return "its members are not all transformation models"
     first = members[0]
-    if len({repr((one.latent_.name, {**one.outcome_.to_dict(), "observed": None})) for one in members}) > 1:
+    if (
+        len(
+            {
+                repr((one.latent_.name, {**one.outcome_.to_dict(), "observed": None, "marginal": None}))
+                for one in members
+            }
+        )
+        > 1
+    ):
         return "its members differ in latent distribution, basis or levels"
     if first.latent_.name not in LATENTS or type(first.latent_).__module__.partition(".")[0] != "deeptram":
         return f"the latent distribution {first.latent_.name!r} is not one of deeptram's own"
@@ -188,6 +196,8 @@ def _why_not(model: Any, members: Sequence[Any]) -> str:
     computed = POOLS_OF_LEVELS if first.outcome_.is_discrete else POOLS
     if len(members) > 1 and _pool_of(model) not in computed:
         return f"the {_pool_of(model)} pool is not one that the page computes ({', '.join(computed)})"
+    if getattr(model, "correction_", None) is not None:
+        return "its pool is corrected on the scale of the outcome"
     recalibrated = getattr(model, "recalibrations_", None) or []
     if any(one.latent_ != first.latent_ for one in recalibrated):
         return "members are recalibrated on another scale than their own"
