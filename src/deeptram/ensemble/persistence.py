@@ -40,7 +40,7 @@ from deeptram.estimators.persistence import (
     parameters_to_record,
     rebuilding,
 )
-from deeptram.estimators.saved_format import MODEL, SEED, TINY, UNFITTED, latent_name, located, unmarked
+from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name, located, unmarked
 from deeptram.model import Design
 from deeptram.model.deep import DeepModel
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, read_folder, write_folder
@@ -220,7 +220,7 @@ _CORRECTION = fields(
     {
         "kind": choice(list(KINDS)),
         "intercept": schema.number(),
-        "spread": schema.number(TINY),
+        "spread": schema.number(1e-100),
         "centre": optional(schema.number()),
         "before": _score_value,
         "after": _score_value,
