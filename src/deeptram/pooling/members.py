@@ -198,10 +198,15 @@ class CdfMember(DiscretePredictive):
     tensor([[0.2500, 0.7500]], dtype=torch.float64)
     """
 
+    _row_parts = ("_cdf", "_full")
     _keeps_derived = False
 
     def __init__(self, cdf: Tensor, levels: tuple[Any, ...] | None = None, *, numpy: bool = True) -> None:
         super().__init__(levels=levels, numpy=numpy, cdf=cdf[:, :-1])
+        self._full = cdf
+
+    def _derive_log_pmf(self) -> Tensor:
+        return torch.log(torch.cat([self._full[:, :1], torch.diff(self._full, dim=1)], dim=1))
 
     def trafo_t(self, latent: Latent | None = None) -> Tensor:
         """Return the quantile function of the latent (logistic by default) at F."""

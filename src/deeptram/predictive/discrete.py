@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -43,7 +43,14 @@ class DiscretePredictive(Predictive):
 
     levels: tuple[Any, ...]
     kind = "discrete"
-    _row_parts = ("_h", "_log_increments", "_log_cdf", "_log_sf", "_log_pmf", "_cdf")
+    _row_parts: ClassVar[tuple[str, ...]] = (
+        "_h",
+        "_log_increments",
+        "_log_cdf",
+        "_log_sf",
+        "_log_pmf",
+        "_cdf",
+    )
     _keeps_derived = True  # whether what is derived is kept for the next question
     ordered = True  # whether the order of the levels means something; not for nominal outcomes
 

@@ -227,7 +227,10 @@ class _ColumnPairs(Intervals):
         place = torch.arange(rows) * levels + codes
         self._lower = flat.index_select(1, (place - 1).clamp(min=0)).masked_fill_(codes == 0, 0.0)
         self._upper = flat.index_select(1, place)
-        super().__init__(_points_of(self._lower), _points_of(self._upper))
+        super().__init__(_points([]), _points([]))
+
+    def each(self, read: Callable[[Points], list[Tensor]]) -> Ends:
+        return list(zip(*(read(_points_of(end)) for end in (self._lower, self._upper)), strict=True))
 
     def log_mass(self) -> list[Tensor]:
         return [log.unsqueeze(1) for log in torch.log(self._upper - self._lower)]
