@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -29,6 +29,7 @@ from deeptram import latent as latents
 from deeptram._files import DONE, json_sha256, parse_json, read_done, write_done, write_json
 from deeptram._schema import agree, fields, integer, mapping, plain, text
 from deeptram._validation import as_float
+from deeptram.ensemble.variations import Plan
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import fingerprint
@@ -71,7 +72,9 @@ class Configuration:
     validation: str
 
     @classmethod
-    def of(cls, model: BaseTram, X: Any, y: Any, sample_weight: Any, validation: Any) -> Configuration:
+    def of(
+        cls, model: BaseTram, X: Any, y: Any, sample_weight: Any, validation: Any, vary: Any = None
+    ) -> Configuration:
         """Return the configuration of an ensemble's members.
 
         Parameters
@@ -80,8 +83,12 @@ class Configuration:
             Unfitted.
         X, y, sample_weight, validation
             As given to ``fit``.
+        vary : dict or None
+            Of the ensemble.
         """
         record = parameters_to_record(model)
+        if vary:
+            record["vary"] = identity(vary)
         record["parameters"].pop("random_state")
         record["parameters"].pop("training")
         record["networks"] = [identity(term.net) for term in Spec.of(model.terms).networks]
@@ -227,23 +234,15 @@ class Checkpoint:
                 f"{str(self.folder)!r}; choose another folder"
             )
 
-    def load(self, seeds: Mapping[int, int], template: BaseTram) -> dict[int, MemberFit]:
-        """Return the finished members among the given numbers; unfinished or damaged ones are removed.
-
-        Parameters
-        ----------
-        seeds : dict
-            The seed of each member, by its number.
-        template : BaseTram
-            The prepared estimator that all members must fit.
-        """
+    def load(self, plans: Sequence[Plan]) -> dict[int, MemberFit]:
+        """Return the finished members among those planned; unfinished or damaged ones are removed."""
         found = {}
-        for number, seed in seeds.items():
+        for number, plan in enumerate(plans):
             folder = self._member_folder(number)
             if not folder.exists():
                 continue
             try:
-                found[number] = self._load(folder, seed, template)
+                found[number] = self._load(folder, plan.seed, plan.template)
             except (OSError, FileFormatError):
                 shutil.rmtree(folder)
         return found

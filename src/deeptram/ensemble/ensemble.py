@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from deeptram.pooling import Rule
 from deeptram.pooling.recalibration import Recalibration
 from deeptram.pooling.recalibration.correction import correct
 from deeptram.pooling.weights import TunedWeights, top_k, tune_weights
+from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]
 
@@ -69,6 +70,12 @@ class Ensemble(PooledMembers, BaseEstimator):
     checkpoint : path, optional
         A folder to which every finished member is written. A fit that was
         killed goes on from there; no finished member is trained again.
+    vary : dict of lists, optional
+        Settings in which members differ, arguments of the model, of its ``Training`` or of its networks:
+        ``{"learning_rate": [1e-3, 3e-3], "dropout": [0.0, 0.1], "latent": ["logistic", "normal"]}``.
+        Members take the values in turn; with folds (``fit(validation=5)``), one value for all folds and
+        then the next. ``learning_rate``, ``weight_decay``, ``dropout`` and ``latent`` vary within one
+        vectorised pass, members that differ in others (``hidden``, ``order``) have passes of their own.
 
     Attributes
     ----------
@@ -109,6 +116,7 @@ class Ensemble(PooledMembers, BaseEstimator):
     strategy: str = "auto"
     recalibrate: bool = False
     checkpoint: str | os.PathLike[str] | None = None
+    vary: Mapping[str, Sequence[Any]] | None = None
 
     # -- fitting -----------------------------------------------------------------------------------
 
@@ -120,10 +128,11 @@ class Ensemble(PooledMembers, BaseEstimator):
         X : DataFrame, 2-d array or dict of arrays
         y : array-like or Surv
         sample_weight : array-like, optional, shape (n,)
-        validation : float or (X, y), optional
+        validation : float, int or (X, y), optional
             Data (or a share of the rows, the same for all members) on which best
-            epochs are chosen, weights are tuned and members are recalibrated.
-            Default: ``validation`` of the model's ``Training``.
+            epochs are chosen, weights are tuned and members are recalibrated. An integer is a number of
+            folds: each member leaves out another one in turn, so that all rows are used, and weights
+            are tuned and pools chosen out of fold. Default: ``validation`` of the model's ``Training``.
 
         Returns
         -------
@@ -316,8 +325,15 @@ class Ensemble(PooledMembers, BaseEstimator):
         TunedWeights
             With the certificate of the optimum.
         """
-        tuned = tune_weights(self.predict_members(X), y, method=self.method(), score=score)
-        self.weights_, self.tuning_, self.correction_ = tuned.weights, tuned, None
+        return self._tune(self.predict_members(X), y, score)
+
+    def _tune(
+        self, members: Sequence[Predictive], y: Any, score: MetricLike, copies: int = 1
+    ) -> TunedWeights:
+        """Use the best weights of these predictions, each of which stands for ``copies`` members in a row."""
+        tuned = tune_weights(members, y, method=self.method(), score=score)
+        self.weights_, self.tuning_ = np.repeat(tuned.weights / copies, copies), tuned
+        self.correction_ = None
         if tuned.rule is not None and tuned.rule.parameters and isinstance(self.pooling, str):
             self.rule_ = tuned.rule  # a pool whose own parameters were tuned along
         return tuned
@@ -339,9 +355,13 @@ class Ensemble(PooledMembers, BaseEstimator):
         PoolChoice
             With ``pool``, ``reason`` and the ``table`` of all candidates; also kept as ``choice_``.
         """
-        members = self.predict_members(X)
+        return self._choose(self.predict_members(X), y, score)
+
+    def _choose(self, members: Sequence[Predictive], y: Any, score: str, copies: int = 1) -> PoolChoice:
+        """Use the pool that is best for these predictions, each of which stands for ``copies`` members."""
         found = choose_pool(members, y, self.weights, self.outcome_kind, score)
-        self.choice_, self.rule_, self.weights_, self.correction_ = found
+        self.choice_, self.rule_, weights, self.correction_ = found
+        self.weights_ = np.repeat(weights / copies, copies)
         return self.choice_
 
     def top_k(self, X: Any, y: Any, k: int, score: str = "nll") -> Ensemble:

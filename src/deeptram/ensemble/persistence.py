@@ -21,9 +21,11 @@ from deeptram._schema import (
     flag,
     integer,
     listed,
+    mapping,
     misfit,
     optional,
     plain,
+    scalar,
     text,
     unplain,
 )
@@ -92,6 +94,8 @@ def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite
         else plain(dataclasses.asdict(ensemble.correction_)),
         "members": members,
     }
+    if ensemble.vary:
+        record["vary"] = {name: [_varied(one) for one in values] for name, values in ensemble.vary.items()}
     content = {"kind": "ensemble", "versions": versions(), "ensemble": record}
     return write_folder(path, content, tensors, overwrite=overwrite)
 
@@ -162,6 +166,7 @@ def _ensemble_from_record(
             pooling=rule if record["chosen"] is None else AUTO,
             weights=weights if record["weights"] == "given" else record["weights"],
             random_state=record["random_state"],
+            vary=unplain(record.get("vary")),
             **record["settings"],
         )
         ensemble._keep(members)
@@ -234,6 +239,17 @@ def _pool(value: Any, at: str) -> None:
         rule_from_file(value)
 
 
+def _varied(value: Any) -> Any:
+    return latents.saved_name(value) if isinstance(value, latents.Latent) else plain(value)
+
+
+def _one_varied(value: Any, at: str) -> None:
+    """Check for a number, a text, or a tuple of them."""
+    found = unplain(value)
+    for one in found if isinstance(found, tuple) else (found,):
+        scalar(one, at)
+
+
 _ENSEMBLE = fields(
     {
         "settings": fields(
@@ -255,6 +271,7 @@ _ENSEMBLE = fields(
         "correction": optional(unmarked(_CORRECTION)),
         "members": listed(MODEL, 1, 10**5),
     },
+    {"vary": mapping(listed(_one_varied, 1, 10**5))},
     then=_ensemble_agrees,
 )
 _LOADERS: dict[str, Callable[..., Any]] = {"model": model_from_record, "ensemble": _ensemble_from_record}

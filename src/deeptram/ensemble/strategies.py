@@ -7,7 +7,7 @@ jobs; they differ in speed only.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,20 @@ from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_integer, check_weights
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
 from deeptram.ensemble.members import AUTO, MemberFit, check_model, check_pooling
+from deeptram.ensemble.variations import (
+    Plan,
+    check_common_scale,
+    check_vary,
+    number_of_folds,
+    out_of_fold,
+    plan_members,
+)
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError, warn
 from deeptram.estimators.data_checks import fingerprint
-from deeptram.estimators.deep import deep_task, diverged_message
+from deeptram.estimators.deep import diverged_message
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.loop import EpochBar
-from deeptram.fitting.deep.seeds import MemberSeeds, member_seed, root_seed
+from deeptram.fitting.deep.seeds import root_seed
 from deeptram.fitting.deep.stacked import fit_stacked, stacking_pays
 from deeptram.fitting.deep.task import DeepTask
 from deeptram.fitting.deep.training import resolve_device
@@ -48,22 +56,20 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     _check_validation(ensemble, validation)
     checkpoint = None
     if ensemble.checkpoint is not None:
-        configuration = Configuration.of(template, X, y, sample_weight, validation)
+        configuration = Configuration.of(template, X, y, sample_weight, validation, ensemble.vary)
         checkpoint = Checkpoint(ensemble.checkpoint, configuration, ensemble.random_state)
     root = root_seed(ensemble.random_state) if checkpoint is None else checkpoint.root
-    checked, matrices, encoded, weights = template.prepare(X, y, sample_weight)
-    template.data_hash_ = fingerprint(checked, y, weights)
-    task = deep_task(
-        template, checked, matrices, encoded, weights, validation, MemberSeeds.of(root).validation
-    )
-    seeds = {number: member_seed(root, number) for number in range(ensemble.n_members)}
-    finished = {} if checkpoint is None else checkpoint.load(seeds, template)
-    missing = {number: seed for number, seed in seeds.items() if number not in finished}
-    ensemble.strategy_ = choose_strategy(ensemble.strategy, task, len(missing), ensemble.n_jobs)
+    vary = check_vary(ensemble.vary)
+    plans = plan_members(template, vary, ensemble.n_members, (X, y, sample_weight), validation, root)
+    for plan in plans:
+        plan.template.data_hash_ = fingerprint(plan.task.X, y, plan.task.sample_weight)
+    finished = {} if checkpoint is None else checkpoint.load(plans)
+    missing = {number: plan for number, plan in enumerate(plans) if number not in finished}
+    ensemble.strategy_ = choose_strategy(ensemble.strategy, plans[0].task, len(missing), ensemble.n_jobs)
     keep = _ignore if checkpoint is None else checkpoint.save
-    trained = train_members(task, missing, ensemble.strategy_, ensemble.n_jobs, keep)
+    trained = train_members(missing, ensemble.strategy_, ensemble.n_jobs, keep)
     together = {**finished, **trained.members}
-    ensemble._keep([together[number].restore(template) for number in sorted(together)])
+    ensemble._keep([together[number].restore(plans[number].template) for number in sorted(together)])
     if not together or trained.error is not None:
         raise trained.error or InvalidInputError("no member was trained; set n_members to at least 1")
     ensemble.root_seed_, ensemble.member_numbers_ = root, sorted(together)
@@ -71,17 +77,28 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     diverged = [member.fit_ for member in ensemble.members_ if member.fit_.diverged]
     if diverged:
         warn(diverged_message(diverged, len(ensemble.members_)), ConvergenceWarning)
-    held = task.validation_rows
-    if held is not None:
-        validation = (take_rows(checked, held), take_rows(y, held, "y"))
+    _choose(ensemble, plans, y, validation, template.loss)
+
+
+def _choose(ensemble: Ensemble, plans: Sequence[Plan], y: Any, validation: Any, loss: str) -> None:
+    """Recalibrate, and choose pool or weights, on rows that members were not trained on."""
+    task, folds = plans[0].task, number_of_folds(validation)
+    if folds and (ensemble.pooling == AUTO or _tunes(ensemble)):
+        y_held, kinds = out_of_fold(ensemble.members_, task.X, y, plans)
+        choose = ensemble._choose if ensemble.pooling == AUTO else ensemble._tune
+        choose(kinds, y_held, loss, copies=folds)
+        return
+    if task.validation_rows is not None:
+        held = task.validation_rows
+        validation = (take_rows(task.X, held), take_rows(y, held, "y"))
     if ensemble.recalibrate:
         ensemble.fit_recalibration(*validation[:2])
     if ensemble.pooling == AUTO:
         X_held, y_held = validation[:2]
-        ensemble.choose_pool(X_held, y_held, template.loss)
+        ensemble.choose_pool(X_held, y_held, loss)
     elif _tunes(ensemble):
         X_held, y_held = validation[:2]
-        ensemble.tune_weights(X_held, y_held, template.loss)
+        ensemble.tune_weights(X_held, y_held, loss)
 
 
 def check_settings(ensemble: Ensemble) -> None:
@@ -93,6 +110,8 @@ def check_settings(ensemble: Ensemble) -> None:
         check_choice(ensemble.weights, ("equal", "tuned"), "weights")
     else:
         check_weights(ensemble.weights, ensemble.n_members)
+    if ensemble.pooling in ("transformation", AUTO):
+        check_common_scale(check_vary(ensemble.vary))
     if not isinstance(ensemble.recalibrate, (bool, np.bool_)):
         raise InvalidTypeError(f"recalibrate must be True or False, got {ensemble.recalibrate!r}; write True")
 
@@ -105,6 +124,11 @@ def _check_validation(ensemble: Ensemble, validation: Any) -> None:
         f"pooling={AUTO!r}": ensemble.pooling == AUTO,
     }
     for name, wanted in asked.items():
+        if name.startswith("recalibrate") and wanted and number_of_folds(validation):
+            raise InvalidInputError(
+                "recalibrate=True needs data that no member was trained on, got folds of the training data; "
+                "pass fit(X, y, validation=0.2)"
+            )
         if wanted and validation is None:
             raise InvalidInputError(
                 f"{name} needs data that the members were not trained on, got none; pass "
@@ -185,16 +209,13 @@ def choose_strategy(strategy: str, task: DeepTask, n_members: int, n_jobs: int |
     return "sequential"
 
 
-def train_members(
-    task: DeepTask, seeds: Mapping[int, int], strategy: str, n_jobs: int | None, keep: Keep
-) -> Trained:
+def train_members(plans: Mapping[int, Plan], strategy: str, n_jobs: int | None, keep: Keep) -> Trained:
     """Train members and hand over each as soon as it is finished.
 
     Parameters
     ----------
-    task : DeepTask
-    seeds : dict of int to int
-        The members' numbers and seeds.
+    plans : dict of int to Plan
+        By the members' numbers.
     strategy : {"stacked", "parallel", "sequential"}
     n_jobs : int or None
     keep : callable
@@ -209,9 +230,9 @@ def train_members(
     KeyboardInterrupt
         If interrupted before any member was finished.
     """
-    if not seeds:
+    if not plans:
         return Trained({})
-    return _STRATEGIES[strategy](task, seeds, n_jobs, keep)
+    return _STRATEGIES[strategy](plans, n_jobs, keep)
 
 
 def workers(n_jobs: int | None, n_members: int) -> int:
@@ -251,14 +272,14 @@ def _is_cluster() -> bool:
 # -- the strategies ----------------------------------------------------------------------------------
 
 
-def _sequential(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, keep: Keep) -> Trained:
+def _sequential(plans: Mapping[int, Plan], n_jobs: int | None, keep: Keep) -> Trained:
     done: dict[int, MemberFit] = {}
     try:
-        for number, seed in seeds.items():
-            fit = fit_deep(task, seed)
+        for number, plan in plans.items():
+            fit = fit_deep(plan.task, plan.seed)
             if fit.interrupted:
                 raise KeyboardInterrupt
-            done[number] = MemberFit.of(task, fit)
+            done[number] = MemberFit.of(plan.task, fit)
             keep(number, done[number])
     except KeyboardInterrupt:
         if not done:
@@ -269,27 +290,33 @@ def _sequential(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, ke
     return Trained(done)
 
 
-def _stacked(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, keep: Keep) -> Trained:
-    try:
-        fits = fit_stacked(task, list(seeds.values()))
-    except NonFiniteLossError as error:
-        return Trained({}, error=error)
-    done = {number: MemberFit.of(task, fit) for number, fit in zip(seeds, fits, strict=True)}
-    interrupted = any(member.interrupted for member in done.values())
-    if not interrupted:  # members that were cut short are not what their configuration says
-        for number, member in done.items():
+def _stacked(plans: Mapping[int, Plan], n_jobs: int | None, keep: Keep) -> Trained:
+    done: dict[int, MemberFit] = {}
+    for group in sorted({plan.group for plan in plans.values()}):
+        own = {number: plan for number, plan in plans.items() if plan.group == group}
+        try:
+            fits = fit_stacked([plan.task for plan in own.values()], [plan.seed for plan in own.values()])
+        except NonFiniteLossError as error:
+            return Trained(done, error=error)
+        new = {
+            number: MemberFit.of(plan.task, fit)
+            for (number, plan), fit in zip(own.items(), fits, strict=True)
+        }
+        done |= new
+        if any(member.interrupted for member in new.values()):
+            return Trained(done, interrupted=True)
+        for number, member in new.items():  # those cut short are not what their configuration says
             keep(number, member)
-    return Trained(done, interrupted)
+    return Trained(done)
 
 
-def _parallel(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, keep: Keep) -> Trained:
-    quiet = dataclasses.replace(task, training=task.training.replace(progress=False))
+def _parallel(plans: Mapping[int, Plan], n_jobs: int | None, keep: Keep) -> Trained:
     done: dict[int, MemberFit] = {}
     errors: dict[int, NonFiniteLossError] = {}
-    results = _results(quiet, seeds, n_jobs)
-    bar_settings = task.training.replace(epochs=len(seeds))
+    results = _results(plans, n_jobs)
+    training = next(iter(plans.values())).task.training.replace(epochs=len(plans))
     try:
-        with EpochBar(bar_settings, f"training {len(seeds)} members") as bar:
+        with EpochBar(training, f"training {len(plans)} members") as bar:
             for number, member in results:
                 if isinstance(member, str):
                     errors[number] = _of_member(NonFiniteLossError(member), number)
@@ -307,16 +334,21 @@ def _parallel(task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None, keep
     return Trained(done, error=errors[min(errors)] if errors else None)
 
 
-def _results(
-    task: DeepTask, seeds: Mapping[int, int], n_jobs: int | None
-) -> Iterator[tuple[int, MemberFit | str]]:
+def _results(plans: Mapping[int, Plan], n_jobs: int | None) -> Iterator[tuple[int, MemberFit | str]]:
     """Yield members as they are finished, where the backend of joblib can do so."""
     backend, _ = get_active_backend()
     streams = bool(getattr(backend, "supports_return_generator", False))
     parallel = joblib.Parallel(
-        n_jobs=_jobs(n_jobs, len(seeds)), return_as="generator_unordered" if streams else "list"
+        n_jobs=_jobs(n_jobs, len(plans)), return_as="generator_unordered" if streams else "list"
     )
-    yield from parallel(joblib.delayed(train_one)(task, number, seed) for number, seed in seeds.items())
+    quiet = {id(plan.task): _quiet(plan.task) for plan in plans.values()}  # members with one task share it
+    yield from parallel(
+        joblib.delayed(train_one)(quiet[id(plan.task)], number, plan.seed) for number, plan in plans.items()
+    )
+
+
+def _quiet(task: DeepTask) -> DeepTask:
+    return dataclasses.replace(task, training=task.training.replace(progress=False))
 
 
 def train_one(task: DeepTask, number: int, seed: int) -> tuple[int, MemberFit | str]:
@@ -342,7 +374,7 @@ def train_one(task: DeepTask, number: int, seed: int) -> tuple[int, MemberFit | 
     return number, MemberFit.of(task, fit)
 
 
-_STRATEGIES: dict[str, Callable[[DeepTask, Mapping[int, int], int | None, Keep], Trained]] = {
+_STRATEGIES: dict[str, Callable[[Mapping[int, Plan], int | None, Keep], Trained]] = {
     "sequential": _sequential,
     "stacked": _stacked,
     "parallel": _parallel,

@@ -69,6 +69,11 @@ class Working:
         log_increments: Tensor = self.basis.log_increments(self.free)
         return log_increments
 
+    def of_members(self, members: list[int]) -> Working:
+        """Return those of some members, which are the first axis."""
+        optional = (None if one is None else one[members] for one in (self.shift, self.log_scale))
+        return Working(self.free[members], self.basis, *optional)
+
     def to(self, dtype: torch.dtype) -> Working:
         """Return the same in another precision."""
         optional = (None if one is None else one.to(dtype) for one in (self.shift, self.log_scale))

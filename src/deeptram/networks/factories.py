@@ -173,7 +173,7 @@ def from_dict(entry: Mapping[str, Any]) -> Callable[..., Any]:
     Examples
     --------
     >>> from_dict({"name": "MLP", "config": {"hidden": [8]}})
-    MLP(hidden=(8,), dropout=0.0, activation='relu', output_bias=False)
+    MLP(hidden=(8,), dropout=0.0, activation='relu', output_bias=False, residual=False)
     """
     name, config = (entry.get("name"), entry.get("config")) if isinstance(entry, Mapping) else (None, None)
     if not isinstance(name, str) or not isinstance(config, Mapping):

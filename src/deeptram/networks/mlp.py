@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from torch import nn
+from torch import Tensor, nn
 
 from deeptram.networks.factories import (
     Configured,
@@ -17,6 +17,24 @@ from deeptram.networks.factories import (
     linear,
     register,
 )
+
+
+class Residual(nn.Sequential):
+    r"""Layers whose result is added to what they are given, :math:`x \mapsto x + g(x)`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> Residual(nn.Identity())(torch.ones(2))
+    tensor([2., 2.])
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x plus what the layers make of it."""
+        change = x
+        for layer in self:
+            change = layer(change)
+        return x + change
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,9 @@ class MLP(Configured):
         One of ``"relu"``, ``"tanh"``, ``"gelu"``, ``"silu"``, ``"elu"``, ``"softplus"``.
     output_bias
         Whether the last layer has a bias.
+    residual
+        Whether hidden layers as wide as the one before are residual blocks: the layer is normalised
+        (``LayerNorm``) first and its result is added to what it is given. Deep networks train well with it.
 
     Examples
     --------
@@ -54,6 +75,7 @@ class MLP(Configured):
     dropout: float = 0.0
     activation: str = "relu"
     output_bias: bool = False
+    residual: bool = False
 
     def __post_init__(self) -> None:
         """Check the configuration once."""
@@ -66,10 +88,13 @@ class MLP(Configured):
         shape = check_shape(in_shape, out_features, image=False, network="MLP")
         layers: list[nn.Module] = [nn.Flatten()] if len(shape) > 1 else []
         width = prod(shape)
-        for units in self.hidden:
-            layers += [linear(width, units), activation(self.activation)]
+        for number, units in enumerate(self.hidden):
+            layer = [linear(width, units), activation(self.activation)]
             if self.dropout > 0:
-                layers.append(nn.Dropout(self.dropout))
+                layer.append(nn.Dropout(self.dropout))
+            if self.residual and number > 0 and units == width:
+                layer = [Residual(nn.LayerNorm(width), *layer)]
+            layers += layer
             width = units
         layers.append(linear(width, out_features, bias=self.output_bias))
         network = nn.Sequential(*layers)

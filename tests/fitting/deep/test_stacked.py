@@ -355,3 +355,23 @@ def test_members_may_share_rows_held_out_of_x(make_task, simulated):
     assert len(member.train_rows) == 180
     for fit in assert_same(task):
         assert fit.history.validation_loss.notna().all()
+
+
+def test_members_whose_networks_differ_in_shape_cannot_share_a_pass(make_task, simulated):
+    def task(net, **training):
+        return make_task([CI(net, "b")], "continuous", simulated.X, simulated.y["continuous"], **training)
+
+    first = task(MLP((4,)), validation=0.2)
+    held = replace(first, validation_rows=np.arange(9))
+    decayed = {"optimizer": lambda groups: torch.optim.SGD(groups, lr=1e-3)}
+    for others, message in [
+        ([first, task(MLP((5,)), validation=0.2)], "networks that differ in their sizes"),
+        ([first, task(MLP((4, 4)), validation=0.2)], "networks that differ in their layers"),
+        ([first, held], "members with different numbers of rows"),
+        (
+            [task(MLP((4,)), weight_decay=decay, **decayed) for decay in (0.0, 0.1)],
+            "weight decays of each member with an optimiser of your own",
+        ),
+    ]:
+        with pytest.raises(UnsupportedError, match=message):
+            fit_stacked(others, SEEDS[:2])

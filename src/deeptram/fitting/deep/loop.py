@@ -255,14 +255,14 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
         with EpochBar(training, label) as bar:
             for epoch in range(1, training.epochs + 1):
                 started = time.perf_counter()
-                rates = [_rate(training, epoch, records[m]) for m in active]
+                rates = [_rate(members[m].training, epoch, records[m]) for m in active]
                 engine.set_learning_rates(rates)
                 batches = shuffled_batches(rows[active], training.batch_size, [shuffles[m] for m in active])
                 engine.expect(batches)
                 losses = _epoch(engine, batches, epoch, active, members, records, training)
                 if callable(training.schedule):
                     done = (epoch - 1 / len(batches)) / training.epochs
-                    rates = [training.learning_rate * training.schedule(done) for _ in active]
+                    rates = _scheduled(members, active, training.schedule(done))
                 validation = engine.validation_losses()
                 seconds = time.perf_counter() - started
                 for position, m in enumerate(active):
@@ -320,7 +320,7 @@ def _epoch(
     for number, batch in enumerate(batches):
         if callable(training.schedule):
             done = (epoch - 1 + number / len(batches)) / training.epochs
-            engine.set_learning_rates([training.learning_rate * training.schedule(done)] * len(active))
+            engine.set_learning_rates(_scheduled(members, active, training.schedule(done)))
         try:
             total += np.asarray(engine.step(batch)) * batch.shape[1]
         except NonFiniteStep as stop:
@@ -366,6 +366,10 @@ def _is_over(training: Training, record: Record, epoch: int) -> bool:
     if training.patience is None or epoch < training.min_epochs:
         return False
     return epoch - record.best_epoch >= training.patience
+
+
+def _scheduled(members: Sequence[Member], active: list[int], factor: float) -> list[float]:
+    return [members[m].training.learning_rate * factor for m in active]
 
 
 def _rate(training: Training, epoch: int, record: Record) -> float:

@@ -8,6 +8,7 @@ that are computed once before training. All losses accept leading axes: paramete
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +76,38 @@ class RowLoss(ABC):
     @abstractmethod
     def rows(self, working: Working, target: Target) -> Tensor:
         """Return one loss per row, shape (..., b)."""
+
+
+class MemberLosses(RowLoss):
+    """Losses of M members that differ in their latent distributions, of parameters with a first axis M.
+
+    Parameters
+    ----------
+    each : sequence of M RowLoss
+        The same object where members agree.
+    """
+
+    def __init__(self, each: Sequence[RowLoss]) -> None:
+        self._first = each[0]
+        groups = {id(loss): loss for loss in each}
+        self._groups = [(loss, [m for m, one in enumerate(each) if one is loss]) for loss in groups.values()]
+        order = [m for _, members in self._groups for m in members]
+        self._back = [order.index(m) for m in range(len(order))]
+
+    def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
+        return self._first.target(encoded, dtype, device)
+
+    def rows(self, working: Working, target: Target) -> Tensor:
+        if len(self._groups) == 1:
+            return self._first.rows(working, target)
+        pieces = [
+            loss.rows(
+                working.of_members(members),
+                Target({name: values[members] for name, values in target.tensors.items()}, target.kinds),
+            )
+            for loss, members in self._groups
+        ]
+        return torch.cat(pieces)[self._back]
 
 
 class LineLoss(RowLoss):

@@ -12,14 +12,13 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import reduce
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch import Tensor
+from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from deeptram._threads import alone, one_thread
@@ -28,24 +27,14 @@ from deeptram.fitting.deep.gradient import finish, is_small_step, make_optimizer
 from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, State, kept_memory, train
 from deeptram.fitting.deep.seeds import Stream, seeded
 from deeptram.fitting.deep.smoothing import Mixup, WeightAverage
+from deeptram.fitting.deep.stacked_forward import StackedForward
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.inputs.batches import spans
-from deeptram.model.deep import Batch, DeepModel, Raw
+from deeptram.model.deep import Batch, DeepModel, Raw, is_network_parameter
 from deeptram.model.dropout import Call, DrawnMasks, MemberDropout, RecordedCalls, ReplayedMasks, set_stream
-from deeptram.model.parts import ComplexIntercept, has_convolutions
+from deeptram.model.parts import has_convolutions
 from deeptram.predictive import Predictive
 
-ELEMENTWISE = (
-    nn.ELU,
-    nn.GELU,
-    nn.Identity,
-    nn.LeakyReLU,
-    nn.ReLU,
-    nn.SiLU,
-    nn.Sigmoid,
-    nn.Softplus,
-    nn.Tanh,
-)
 # Optimisers that move every number by itself, so that stacked members do not meet.
 ELEMENTWISE_OPTIMIZERS = (
     torch.optim.Adagrad,
@@ -57,10 +46,9 @@ ELEMENTWISE_OPTIMIZERS = (
     torch.optim.RMSprop,
     torch.optim.SGD,
 )
-Layer = tuple[str, nn.Module]
 
 
-def fit_stacked(task: DeepTask, seeds: Sequence[int]) -> list[DeepFit]:
+def fit_stacked(task: DeepTask | Sequence[DeepTask], seeds: Sequence[int]) -> list[DeepFit]:
     """Train several members of one model together.
 
     Much faster than one after the other for small networks; for convolutions
@@ -68,8 +56,10 @@ def fit_stacked(task: DeepTask, seeds: Sequence[int]) -> list[DeepFit]:
 
     Parameters
     ----------
-    task : DeepTask
-        Model, data and settings, common to all members.
+    task : DeepTask or sequence of them
+        Model, data and settings, common to all members; or one of the same data for each member, which may
+        differ in latent distribution, dropout rates, learning rate, weight decay and rows held out
+        (as many for each).
     seeds : sequence of int
         One seed per member.
 
@@ -87,12 +77,13 @@ def fit_stacked(task: DeepTask, seeds: Sequence[int]) -> list[DeepFit]:
         If the loss of a member is infinite or NaN.
     """
     started = time.perf_counter()
-    setup = Setup(task)
-    members = [setup.member(seed) for seed in seeds]
+    tasks = [task] * len(seeds) if isinstance(task, DeepTask) else list(task)
+    setup = Setup(tasks[0])
+    members = [setup.member(seed, own) for seed, own in zip(seeds, tasks, strict=True)]
     engine = StackedEngine(setup, members)
     with one_thread(engine.is_small), kept_memory(not engine.is_small):
         try:
-            records = train(engine, members, task.training, f"training {len(members)} members")
+            records = train(engine, members, setup.training, f"training {len(members)} members")
         except Diverged as stop:
             raise non_finite_error(stop, setup, members, started) from None
     seconds = time.perf_counter() - started
@@ -126,35 +117,55 @@ class StackedEngine(Engine):
     def __init__(self, setup: Setup, members: Sequence[Member]) -> None:
         self._setup = setup
         models = [member.model for member in members]
-        for layer in models[0].modules():
+        self._latents = [model.latent for model in models]
+        setup.use_latents(self._latents)
+        self._rates = [_dropout_rates(model) for model in models]
+        fullest = max(models, key=lambda model: sum(rate > 0 for rate in _dropout_rates(model)))
+        if len({len(member.train_rows) for member in members}) > 1:
+            raise _cannot("members with different numbers of rows")
+        for layer in fullest.modules():
             if isinstance(layer, _BatchNorm) and layer.track_running_stats:
                 raise _cannot(
                     f"{type(layer).__name__}, whose running averages torch.func computes differently"
                 )
-        self._parameters, self._buffers = stack_module_state(models)
-        self._skeleton = copy.deepcopy(models[0])
-        first = {id(parameter): name for name, parameter in models[0].named_parameters()}
-        every = models[0].named_parameters(remove_duplicate=False)
+        self._names = [_own_names(fullest, model) for model in models]
+        self._parameters, self._buffers = _stacked_state(models, fullest)
+        self._skeleton = copy.deepcopy(fullest)
+        first = {id(parameter): name for name, parameter in fullest.named_parameters()}
+        every = fullest.named_parameters(remove_duplicate=False)
         self._ties = {name: first[id(value)] for name, value in every if first[id(value)] != name}
         self._masks = ReplayedMasks()
         set_stream(self._skeleton, self._masks)
-        self._example = copy.deepcopy(models[0]).train()
+        distinct = dict(zip(self._rates, models, strict=True))
+        self._examples = {rates: copy.deepcopy(model).train() for rates, model in distinct.items()}
         self._dropouts = [DrawnMasks(member.seeds.dropout) for member in members]
         self._augments = [Stream(member.seeds.augment) for member in members]
         own = [member.validation_rows for member in members]
         self._own_validation = torch.stack([r for r in own if r is not None]) if own[0] is not None else None
-        self._calls: dict[int, list[Call]] = {}
-        self._forward = None if self._ties else StackedForward.of(models[0])
+        self._calls: dict[tuple[int, tuple[float, ...]], list[Call]] = {}
+        self._forward = None if self._ties else StackedForward.of(fullest)
         self._run = vmap(self._member_raw, in_dims=(0, 0, 0, 0), randomness="error")
-        self._optimizer = make_optimizer(self._parameters.items(), setup.training)
+        self._decays = self._own_decays([member.training.weight_decay for member in members])
+        shared = setup.training if self._decays is None else setup.training.replace(weight_decay=0.0)
+        self._optimizer = make_optimizer(self._parameters.items(), shared)
         if not isinstance(self._optimizer, ELEMENTWISE_OPTIMIZERS):
             raise _cannot(f"{type(self._optimizer).__name__}, which may not treat every number by itself")
         decay, mixup = setup.training.average, setup.training.mixup
         self._average = None if decay is None else WeightAverage(self._parameters, decay)
         self._mixup = Mixup(mixup, [member.seeds.augment for member in members]) if mixup else None
         self._factors: Tensor | None = None
+        self._current = torch.zeros(0)
         self.is_small = is_small_step(models, setup.training)
         self._skeleton.train()
+
+    def _own_decays(self, decays: Sequence[float]) -> Tensor | None:
+        """Return each member's weight decay; None where all have the same, which the optimiser sees to."""
+        if len(set(decays)) == 1:
+            return None
+        if callable(self._setup.training.optimizer):
+            raise _cannot("weight decays of each member with an optimiser of your own")
+        like = next(iter(self._parameters.values()))
+        return torch.tensor(decays, dtype=like.dtype, device=like.device)
 
     def _member_raw(self, parameters: State, buffers: State, batch: Batch, masks: list[Tensor]) -> Raw:
         self._masks.load(masks)
@@ -215,15 +226,26 @@ class StackedEngine(Engine):
 
     def _draw_masks(self, size: int) -> list[Tensor]:
         """Draw the dropout masks of a step, each member's from its own generator."""
-        if size not in self._calls:
-            recorder = RecordedCalls()
-            set_stream(self._example, recorder)
-            with torch.no_grad(), seeded(0):  # a layer that draws by itself is refused in the pass itself
-                self._example(self._setup.data.batch(torch.zeros(size, dtype=torch.int64)))
-            self._calls[size] = recorder.calls
+        calls = [self._calls_of(size, rates) for rates in self._rates]
+        most = max(calls, key=len)
         like = next(iter(self._parameters.values()))
-        drawn = [[one.next(shape, rate, like) for shape, rate in self._calls[size]] for one in self._dropouts]
+        drawn = [
+            [one.next(shape, rate, like) for shape, rate in own]
+            if own
+            else [torch.ones(shape, dtype=like.dtype, device=like.device) for shape, _ in most]
+            for one, own in zip(self._dropouts, calls, strict=True)
+        ]
         return [torch.stack(masks) for masks in zip(*drawn, strict=True)]
+
+    def _calls_of(self, size: int, rates: tuple[float, ...]) -> list[Call]:
+        """Return the masks that a forward pass of a member with these rates asks for."""
+        if (size, rates) not in self._calls:
+            recorder, example = RecordedCalls(), self._examples[rates]
+            set_stream(example, recorder)
+            with torch.no_grad(), seeded(0):  # a layer that draws by itself is refused in the pass itself
+                example(self._setup.data.batch(torch.zeros(size, dtype=torch.int64)))
+            self._calls[size, rates] = recorder.calls
+        return self._calls[size, rates]
 
     def _clip(self, largest: float) -> None:
         """Scale each member's gradient to at most the given norm."""
@@ -235,14 +257,32 @@ class StackedEngine(Engine):
 
     def _move(self) -> None:
         """Take the optimiser's step; members with a lower learning rate go that part of the way."""
-        if self._factors is None:
+        if self._factors is None and self._decays is None:
             self._optimizer.step()
             return
-        before = [p.detach().clone() for p in self._parameters.values()]
+        before = {name: p.detach().clone() for name, p in self._parameters.items()}
+        shrinking = self._shrinking()
         self._optimizer.step()
         with torch.no_grad():
-            for parameter, old in zip(self._parameters.values(), before, strict=True):
-                parameter.copy_(torch.lerp(old, parameter, _along(self._factors, parameter)))
+            for name, old in before.items():
+                moved = self._parameters[name]
+                if self._factors is not None:
+                    moved.copy_(torch.lerp(old, moved, _along(self._factors, moved)))
+                if name in shrinking:
+                    moved.sub_(shrinking[name] * old)
+
+    def _shrinking(self) -> State:
+        """Return what decoupled decay takes of each parameter; that of Adam is added to the gradients."""
+        if self._decays is None:
+            return {}
+        networks = {name: p for name, p in self._parameters.items() if is_network_parameter(name)}
+        if self._setup.training.optimizer == "adamw":
+            factors = self._current.to(self._decays) * self._decays
+            return {name: _along(factors, p) for name, p in networks.items()}
+        for parameter in networks.values():
+            if parameter.grad is not None:
+                parameter.grad.add_(_along(self._decays, parameter) * parameter.detach())
+        return {}
 
     def validation_losses(self) -> list[float] | None:
         setup, own = self._setup, self._own_validation
@@ -276,7 +316,7 @@ class StackedEngine(Engine):
         return self._setup.loss.rows(self._skeleton.working(self._vectorised(batch, [])), target)
 
     def set_learning_rates(self, rates: Sequence[float]) -> None:
-        highest = max(rates)
+        highest, self._current = max(rates), torch.tensor(rates)
         for group in self._optimizer.param_groups:
             group["lr"] = highest * group["share"]
         self._factors = None
@@ -288,7 +328,8 @@ class StackedEngine(Engine):
         with self._averaged():
             together = {**self._parameters, **self._buffers}
             state = {name: value[position].detach().clone() for name, value in together.items()}
-        return {**state, **{name: state[first] for name, first in self._ties.items()}}
+        state = {**state, **{name: state[first] for name, first in self._ties.items()}}
+        return {self._names[position][name]: value for name, value in state.items()}
 
     def _averaged(self) -> AbstractContextManager[None]:
         return nullcontext() if self._average is None else self._average.applied()
@@ -308,6 +349,12 @@ class StackedEngine(Engine):
             parameter.grad = None
         self._buffers = {name: value[index.to(value.device)] for name, value in self._buffers.items()}
         self._dropouts = [self._dropouts[p] for p in positions]
+        self._rates = [self._rates[p] for p in positions]
+        self._names = [self._names[p] for p in positions]
+        self._latents = [self._latents[p] for p in positions]
+        self._setup.use_latents(self._latents)
+        if self._decays is not None:
+            self._decays = self._decays[index.to(self._decays.device)]
         self._augments = [self._augments[p] for p in positions]
         if self._average is not None:
             self._average.keep(index)
@@ -324,101 +371,36 @@ def _cannot(reason: str) -> UnsupportedError:
     )
 
 
+def _dropout_rates(model: DeepModel) -> tuple[float, ...]:
+    return tuple(layer.rate for layer in model.modules() if isinstance(layer, MemberDropout))
+
+
+def _own_names(fullest: DeepModel, model: DeepModel) -> dict[str, str]:
+    """Return a member's names of parameters and buffers: layers without dropout are counted otherwise."""
+    theirs, own = (
+        [name for name, _ in (*one.named_parameters(remove_duplicate=False), *one.named_buffers())]
+        for one in (fullest, model)
+    )
+    if len(theirs) != len(own):
+        raise _cannot("networks that differ in their layers")
+    return dict(zip(theirs, own, strict=True))
+
+
+def _stacked_state(models: Sequence[DeepModel], fullest: DeepModel) -> tuple[State, State]:
+    """Return all members' parameters (as leaves) and buffers along a first axis, by names of the fullest."""
+    every = [list(model.parameters()) for model in models]
+    try:
+        stacked = [torch.stack(each).detach() for each in zip(*every, strict=True)]
+        buffers = [torch.stack(each) for each in zip(*(model.buffers() for model in models), strict=True)]
+    except (RuntimeError, ValueError) as error:
+        raise _cannot("networks that differ in their sizes") from error
+    parameters = {
+        name: values.requires_grad_(parameter.requires_grad)
+        for (name, parameter), values in zip(fullest.named_parameters(), stacked, strict=True)
+    }
+    return parameters, dict(zip([name for name, _ in fullest.named_buffers()], buffers, strict=True))
+
+
 def _along(values: Tensor, like: Tensor) -> Tensor:
     """Return one value per member in a shape that multiplies a stacked tensor."""
     return values.reshape(-1, *(1,) * (like.ndim - 1))
-
-
-class StackedForward:
-    """Runs the networks of a model with stacked parameters, by batched matrix products; made by :meth:`of`.
-
-    Fully connected networks need no ``vmap``: their stacked weights go straight
-    into batched products, which saves the bookkeeping that dominates small
-    networks. Everything else runs under ``torch.func.vmap``; both give the same numbers.
-    """
-
-    def __init__(self, model: DeepModel, networks: list[list[Layer]]) -> None:
-        self._model, self._networks = model, networks
-
-    @classmethod
-    def of(cls, model: DeepModel) -> StackedForward | None:
-        """Return the batched forward pass, or None if a network has other layers than it knows."""
-        names = [f"shifts.{j}.net" for j in range(len(model.shifts))]
-        if isinstance(model.intercept, ComplexIntercept):
-            names.insert(0, "intercept.net")
-        networks = [list(_layers(model.get_submodule(name), name)) for name in names]
-        known = all(_is_known(layer) for network in networks for _, layer in network)
-        return cls(model, networks) if known and model.autocast is None else None
-
-    def __call__(self, parameters: dict[str, Tensor], batch: Batch, masks: list[Tensor]) -> Raw:
-        """Return what ``DeepModel.forward`` returns, with a first axis of members everywhere.
-
-        Parameters
-        ----------
-        parameters : dict of Tensor
-            Stacked along a first axis.
-        batch : dict
-            Inputs with axes (M, b, ...).
-        masks : list of Tensor
-            Dropout masks in the order of the layers, empty in evaluation.
-        """
-        model, left = self._model, list(masks)
-        outputs = [
-            self._run(network, inputs, parameters, left)
-            for network, (inputs,) in zip(self._networks, batch["nets"], strict=True)
-        ]
-        if isinstance(model.intercept, ComplexIntercept):
-            free = outputs.pop(0) + parameters["intercept.constant"].unsqueeze(1)
-        else:
-            free = parameters["intercept.free"]
-            strata = batch.get("strata")
-            if strata is not None:
-                free = free[torch.arange(len(free), device=free.device).unsqueeze(1), strata]
-        if not model.is_nominal:
-            outputs = [output.squeeze(-1) for output in outputs]
-        if model.beta is not None:
-            outputs.append(_product(batch["x"], parameters["beta"]))
-        raw = {"free": free}
-        if outputs:
-            raw["shift"] = reduce(torch.add, outputs)
-        if model.gamma is not None:
-            raw["log_scale"] = _product(batch["scale"], parameters["gamma"]) / 2
-        return raw
-
-    def _run(
-        self, network: list[Layer], x: Tensor, parameters: dict[str, Tensor], masks: list[Tensor]
-    ) -> Tensor:
-        for name, layer in network:
-            if isinstance(layer, nn.Linear):
-                weight, bias = parameters[f"{name}.weight"].mT, parameters.get(f"{name}.bias")
-                x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight)
-            elif isinstance(layer, MemberDropout):
-                x = x * masks.pop(0) if masks and layer.rate > 0 else x
-            elif isinstance(layer, nn.Flatten):
-                x = x.flatten(2)
-            else:
-                x = layer(x)
-        return x
-
-
-def _layers(module: nn.Module, name: str) -> Iterator[Layer]:
-    if type(module) is nn.Sequential:
-        for child_name, child in module.named_children():
-            yield from _layers(child, f"{name}.{child_name}")
-    else:
-        yield name, module
-
-
-def _is_known(layer: nn.Module) -> bool:
-    if type(layer) is nn.Flatten:
-        return (layer.start_dim, layer.end_dim) == (1, -1)
-    if type(layer) is MemberDropout:
-        return not layer.channelwise and layer.rate < 1
-    return type(layer) is nn.Linear or type(layer) in ELEMENTWISE
-
-
-def _product(columns: Tensor, coefficients: Tensor) -> Tensor:
-    """Return columns (M, b, p) times coefficients (M, p) or (M, p, K - 1)."""
-    if coefficients.ndim == 2:
-        return torch.bmm(columns, coefficients.unsqueeze(-1)).squeeze(-1)
-    return torch.bmm(columns, coefficients)

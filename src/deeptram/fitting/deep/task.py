@@ -20,103 +20,26 @@ from torch import Tensor
 from deeptram._rows import take_rows
 from deeptram._validation import check_same_length
 from deeptram.errors import InvalidInputError
-from deeptram.fitting.deep.losses import RowLoss, Target, gather_rows, make_loss
+from deeptram.fitting.deep.losses import MemberLosses, RowLoss, Target, gather_rows, make_loss
+from deeptram.fitting.deep.scaling import Scaling
 from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows, seeded
 from deeptram.fitting.deep.smoothing import Mixup, SmoothedLoss, class_weighted, mixed
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
 from deeptram.fitting.deep.warm_start import apply_start, exact_start, free_start
-from deeptram.fitting.exact.columns import StructuredData, aliased_columns, rounding_of, standardize
-from deeptram.fitting.exact.starts import typical_values
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.inputs.batches import Prefetch, Source, check_augmented, spans
 from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
 from deeptram.latent import Latent
 from deeptram.model.deep import Batch, DeepModel, check_count, evaluating
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import ComplexIntercept, Working, check_fresh, check_supported
-from deeptram.model.terms import CI, SI, Design, Matrices, Spec
+from deeptram.model.terms import CI, Design, Matrices, Spec
 from deeptram.networks.frozen import embedded
 from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]
 
-_SINGLE_PRECISION = 1e-7
 _NULL_ROWS = 2000  # enough to tell a model that learned nothing from one that went astray
-
-
-@dataclass(frozen=True, eq=False)
-class Scaling:
-    """Centres and scales; see ``deeptram.model.parts``.
-
-    Attributes
-    ----------
-    x_mean, x_sd : ndarray, shape (p,)
-        Of the columns of LS; the mean is zero in models with a Scale term,
-        whose intercept cannot take up a constant.
-    x_kept : ndarray of bool, shape (p,)
-        False for columns that are combinations of the ones before.
-    z_sd : ndarray, shape (q,)
-        Of the columns of Scale.
-    line : (float, float) or None
-        Location and scale of the outcome (or its logarithm) for straight lines.
-    """
-
-    x_mean: Array
-    x_sd: Array
-    x_kept: NDArray[np.bool_]
-    z_sd: Array
-    line: tuple[float, float] | None
-
-    @classmethod
-    def fit(
-        cls,
-        spec: Spec,
-        outcome: Outcome,
-        matrices: Matrices,
-        encoded: Encoded,
-        weights: Array | None,
-        *,
-        standardized: bool = True,
-    ) -> Scaling:
-        """Learn the scale (of LS only where asked), and which columns have information of their own."""
-        mean, sd, scaled = standardize(matrices.x, weights, centre=True)
-        aliased = aliased_columns(scaled, rounding_of(mean, sd), _SINGLE_PRECISION)
-        if spec.scale is not None or not standardized:
-            mean = np.zeros_like(mean)
-        if not standardized:
-            sd = np.ones_like(sd)
-        z = np.zeros((len(matrices.x), 0)) if matrices.scale is None else matrices.scale
-        return cls(mean, sd, ~aliased, standardize(z, weights, centre=False)[1], _line(outcome, encoded))
-
-    def columns(self, spec: Spec, matrices: Matrices) -> dict[str, Any]:
-        """Return the structured columns on the working scale, as arrays."""
-        columns: dict[str, Any] = {}
-        if matrices.x.shape[1]:
-            columns["x"] = (matrices.x - self.x_mean) / self.x_sd * self.x_kept
-        if matrices.scale is not None and matrices.scale.shape[1]:
-            columns["scale"] = matrices.scale / self.z_sd
-        if matrices.strata is not None and isinstance(spec.intercept, SI):
-            columns["strata"] = matrices.strata
-        return columns
-
-    def apply(self, model: DeepModel) -> None:
-        """Write the scale into a model, in place."""
-        model.x_mean.copy_(torch.as_tensor(self.x_mean))
-        model.x_sd.copy_(torch.as_tensor(self.x_sd))
-        model.x_kept.copy_(torch.as_tensor(self.x_kept))
-        model.z_sd.copy_(torch.as_tensor(self.z_sd))
-        if self.line is not None:
-            model.line.copy_(torch.tensor(self.line))
-
-
-def _line(outcome: Outcome, encoded: Encoded) -> tuple[float, float] | None:
-    """Return mean and standard deviation of what a straight line's slope multiplies."""
-    basis = outcome.basis
-    one_slope = basis.n_coef == 2 and basis.monotone_differences.tolist() == [[0.0, 1.0]]
-    if encoded.observations is None or not one_slope:
-        return None
-    slope_column = basis.evaluate(typical_values(encoded.observations, basis, None)[0])[:, 1]
-    sd = float(slope_column.std())
-    return float(slope_column.mean()), sd if sd > 0 else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,13 +209,14 @@ class TrainingRows:
 
 @dataclass(frozen=True, eq=False)
 class Member:
-    """One member before training: its model and its rows."""
+    """One member before training: its model, its rows and its own settings."""
 
     seed: int
     seeds: MemberSeeds
     model: DeepModel
     train_rows: Tensor
     validation_rows: Tensor | None
+    training: Training
 
 
 class Setup:
@@ -328,17 +252,30 @@ class Setup:
             for term, one in zip(task.spec.networks, self.inputs, strict=True):
                 check_fresh(term, one, n_coef if nominal or isinstance(term, CI) else 1)
         self.scaling = task.scaling
-        self.loss: RowLoss = make_loss(task.loss, task.outcome, task.latent, self.scaling.line)
-        self.step_loss, share = self.loss, self.training.label_smoothing
-        if share:
-            self.step_loss = SmoothedLoss.of(self.loss, task.loss, task.outcome, share)
+        self._losses: dict[Latent, tuple[RowLoss, RowLoss]] = {}
+        self.loss, self.step_loss = self.losses_of(task.latent)
         self.data = self._rows(task.matrices, task.encoded, task.X, weights)
         if self.training.class_weight is not None:
             weights = class_weighted(weights, self.training.class_weight, task.encoded, task.outcome)
         self._step_weight = self._weight_tensor(weights)
         self.step_loss.target(task.encoded.take(used[:1]), self.dtype, self.device)
         self.validation = None if task.validation is None else self._rows(*task.validation)
-        self._null: Tensor | None = None
+        self._null: dict[Latent, Tensor] = {}
+
+    def losses_of(self, latent: Latent) -> tuple[RowLoss, RowLoss]:
+        """Return the loss of validation and that of training steps, with a latent distribution."""
+        if latent not in self._losses:
+            task = self.task
+            loss = make_loss(task.loss, task.outcome, latent, self.scaling.line)
+            share = self.training.label_smoothing
+            step_loss = SmoothedLoss.of(loss, task.loss, task.outcome, share) if share else loss
+            self._losses[latent] = loss, step_loss
+        return self._losses[latent]
+
+    def use_latents(self, latents: Sequence[Latent]) -> None:
+        """Let the losses be those of members with these latent distributions, in their order."""
+        pairs = [self.losses_of(latent) for latent in latents]
+        self.loss, self.step_loss = (MemberLosses(each) for each in zip(*pairs, strict=True))
 
     def expect(self, batches: Sequence[Tensor]) -> None:
         """Let worker processes read the batches of an epoch ahead, where there are any."""
@@ -391,7 +328,7 @@ class Setup:
         model = copy.deepcopy(member.model)
         model.load_state_dict(state, strict=False)
         parameters = model.row_parameters(X, matrices).numpy()
-        return task.outcome.decode(encoded), task.outcome.predictive(parameters, task.latent)
+        return task.outcome.decode(encoded), task.outcome.predictive(parameters, model.latent)
 
     def _rows(
         self, matrices: Matrices, encoded: Encoded, X: Any, weights: Array | None = None
@@ -412,22 +349,27 @@ class Setup:
             return None
         return torch.as_tensor(weights / weights[weights > 0].mean()).to(self.device, self.dtype)
 
-    def member(self, seed: int) -> Member:
-        """Return a fresh member: networks drawn from its seed, rows split, warm start applied."""
-        seeds, task = MemberSeeds.of(seed), self.task
+    def member(self, seed: int, own: DeepTask | None = None) -> Member:
+        """Return a fresh member: networks drawn from its seed, rows split, warm start applied.
+
+        Its ``own`` task may differ in latent distribution, dropout, held-out rows and training settings.
+        """
+        seeds, task = MemberSeeds.of(seed), self.task if own is None else own
         with seeded(seeds.init):
             model = DeepModel(task.spec, task.outcome, task.latent, task.design, self.inputs, self.dtype)
         self.scaling.apply(model)
-        train, validation = self._split(seeds)
+        train, validation = self._split(seeds, task)
         if self.training.warm_start:
             nominal = task.outcome.kind.is_nominal
-            start = exact_start(self._structured(train.numpy()), self.scaling.x_kept, nominal=nominal)
+            start = exact_start(
+                self._structured(train.numpy(), task.latent), self.scaling.x_kept, nominal=nominal
+            )
             if start is not None:
                 apply_start(model, start)
         elif isinstance(model.intercept, ComplexIntercept):
             model.intercept.constant.requires_grad_(False)  # nothing set it: the network stands alone
         model.autocast = self.autocast
-        return Member(seed, seeds, model.to(self.device), train, validation)
+        return Member(seed, seeds, model.to(self.device), train, validation, task.training)
 
     def null_loss_if_diverged(self, member: Member, improving: bool) -> float:
         """Return the validation loss of the model without any columns where a member is worse; else NaN.
@@ -438,19 +380,20 @@ class Setup:
         """
         data = self.data if self.validation is None else self.validation
         rows = torch.arange(len(data)) if member.validation_rows is None else member.validation_rows
-        if self._null is None:
-            self._null = self._null_free(member)
-        if self._null.numel() == 0:
-            return math.nan
-        null = Working(self._null.to(self.device, self.dtype), self.task.outcome.basis)
         model = member.model
+        if model.latent not in self._null:
+            self._null[model.latent] = self._null_free(member)
+        if self._null[model.latent].numel() == 0:
+            return math.nan
+        null = Working(self._null[model.latent].to(self.device, self.dtype), self.task.outcome.basis)
+        loss = self.losses_of(model.latent)[0]
         with evaluating(model):
             pieces = [
-                self.loss.rows(model.working(model(data.batch(rows[a:b]))), data.target.take(rows[a:b]))
+                loss.rows(model.working(model(data.batch(rows[a:b]))), data.target.take(rows[a:b]))
                 for a, b in spans(len(rows), data.sources)
             ]
             own = torch.cat(pieces).double().cpu()
-            other = self.loss.rows(null, data.target.take(rows)).double().cpu()
+            other = loss.rows(null, data.target.take(rows)).double().cpu()
         weights = data.weights_of(rows)
         shares = torch.ones_like(own) if weights is None else weights.double().cpu()
         shares = shares / shares.sum()
@@ -465,19 +408,19 @@ class Setup:
         rows = member.train_rows.numpy()
         rows = rows[np.unique(np.linspace(0, len(rows) - 1, _NULL_ROWS).astype(np.int64))]
         none = {"x": np.zeros((len(rows), 0)), "scale": None, "strata": None, "n_strata": 1}
-        data = dataclasses.replace(self._structured(rows), **none)  # type: ignore[arg-type]
+        data = dataclasses.replace(self._structured(rows, member.model.latent), **none)  # type: ignore[arg-type]
         start = exact_start(data, np.zeros(0, bool), nominal=self.task.outcome.kind.is_nominal)
         return torch.zeros(0) if start is None else torch.as_tensor(free_start(member.model, start))
 
-    def _structured(self, rows: NDArray[np.int64]) -> StructuredData:
+    def _structured(self, rows: NDArray[np.int64], latent: Latent) -> StructuredData:
         """Return some rows as exact fits take them."""
         task = self.task
         weights = None if task.sample_weight is None else task.sample_weight[rows]
         encoded, matrices = task.encoded.take(rows), task.matrices.take(rows)
-        return StructuredData.of(task.outcome, task.latent, matrices, encoded, weights, task.design.n_strata)
+        return StructuredData.of(task.outcome, latent, matrices, encoded, weights, task.design.n_strata)
 
-    def _split(self, seeds: MemberSeeds) -> tuple[Tensor, Tensor | None]:
-        rows, share, held = self.used_rows, self.training.validation, self.task.validation_rows
+    def _split(self, seeds: MemberSeeds, task: DeepTask) -> tuple[Tensor, Tensor | None]:
+        rows, share, held = self.used_rows, self.training.validation, task.validation_rows
         if held is None:
             if self.validation is not None or share is None:
                 return rows, None
