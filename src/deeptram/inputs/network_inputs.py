@@ -18,6 +18,7 @@ its first column stands).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -358,6 +359,19 @@ class NetworkInputs:
         (1,)
         """
         return cls(tuple(_part_from_dict(part) for part in state["parts"]))
+
+
+class Embedder(ABC):
+    """A factory whose networks see something else than the inputs: what it makes of them before training."""
+
+    @abstractmethod
+    def embedding(self, inputs: NetworkInputs) -> NetworkInputs:
+        """Return what the networks see instead."""
+
+
+def seen_by(net: Any, inputs: NetworkInputs) -> NetworkInputs:
+    """Return what the network of a factory sees: the inputs themselves, or their embeddings."""
+    return net.embedding(inputs) if isinstance(net, Embedder) else inputs
 
 
 def stacked_columns(inputs: Mapping[str, torch.Tensor], names: Sequence[str]) -> torch.Tensor:

@@ -16,7 +16,7 @@ from deeptram._threads import alone
 from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.batches import spans
-from deeptram.inputs.network_inputs import NetworkInputs
+from deeptram.inputs.network_inputs import NetworkInputs, seen_by
 from deeptram.latent import Latent
 from deeptram.model.outcome import Outcome
 from deeptram.model.parts import (
@@ -32,7 +32,7 @@ from deeptram.model.parts import (
     term_label,
 )
 from deeptram.model.terms import CI, Design, Matrices, Spec
-from deeptram.networks.frozen import check_backbone, embedded
+from deeptram.networks.frozen import check_backbone
 from deeptram.predictive.kinds import RowParameters
 
 Array = NDArray[np.float64]
@@ -270,9 +270,10 @@ class DeepModel(nn.Module):
     ) -> DeepModel:
         """Rebuild a model from :meth:`to_dict`; its weights are to be loaded by ``load_state_dict``."""
         terms = zip(spec.networks, state["inputs"], strict=True)
-        inputs = [embedded(term.net, NetworkInputs.from_dict(one)) for term, one in terms]
+        inputs = [seen_by(term.net, NetworkInputs.from_dict(one)) for term, one in terms]
         for one, saved in zip(inputs, state["inputs"], strict=True):
-            check_backbone(one, saved["backbone"])
+            if one.to_dict()["backbone"] != saved["backbone"]:
+                check_backbone(one, saved["backbone"])
         dtype = {"float32": torch.float32, "float64": torch.float64}[state["dtype"]]
         with alone(), torch.random.fork_rng(devices=[]):
             return cls(spec, outcome, latent, design, inputs, dtype).eval()

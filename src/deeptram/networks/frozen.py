@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from deeptram.inputs.batches import LazySource, Source, TableSource, spans
 from deeptram.inputs.entries import AsIs
-from deeptram.inputs.network_inputs import NetworkInputs, Shape, TensorInput
+from deeptram.inputs.network_inputs import Embedder, NetworkInputs, Shape, TensorInput
 from deeptram.networks.mlp import MLP
 
 _SPREAD_ROWS = 64  # by which rows that are read in batches are known again
@@ -33,7 +33,7 @@ _IN_MEMORY = 2**28  # bytes of embeddings
 _EMBEDDING = "embedding"
 
 
-class Frozen:
+class Frozen(Embedder):
     """Factory of heads on one frozen backbone; made by :func:`frozen`."""
 
     def __init__(self, backbone: nn.Module, head: Callable[..., nn.Module], folder: str, digest: str) -> None:
@@ -217,11 +217,6 @@ class EmbeddedInputs(NetworkInputs):
     def from_tensors(self, inputs: Mapping[str, Tensor], dtype: torch.dtype) -> tuple[Tensor, ...]:
         """Return the embeddings of tensors in the user's units."""
         return (self.net.embed(self.inner.from_tensors(inputs, torch.float32)).to(dtype),)
-
-
-def embedded(net: Any, inputs: NetworkInputs) -> NetworkInputs:
-    """Return what the network of a factory sees: the inputs themselves, or their embeddings."""
-    return net.embedding(inputs) if isinstance(net, Frozen) else inputs
 
 
 def check_backbone(inputs: NetworkInputs, digest: str | None) -> None:

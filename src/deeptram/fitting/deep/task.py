@@ -28,13 +28,12 @@ from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_dev
 from deeptram.fitting.deep.warm_start import apply_start, exact_start, free_start
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.inputs.batches import Prefetch, Source, check_augmented, spans
-from deeptram.inputs.network_inputs import ImageInput, NetworkInputs
+from deeptram.inputs.network_inputs import ImageInput, NetworkInputs, seen_by
 from deeptram.latent import Latent
 from deeptram.model.deep import Batch, DeepModel, check_count, evaluating
 from deeptram.model.outcome import Encoded, Outcome
 from deeptram.model.parts import ComplexIntercept, Working, check_fresh, check_supported
 from deeptram.model.terms import CI, Design, Matrices, Spec
-from deeptram.networks.frozen import embedded
 from deeptram.predictive import Predictive
 
 Array = NDArray[np.float64]
@@ -245,7 +244,7 @@ class Setup:
         if len(used) == 0:
             raise InvalidInputError("training needs at least one row, got 0 sample(s); pass data to fit on")
         self.inputs = [
-            embedded(term.net, NetworkInputs.fit(task.X, term.columns)) for term in task.spec.networks
+            seen_by(term.net, NetworkInputs.fit(task.X, term.columns)) for term in task.spec.networks
         ]
         n_coef, nominal = task.outcome.basis.n_coef, task.outcome.kind.is_nominal
         with seeded(0):
