@@ -48,6 +48,25 @@ def test_the_pool_can_be_pooled_again(tables, run, tmp_path):
     assert again.exit_code == 0, again.output
 
 
+@pytest.mark.parametrize("weights", ["equal", "tuned"])
+def test_the_best_members_alone(tables, run, tmp_path, weights):
+    paths, out = tables.write(), tmp_path / "o"
+    tuning = ["--tune-members", *tables.write("tune"), "--tune-truth", tables.truth("tune")]
+    result = run(
+        "pool", "--members", *paths, *tuning, "--top-k", "2", "--weights", weights, "--out", out, "--quiet"
+    )
+    assert result.exit_code == 0, result.output
+    scores = [dt.scores.nll(tables.y["tune"], one) for one in predictives(tables, "tune")]
+    order = np.argsort(scores)[:2]
+    assert len(paths) > 2
+    record = json.loads((out / "weights.json").read_text())
+    assert record["members"] == [paths[m] for m in order]
+    chosen = [predictives(tables)[m] for m in order]
+    expected = dt.pool(chosen, weights=record["weights"])
+    np.testing.assert_allclose(read(out / "pooled.csv"), expected.pmf(), rtol=1e-12)
+    assert (record["weights"] == [0.5, 0.5]) == (weights == "equal")
+
+
 def test_latent_scale(tables, run, tmp_path):
     run("pool", "--members", *tables.write(), "--latent", "probit", "--out", tmp_path / "o")
     expected = dt.pool(predictives(tables), latent="normal")
@@ -183,6 +202,11 @@ def test_quiet(tables, run, tmp_path):
         (["--latent", "cauchy"], "'cauchy'"),
         (["--tolerance", "0.5"], "--tolerance must be between 0 and 0.01, got 0.5"),
         (["--weights", "tuned"], "--tune-members and --tune-truth, got neither"),
+        (["--top-k", "2"], "--top-k needs data of its own"),
+        (
+            ["--top-k", "9", "--tune-members", "MEMBERS", "--tune-truth", "TRUTH"],
+            "k must not exceed the number",
+        ),
         (["--weights", "tuned", "--tune-members", "MEMBERS"], "got only one of them"),
         (["--tune-members", "MEMBERS", "--tune-truth", "TRUTH"], "need --weights tuned, got --weights equal"),
         (
@@ -202,6 +226,8 @@ def test_quiet(tables, run, tmp_path):
         "latent",
         "tolerance",
         "no data",
+        "no data for the best",
+        "too many",
         "half",
         "unused",
         "count",

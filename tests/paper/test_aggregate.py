@@ -15,12 +15,15 @@ from deeptram.errors import InvalidInputError
 from deeptram.evaluation import metrics as M
 from deeptram.evaluation import scores
 from deeptram.evaluation.bootstrap import Sample, mean_sample, resample
-from deeptram.paper import RunFolder, Unit, aggregate
+from deeptram.paper import RunFolder, Unit, aggregate, make_study
+from deeptram.paper.aggregate import RECALIBRATED, _Aggregation
 from deeptram.paper.data import load_study_data, make_splits
 from deeptram.paper.ensembles import METRICS, Entry, Group, split_samples
 from deeptram.paper.members import load_predictions
 from deeptram.pooling import pool
+from deeptram.pooling.recalibration import Recalibration
 from deeptram.pooling.weights import tune_weights
+from deeptram.predictive.base import Predictive
 
 CONTRACT = ["dataset", "model", "loss", "split", "weights", "method", "metric", "estimate", "lower", "upper"]
 KEYS = CONTRACT[:7]
@@ -57,8 +60,8 @@ def value(table, **conditions):
 
 def test_columns_are_those_of_the_contract(tables, small_run):
     written = pd.read_csv(small_run.path / "metrics.csv")
-    assert list(written.columns) == [*CONTRACT, "member"]
-    assert list(tables.metrics.columns) == [*CONTRACT, "member"]
+    assert list(written.columns) == [*CONTRACT, "member", *RECALIBRATED]
+    assert list(tables.metrics.columns) == [*CONTRACT, "member", *RECALIBRATED]
     assert set(written["method"]) == {"single", "member", "average", "linear", "log-linear", "transformation"}
     assert set(written["weights"]) == {"equal", "tuned"}
     assert set(written["metric"]) == set(METRICS)
@@ -168,6 +171,94 @@ def test_calibration_is_averaged_over_splits(tables):
     assert chosen["split"].isna().sum() == 1
     mean = chosen.loc[chosen["split"].notna(), "observed"].mean()
     assert chosen.loc[chosen["split"].isna(), "observed"].iloc[0] == pytest.approx(mean)
+
+
+def test_recalibrated_columns_are_those_of_recalibrated_members(tables, truth):
+    y_val, y, loaded = truth
+    found = [Recalibration().fit(one["val"], y_val) for one in loaded]
+    members = [one.apply(pred["test"]) for one, pred in zip(found, loaded, strict=True)]
+    of = {"model": "CI-LS", "split": 1, "metric": "nll"}
+    row = value(tables.metrics, method="transformation", weights="equal", **of)
+    assert row["estimate_recalibrated"] == pytest.approx(direct("nll", y, pool(members)), abs=1e-9)
+    assert row["lower_recalibrated"] < row["estimate_recalibrated"] < row["upper_recalibrated"]
+    assert row["estimate_recalibrated"] != pytest.approx(row["estimate"], abs=1e-6)
+    average = value(tables.metrics, method="average", weights="equal", **of)["estimate_recalibrated"]
+    assert average == pytest.approx(np.mean([direct("nll", y, one) for one in members]), abs=1e-9)
+    tuned = tune_weights(
+        [one.apply(pred["val"]) for one, pred in zip(found, loaded, strict=True)], y_val, score="nll"
+    )
+    row = value(tables.metrics, method="transformation", weights="tuned", **of)
+    assert row["estimate_recalibrated"] == pytest.approx(
+        direct("nll", y, pool(members, weights=tuned.weights)), abs=1e-9
+    )
+
+
+def test_a_member_that_excludes_what_happened_has_no_recalibration():
+    unit = Unit("CI-LS", "nll", 1, 1)
+    sure = Predictive.from_proba(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    assert Group((unit,), (sure,), (sure,)).recalibrate(np.array([1, 1])) is None
+
+
+def test_sizes_are_pools_of_subsets(tables, truth):
+    y_val, y, loaded = truth
+    of = {"model": "CI-LS", "split": 1, "method": "log-linear"}
+    single = [direct("nll", y, one["test"]) for one in loaded]
+    row = value(tables.sizes, choice="any", members=1, **of)
+    assert row["estimate"] == pytest.approx(np.mean(single))
+    assert (row["smallest"], row["largest"], row["ensembles"]) == pytest.approx((*sorted(single), 2))
+    best = int(np.argmin([direct("nll", y_val, one["val"]) for one in loaded]))
+    assert value(tables.sizes, choice="best", members=1, **of)["estimate"] == pytest.approx(single[best])
+    pooled = value(tables.metrics, metric="nll", weights="equal", **of)["estimate"]
+    for choice in ("any", "best"):
+        assert value(tables.sizes, choice=choice, members=2, **of)["estimate"] == pytest.approx(pooled)
+
+
+def test_larger_ensembles_have_the_smaller_nll_on_average(rng):
+    """Jensen: the mean over subsets falls with their size for every pool with Prop. 1, 3 or 5."""
+    units = tuple(Unit("CI", "nll", 1, m) for m in range(1, 6))
+    members = tuple(Predictive.from_trafo(np.sort(rng.normal(size=(80, 3)), axis=1)) for _ in units)
+    y = rng.integers(0, 4, 80)
+    table = pd.DataFrame(Group(units, members, members).size_rows(y, y, 1))
+    assert table.groupby("members")["ensembles"].max().tolist() == [5, 10, 10, 5, 1]
+    for _, part in table[table["choice"] == "any"].groupby("method"):
+        assert (np.diff(part["estimate"]) < 0).all()
+
+
+def test_many_members_are_drawn_and_the_same_each_time(rng):
+    units = tuple(Unit("CI", "nll", 1, m) for m in range(1, 8))
+    members = tuple(Predictive.from_trafo(np.sort(rng.normal(size=(9, 2)), axis=1)) for _ in units)
+    y = rng.integers(0, 3, 9)
+    one, two, other = (pd.DataFrame(Group(units, members, members).size_rows(y, y, k)) for k in (1, 1, 2))
+    pd.testing.assert_frame_equal(one, two)
+    assert one["ensembles"].max() == 20
+    assert not one["estimate"].equals(other["estimate"])
+
+
+def test_the_average_curve_is_the_mean_of_the_members_curves(tables, truth):
+    _, y, loaded = truth
+    table = tables.calibration
+    table = table[(table["model"] == "CI-LS") & (table["split"] == 1) & (table["method"] == "average")]
+    curves = [M.calibration_curve(y, one["test"]) for one in loaded]
+    stored = tables.weights[(tables.weights["split"] == 1) & (tables.weights["method"] == "transformation")]
+    weights = stored["weight"].to_numpy()
+    for scheme, w in (("equal", np.full(2, 0.5)), ("tuned", weights)):
+        shown = table[table["weights"] == scheme]["observed"]
+        mean = sum(share * curve["observed"] for share, curve in zip(w, curves, strict=True))
+        np.testing.assert_allclose(shown, mean, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("model", "n_bins"), [("SI-LS", 4), ("CI-LS", 5)])
+def test_the_last_two_bins_of_rare_events_are_merged_for_si_ls(small_run, rng, model, n_bins):
+    p = rng.uniform(0.001, 0.1, 4000)
+    pred = Predictive.from_proba(np.column_stack([1 - p, p]))
+    y = (rng.uniform(size=4000) < p).astype(int)
+    group = Group((Unit(model, "nll", 1, 1),), (pred,), (pred,)).tune(y)
+    study = make_study("melanoma", "paper")
+    curves = list(_Aggregation(small_run, study, [], 0, 0.95)._calibration(group, y, 1))
+    assert {len(curve) for curve in curves} == {n_bins}
+    assert curves[0]["n"].sum() == 4000
+    if model == "SI-LS":
+        assert curves[0]["n"].tolist() == [2000, 1600, 360, 40]
 
 
 def test_guarantees_hold(tables):

@@ -51,6 +51,23 @@ def test_metrics_are_the_published_ones(tables, metric, tolerance, model):
         assert (both["estimate"] - both["estimate_published"]).abs().max() < tolerance
 
 
+@pytest.mark.parametrize("metric", ["nll", "brier", "citl", "accuracy"])
+def test_recalibrated_intercepts_are_the_published_ones(tables, metric):
+    keys = ["dataset", "model", "loss", "weights", "method", "metric", "split"]
+    both = beside(tables.metrics, published_metrics(recalibrated=True), keys)
+    both = both[(both["metric"] == metric) & (both["model"] == "SI")]
+    assert len(both) == 6
+    assert (both["estimate_recalibrated"] - both["estimate_published"]).abs().max() < 1e-7
+
+
+def test_recalibration_keeps_the_order_of_risks_where_the_published_one_does_not(tables):
+    """A monotone map cannot change an AUC; the authors' recalibrated SI-LS is scored on other rows."""
+    auc = tables.metrics.query("model == 'SI-LS' and metric == 'auc'")
+    assert (auc["estimate"] - auc["estimate_recalibrated"]).abs().max() < 1e-12
+    published = published_metrics(recalibrated=True).query("model == 'SI-LS' and metric == 'auc'")
+    assert published["estimate"].max() < 0.52
+
+
 def test_log_odds_ratios_of_age_are_the_published_ones(tables):
     keys = ["dataset", "model", "loss", "weights", "variable", "split"]
     both = beside(tables.coefficients, published_coefficients(), keys)

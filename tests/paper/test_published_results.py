@@ -72,6 +72,21 @@ def test_authors_splits_are_compared_one_by_one():
     assert utk["smallest"].item() < utk["estimate"].item() < utk["largest"].item()
 
 
+def test_recalibrated_cells_are_apart_and_are_those_of_melanoma():
+    raw, after = published_metrics(), published_metrics(recalibrated=True)
+    assert list(raw.columns) == list(after.columns)
+    assert "recalibrated" not in raw
+    assert set(after["dataset"]) == {"melanoma"}
+    slopes = after.query("metric == 'calibration_slope' and method == 'transformation' and loss == 'nll'")
+    means = slopes.groupby(["model", "weights"])["estimate"].mean().round(3).to_dict()
+    assert means == {
+        ("CI", "equal"): 1.339,
+        ("CI", "tuned"): 1.061,
+        ("CI-LS", "equal"): 1.089,
+        ("CI-LS", "tuned"): 0.994,
+    }
+
+
 def test_infinite_published_average_is_kept():
     table = published_metrics().query("dataset == 'utkface' and loss == 'rps' and metric == 'nll'")
     assert np.isinf(table["estimate"]).sum() == 2

@@ -26,6 +26,7 @@ from deeptram.plots import weights as weights_plot
 from deeptram.plots.style import AVERAGE
 from deeptram.pooling import METHODS, Guarantees, guarantees, pool
 from deeptram.pooling.weights import TunedWeights, tune_weights
+from deeptram.pooling.weights import top_k as choose_best
 from deeptram.predictive import DiscretePredictive
 from deeptram.predictive.base import Predictive
 
@@ -51,6 +52,10 @@ class Tuning:
     predictions: Predictions
     y: npt.NDArray[Any]
 
+    def only(self, members: Sequence[int]) -> Tuning:
+        """Return the data of some of the members, in this order."""
+        return Tuning(self.predictions.only(members), self.y)
+
 
 @command("pool")
 def pool_command(
@@ -68,6 +73,9 @@ def pool_command(
         list[Path] | None, Option("Predictions of rows set aside for tuning, same order.")
     ] = None,
     tune_truth: Annotated[Path | None, Option("The outcomes of the rows for tuning.")] = None,
+    top_k: Annotated[
+        int | None, Option("Pool the K best members on --tune-members and --tune-truth only.")
+    ] = None,
     score: Annotated[
         str | None, Option("What tuning minimises: nll (default for levels), crps (for numbers), rps, ...")
     ] = None,
@@ -94,8 +102,9 @@ def pool_command(
     read_as = FORMS[form]
     check_probability_level(level)
     check_integer(n_boot, "--n-boot", 0)
-    _check_tuning(weights, members, tune_members, tune_truth)
-    _check_effects(truth is not None, method, weights, n_boot, figures)
+    uses = [f"--{name}" for name, used in (("weights tuned", weights == "tuned"), ("top-k", top_k)) if used]
+    _check_tuning(uses, members, tune_members, tune_truth)
+    _check_effects(truth is not None, method, bool(uses), n_boot, figures)
     pooled_name = f"pooled.{kind}"
     if out == PIPE and (truth is not None or as_json):
         raise InvalidInputError("--out - prints the pool alone, got --truth or --json as well; name a folder")
@@ -115,9 +124,15 @@ def pool_command(
             if tune_members and tune_truth is not None:
                 tuning = read_tuning(tune_members, tune_truth, tolerance, read, members[0])
         score = score or read_as.score
+        if tuning is not None and top_k is not None:
+            k = check_integer(top_k, "--top-k", 1)
+            best = choose_best(tuning.predictions.members, tuning.y, k, score).indices.tolist()
+            read, tuning, members = read.only(best), tuning.only(best), [members[m] for m in best]
         with working("pooling", quiet):
             compared = read_as.pools if y is not None else ()
-            pooled = _pool_all(read, (*compared, method), latent, tuning, score)
+            pooled = _pool_all(
+                read, (*compared, method), latent, tuning if weights == "tuned" else None, score
+            )
         with table_writer(PIPE if out == PIPE else out / pooled_name) as write:
             write(read.as_table(pooled.pools[method]))
         if out == PIPE:
@@ -138,7 +153,10 @@ def pool_command(
                 _draw(out, read, pooled, y, table)
     notes = [f"{warning.message}" for warning in caught if issubclass(warning.category, DeeptramWarning)]
     if own_data:
-        notes.insert(0, "the weights were tuned on the data they are evaluated on: the scores are too good")
+        notes.insert(
+            0,
+            "the weights (or members) were tuned on the data they are evaluated on: the scores are too good",
+        )
     notes = list(dict.fromkeys(notes))
     files = [name for name in (pooled_name, *FILES, *FIGURES) if (out / name).is_file()]
     if as_json:
@@ -180,17 +198,21 @@ def read_tuning(
 
 
 def _check_tuning(
-    weights: str, members: Sequence[Path], tune_members: Sequence[Path] | None, tune_truth: Path | None
+    uses: Sequence[str],
+    members: Sequence[Path],
+    tune_members: Sequence[Path] | None,
+    tune_truth: Path | None,
 ) -> None:
     given = [bool(tune_members), tune_truth is not None]
-    if weights == "tuned" and not all(given):
+    if uses and not all(given):
         raise InvalidInputError(
-            "--weights tuned needs data of its own, expected --tune-members and --tune-truth, got "
+            f"{uses[0]} needs data of its own, expected --tune-members and --tune-truth, got "
             f"{'neither' if not any(given) else 'only one of them'}; pass predictions and outcomes set aside"
         )
-    if weights == "equal" and any(given):
+    if not uses and any(given):
         raise InvalidInputError(
-            "--tune-members and --tune-truth need --weights tuned, got --weights equal; add --weights tuned"
+            "--tune-members and --tune-truth need --weights tuned, got --weights equal; add --weights tuned "
+            "(or --top-k)"
         )
     if tune_members and len(tune_members) != len(members):
         raise InvalidInputError(
@@ -199,10 +221,10 @@ def _check_tuning(
         )
 
 
-def _check_effects(has_truth: bool, method: str, weights: str, n_boot: int, figures: bool) -> None:
+def _check_effects(has_truth: bool, method: str, tunes: bool, n_boot: int, figures: bool) -> None:
     """Refuse options that would change nothing."""
     needs: dict[str, str] = {}
-    if weights == "equal":
+    if not tunes:
         needs["score"] = "--weights tuned"
     if not has_truth:
         needs |= {"level": "--truth", "seed": "--truth"}

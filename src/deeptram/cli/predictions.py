@@ -5,6 +5,7 @@ The columns of a table hold probabilities of levels, values of CDFs, quantiles o
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -318,6 +319,13 @@ class Predictions:
     def n_rows(self) -> int:
         """Number of rows."""
         return len(self.members[0])
+
+    def only(self, members: Sequence[int]) -> Predictions:
+        """Return the predictions of some of the members, in this order."""
+        chosen: dict[str, Any] = {
+            name: [getattr(self, name)[m] for m in members] for name in ("names", "members", "values")
+        }
+        return dataclasses.replace(self, **chosen)
 
     def as_table(self, pred: Predictive) -> pd.DataFrame:
         """Return a pooled distribution in the form of the tables that were read."""

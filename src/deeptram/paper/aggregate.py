@@ -7,7 +7,8 @@ says what is missing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from deeptram._workers import worker_processes
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.evaluation import metrics as metric_functions
 from deeptram.evaluation.bootstrap import Sample
+from deeptram.evaluation.metrics.calibration import TAIL_QUANTILES
 from deeptram.paper import storage
 from deeptram.paper.config import Study, Unit, digest_of, unit_hash
 from deeptram.paper.ensembles import (
@@ -46,11 +48,15 @@ from deeptram.paper.members import (
 )
 from deeptram.paper.storage import RunFolder
 
-METRIC_COLUMNS = [*LABELS, "metric", "estimate", "lower", "upper"]
+NUMBERS = ("estimate", "lower", "upper")
+METRIC_COLUMNS = [*LABELS, "metric", *NUMBERS]
+RECALIBRATED = [f"{name}_recalibrated" for name in NUMBERS]
+SIZE_COLUMNS = [*LABELS[:4], "method", "choice", "members", "ensembles", "estimate", "smallest", "largest"]
 WEIGHT_COLUMNS = [*LABELS[:4], "method", "member", "weight", "validation_score", "gap", "converged"]
 BASELINE = "SI-LS"
-VERSION = 3
+VERSION = 4
 KEY_FILE = "key.json"
+CURVE_NUMBERS = ("n", "observed", "lower", "upper", "predicted", "midpoint")
 _DTYPES = {"split": "Int64", "member": "Int64"}
 
 
@@ -64,20 +70,27 @@ class Tables:
         Columns dataset, model, loss, split (empty: over all splits), weights,
         method, metric, estimate, lower, upper, and member (empty unless the
         method is "member"). The tuned average has the weights of the
-        transformation pool.
+        transformation pool. ``estimate_recalibrated``, ``lower_recalibrated`` and
+        ``upper_recalibrated`` are the same with every member recalibrated on the
+        validation part, and weights tuned after that.
     averages : DataFrame
         The tuned averages with the weights of each pool, in the column ``pool``.
     relative : DataFrame
         Differences to SI-LS with the same loss, same columns as ``metrics``.
     gains : DataFrame
         Differences of each pool to the average of its members with the same weights, same columns.
-    coefficients, weights, calibration, guarantees, members, history : DataFrame
+    sizes : DataFrame
+        Test score of ensembles of m of the members, any or the best by validation loss (top-K).
+    calibration : DataFrame
+        Curves of single models, pools, and (method "average") the mean of the members' curves.
+    coefficients, weights, guarantees, members, history : DataFrame
     """
 
     metrics: pd.DataFrame
     averages: pd.DataFrame
     relative: pd.DataFrame
     gains: pd.DataFrame
+    sizes: pd.DataFrame
     coefficients: pd.DataFrame
     weights: pd.DataFrame
     calibration: pd.DataFrame
@@ -114,13 +127,12 @@ class Tables:
             yield f.name, getattr(self, f.name)
 
 
-def mean_calibration(curves: pd.DataFrame) -> pd.DataFrame:
-    """Return calibration curves with their means over splits (split empty) added, bin by bin."""
-    keys = ["dataset", "model", "loss", "weights", "method", "bin"]
-    numbers = ["n", "observed", "lower", "upper", "predicted", "midpoint"]
-    means = curves.groupby(keys, sort=False, as_index=False)[numbers].mean().assign(split=None)
-    columns = [*keys[:3], "split", *keys[3:], *numbers]
-    return pd.concat([curves[columns], means[columns].astype({"split": "object"})], ignore_index=True)
+def with_means(table: pd.DataFrame, labels: Sequence[str], numbers: Sequence[str]) -> pd.DataFrame:
+    """Return the rows of each split with their means over splits (split empty) added."""
+    keys, numbers = [*LABELS[:3], *labels], list(numbers)
+    means = table.groupby(keys, sort=False, as_index=False)[numbers].mean().assign(split=None)
+    columns = [*LABELS[:4], *labels, *numbers]
+    return pd.concat([table[columns], means[columns].astype({"split": "object"})], ignore_index=True)
 
 
 def _path(run: RunFolder, name: str) -> Path:
@@ -180,6 +192,7 @@ class _BatchResult:
     groups: list[Group] = field(default_factory=list)
     calibration: list[pd.DataFrame] = field(default_factory=list)
     weights: list[dict[str, Any]] = field(default_factory=list)
+    sizes: list[dict[str, Any]] = field(default_factory=list)
     guarantees: list[pd.DataFrame] = field(default_factory=list)
 
 
@@ -198,8 +211,9 @@ class _Aggregation:
         part = self.splits[split - 1]
         y_val, y_test = self.codes[part.validation], self.codes[part.test]
         groups = [self._load(units, len(y_val), len(y_test)).tune(y_val) for units in batch]
+        recalibrated = [one.tune(y_val) for group in groups if (one := group.recalibrate(y_val)) is not None]
         samples = split_samples(
-            groups,
+            [*groups, *recalibrated],
             y_test,
             cutoff=self.study.protocol.cutoff,
             n_boot=self.n_boot,
@@ -211,6 +225,8 @@ class _Aggregation:
             labels = self._labels(group, split)
             result.calibration.extend(self._calibration(group, y_test, split))
             result.weights.extend({**labels, **row} for row in group.weight_rows())
+            seed = np.random.SeedSequence(self.study.seed, spawn_key=(split, 3))
+            result.sizes.extend({**labels, **row} for row in group.size_rows(y_val, y_test, seed))
             result.guarantees.extend(frame.assign(**labels) for frame in group.guarantee_rows(y_test))
             result.groups.append(dataclasses.replace(group, val=(), test=()))
         return result
@@ -228,14 +244,15 @@ class _Aggregation:
         calibration = [curve for result in results for curve in result.calibration]
         weights = [row for result in results for row in result.weights]
         held = [frame for result in results for frame in result.guarantees]
-        metrics = self._metric_rows(by_split)
-        named = pd.DataFrame(metrics)
+        sizes = pd.DataFrame([row for one in results for row in one.sizes], columns=SIZE_COLUMNS)
+        named = pd.DataFrame(self._metric_rows(by_split))
         is_other = (named["pool"] != "") & (named["pool"] != "transformation")
         return Tables(
             metrics=named[~is_other].drop(columns="pool").reset_index(drop=True),
             averages=named[named["pool"] != ""].drop(columns="member").reset_index(drop=True),
             relative=self._differences(by_split, _baseline),
             gains=self._differences(by_split, _own_average),
+            sizes=with_means(sizes, SIZE_COLUMNS[4:7], SIZE_COLUMNS[7:]),
             coefficients=coefficient_table(
                 [(group, [load_coefficients(self.run, unit) for unit in group.units]) for group in groups],
                 self.study.dataset,
@@ -243,7 +260,7 @@ class _Aggregation:
                 seed=self.study.seed,
             ),
             weights=pd.DataFrame(weights, columns=WEIGHT_COLUMNS),
-            calibration=mean_calibration(pd.concat(calibration, ignore_index=True)),
+            calibration=with_means(pd.concat(calibration), ["weights", "method", "bin"], CURVE_NUMBERS),
             guarantees=pd.concat(held, ignore_index=True) if held else pd.DataFrame(columns=["statement"]),
             members=self._members(),
             history=self._history(),
@@ -278,10 +295,12 @@ class _Aggregation:
 
     def _metric_rows(self, by_split: Mapping[int, Mapping[Key, Sample]]) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
-        for split, samples in by_split.items():
-            rows.extend(self._row(entry, metric, s, split) for (entry, metric), s in samples.items())
-        for (entry, metric), sample in mean_over_splits(by_split).items():
-            rows.append(self._row(entry, metric, sample, None))
+        every: list[tuple[int | None, Mapping[Key, Sample]]] = [*by_split.items()]
+        for split, samples in [*every, (None, mean_over_splits(by_split))]:
+            for (entry, metric), sample in samples.items():
+                if not entry.recalibrated:
+                    again = samples.get((dataclasses.replace(entry, recalibrated=True), metric))
+                    rows.append(self._row(entry, metric, sample, again, split))
         return rows
 
     def _differences(
@@ -294,28 +313,39 @@ class _Aggregation:
                 compared = base(entry)
                 if compared is not None and (compared, metric) in samples:
                     differences.setdefault(split, {})[entry, metric] = sample - samples[compared, metric]
-        return pd.DataFrame(self._metric_rows(differences), columns=[*METRIC_COLUMNS, "member"])
+        return pd.DataFrame(
+            self._metric_rows(differences), columns=[*METRIC_COLUMNS, "member", *RECALIBRATED]
+        )
 
-    def _row(self, entry: Entry, metric: str, sample: Sample, split: int | None) -> dict[str, Any]:
-        lower, upper = sample.interval(self.level)
+    def _row(
+        self, entry: Entry, metric: str, sample: Sample, recalibrated: Sample | None, split: int | None
+    ) -> dict[str, Any]:
+        nothing = (math.nan,) * len(NUMBERS)
+        again = nothing if recalibrated is None else (recalibrated.value, *recalibrated.interval(self.level))
         return {
             **entry_columns(entry, self.study.dataset, split),
             "metric": metric,
-            "estimate": sample.value,
-            "lower": lower,
-            "upper": upper,
+            **dict(zip(NUMBERS, (sample.value, *sample.interval(self.level)), strict=True)),
             "member": entry.member or None,
             "pool": entry.pool,
+            **dict(zip(RECALIBRATED, again, strict=True)),
         }
 
     def _calibration(self, group: Group, y: Any, split: int) -> Iterator[pd.DataFrame]:
+        """Yield the curves of a group; those of members enter their average, bin by bin."""
+        cuts = self.study.protocol.cuts
+        merged = TAIL_QUANTILES[:-1] if cuts == "tail" and group.model == BASELINE else None
+        members = []
         for entry, pred in group.predictions():
+            curve = metric_functions.calibration_curve(y, pred, cuts, quantiles=merged, level=self.level)
             if entry.method == "member":
-                continue
-            curve = metric_functions.calibration_curve(
-                y, pred, cuts=self.study.protocol.cuts, level=self.level
-            )
-            yield curve.assign(**entry_columns(entry, self.study.dataset, split))
+                members.append(curve)
+            else:
+                yield curve.assign(**entry_columns(entry, self.study.dataset, split))
+        for entry, weights in group.averages():
+            if entry.pool in ("", "transformation"):
+                curve = _mean_curve(members, weights)
+                yield curve.assign(**entry_columns(entry, self.study.dataset, split))
 
     def _members(self) -> pd.DataFrame:
         """Return one row per member of the grid: whether it is there, seconds, epochs."""
@@ -335,16 +365,27 @@ class _Aggregation:
         return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
 
 
+def _mean_curve(curves: Sequence[pd.DataFrame], weights: Any) -> pd.DataFrame:
+    """Return the weighted mean of curves; of a bin, over the members that have rows in it."""
+    values = np.stack([curve[list(CURVE_NUMBERS)].to_numpy(dtype=np.float64) for curve in curves])
+    known = np.isfinite(values) & (weights > 0)[:, None, None]
+    each = np.where(known, weights[:, None, None], 0.0)
+    total = each.sum(axis=0)
+    mean = (each * np.where(known, values, 0.0)).sum(axis=0) / np.where(total > 0, total, np.nan)
+    return pd.DataFrame(mean, columns=list(CURVE_NUMBERS)).assign(bin=curves[0]["bin"])
+
+
 def _baseline(entry: Entry) -> Entry | None:
-    compared = entry.model != BASELINE and entry.pool in ("", "transformation")
-    return Entry(BASELINE, entry.loss, "equal", "single") if compared else None
+    if entry.model == BASELINE or entry.pool not in ("", "transformation"):
+        return None
+    return Entry(BASELINE, entry.loss, "equal", "single", recalibrated=entry.recalibrated)
 
 
 def _own_average(entry: Entry) -> Entry | None:
     if entry.method not in POOLS:
         return None
     pool = "" if entry.weights == "equal" else entry.method
-    return Entry(entry.model, entry.loss, entry.weights, "average", 0, pool)
+    return dataclasses.replace(entry, method="average", pool=pool)
 
 
 def _key(study: Study, data: Mapping[str, str | None], done: list[Unit], n_boot: int, level: float) -> str:

@@ -8,6 +8,8 @@ Brier score are those of the event Y > levels[cutoff] of the protocol.
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,22 +22,23 @@ from scipy import stats
 
 from deeptram._threads import one_thread
 from deeptram.ensemble.coefficients import drawn_means, total_variance
-from deeptram.errors import FileFormatError
+from deeptram.errors import FileFormatError, FittingError, InvalidInputError
 from deeptram.evaluation import metrics, scores
 from deeptram.evaluation.bootstrap import Sample, Statistic, bootstrap, mean_sample, percentile_interval
 from deeptram.evaluation.measures import statistics_of
 from deeptram.paper.config import Unit
 from deeptram.pooling import pool
 from deeptram.pooling.guarantees import guarantees
-from deeptram.pooling.weights import TunedWeights, tune_weights
+from deeptram.pooling.recalibration import Recalibration
+from deeptram.pooling.weights import TunedWeights, top_k, tune_weights
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.discrete import DiscretePredictive
 
 POOLS = ("linear", "log-linear", "transformation")
 SCHEMES = ("equal", "tuned")
 LABELS = ("dataset", "model", "loss", "split", "weights", "method")  # leading columns of all tables
 METRICS = ("nll", "rps", "brier", "accuracy", "auc", "qwk", "citl", "calibration_slope")
 TOLERANCE = 1e-3  # certified error of replicates of calibration, a few hundredths of their standard deviation
+MOST_SUBSETS = 20  # of the members, for each size of an ensemble; all, where there are no more
 Floats = NDArray[np.float64]
 
 
@@ -52,6 +55,8 @@ class Entry:
         Number of the member from 1; 0 where there is none.
     pool : str
         For averages with tuned weights: the pool they were tuned for.
+    recalibrated : bool
+        Whether every member was recalibrated on the validation part first.
     """
 
     model: str
@@ -60,6 +65,7 @@ class Entry:
     method: str
     member: int = 0
     pool: str = ""
+    recalibrated: bool = False
 
 
 Key = tuple[Entry, str]
@@ -72,16 +78,19 @@ class Group:
     Attributes
     ----------
     units : tuple of Unit
-    val, test : tuple of DiscretePredictive
+    val, test : tuple of Predictive
         One per unit.
     tuned : dict
         The tuned weights of each pool; empty for a single exact model.
+    recalibrated : bool
+        Whether the predictions are recalibrated.
     """
 
     units: tuple[Unit, ...]
-    val: tuple[DiscretePredictive, ...]
-    test: tuple[DiscretePredictive, ...]
+    val: tuple[Predictive, ...]
+    test: tuple[Predictive, ...]
     tuned: dict[str, TunedWeights] = field(default_factory=dict)
+    recalibrated: bool = False
 
     @property
     def model(self) -> str:
@@ -103,7 +112,24 @@ class Group:
         if self.is_single:
             return self
         tuned = {method: tune_weights(self.val, y_val, method=method, score=self.loss) for method in POOLS}
-        return Group(self.units, self.val, self.test, tuned)
+        return Group(self.units, self.val, self.test, tuned, self.recalibrated)
+
+    def recalibrate(self, y_val: Any) -> Group | None:
+        """Return the group with every member recalibrated on the validation part, weights not yet tuned.
+
+        None where a member gives an outcome of that part the probability zero, which nothing can repair.
+        """
+        try:
+            found = [Recalibration().fit(pred, y_val) for pred in self.val]
+        except (FittingError, InvalidInputError):
+            return None
+        parts = (self.val, self.test)
+        val, test = (tuple(one.apply(p) for one, p in zip(found, part, strict=True)) for part in parts)
+        return Group(self.units, val, test, recalibrated=True)
+
+    def entry(self, weights: str, method: str, member: int = 0, pool: str = "") -> Entry:
+        """Return the name of one of the group's predictions or averages."""
+        return Entry(self.model, self.loss, weights, method, member, pool, self.recalibrated)
 
     def weights(self, scheme: str, method: str) -> Floats:
         """Return the weights of a pool."""
@@ -114,30 +140,22 @@ class Group:
     def predictions(self) -> Iterator[tuple[Entry, Predictive]]:
         """Yield the members' and the pools' predictions of the test part."""
         if self.is_single:
-            yield Entry(self.model, self.loss, "equal", "single"), self.test[0]
+            yield self.entry("equal", "single"), self.test[0]
             return
         for unit, pred in zip(self.units, self.test, strict=True):
-            yield self.member_entry(unit), pred
+            yield self.entry("equal", "member", unit.member), pred
         for scheme in SCHEMES:
             for method in POOLS:
-                yield (
-                    Entry(self.model, self.loss, scheme, method),
-                    pool(self.test, method=method, weights=self.weights(scheme, method)),
-                )
-
-    @staticmethod
-    def member_entry(unit: Unit) -> Entry:
-        """Return the name of a member's own prediction."""
-        return Entry(unit.model, unit.loss, "equal", "member", unit.member)
+                weights = self.weights(scheme, method)
+                yield self.entry(scheme, method), pool(self.test, method=method, weights=weights)
 
     def averages(self) -> Iterator[tuple[Entry, Floats]]:
         """Yield the averages of the members' metrics, with the weights they are taken with."""
         if self.is_single:
             return
-        yield Entry(self.model, self.loss, "equal", "average"), self.weights("equal", "")
+        yield self.entry("equal", "average"), self.weights("equal", "")
         for method in POOLS:
-            entry = Entry(self.model, self.loss, "tuned", "average", 0, method)
-            yield entry, self.weights("tuned", method)
+            yield self.entry("tuned", "average", 0, method), self.weights("tuned", method)
 
     def weight_rows(self) -> Iterator[dict[str, Any]]:
         """Yield one row per pool and member: the tuned weight, and what vouches for it."""
@@ -164,6 +182,38 @@ class Group:
             frame.insert(0, "method", entry.method)
             frame.insert(0, "weights", entry.weights)
             yield frame
+
+    def size_rows(self, y_val: Any, y_test: Any, seed: Any) -> Iterator[dict[str, Any]]:
+        """Yield the test score, by the training loss, of ensembles of m of the M members with equal weights.
+
+        ``choice`` is "any": the mean over all subsets of size m (:data:`MOST_SUBSETS` drawn ones, where there
+        are more), with the smallest and the largest; or "best": the m members with the smallest validation
+        loss (top-K ensembling).
+        """
+        if self.is_single:
+            return
+        score, rng = scores.get(self.loss), np.random.default_rng(seed)
+        order = top_k(self.val, y_val, len(self.val), self.loss).indices
+        for m in range(1, len(self.test) + 1):
+            for choice, subsets in (("any", _subsets(len(self.test), m, rng)), ("best", [order[:m]])):
+                for method in POOLS:
+                    pools = (pool([self.test[i] for i in one], method=method) for one in subsets)
+                    values = [float(score(y_test, pred)) for pred in pools]
+                    yield {
+                        "method": method,
+                        "choice": choice,
+                        "members": m,
+                        "ensembles": len(values),
+                        "estimate": float(np.mean(values)),
+                        "smallest": min(values),
+                        "largest": max(values),
+                    }
+
+
+def _subsets(total: int, size: int, rng: np.random.Generator) -> list[Sequence[int]]:
+    if math.comb(total, size) <= MOST_SUBSETS:
+        return list(itertools.combinations(range(total), size))
+    return [rng.choice(total, size, replace=False).tolist() for _ in range(MOST_SUBSETS)]
 
 
 def entry_columns(entry: Entry, dataset: str, split: int | None) -> dict[str, Any]:
@@ -221,12 +271,16 @@ def split_samples(
     drawn = bootstrap(plan, np.zeros(len(y), dtype=np.int64), n_boot, seed, n_workers)
     samples: dict[Key, Sample] = {}
     for group in groups:
-        of_group = (group.model, group.loss)
-        own = {key: one for key, one in drawn.items() if (key[0].model, key[0].loss) == of_group}
-        samples |= own
+        of_group = (group.model, group.loss, group.recalibrated)
+        samples |= {
+            key: one
+            for key, one in drawn.items()
+            if (key[0].model, key[0].loss, key[0].recalibrated) == of_group
+        }
+        members = [group.entry("equal", "member", unit.member) for unit in group.units]
         for entry, weights in group.averages():
             for metric in METRICS:
-                of_members = [own[group.member_entry(unit), metric] for unit in group.units]
+                of_members = [drawn[member, metric] for member in members]
                 samples[entry, metric] = mean_sample(of_members, weights)
     return samples
 

@@ -242,8 +242,13 @@ PAPER_DATASETS = ("mnist", "melanoma", "utkface")
 SPLIT_COLUMNS = [f"split_{k}" for k in range(1, 7)]
 
 
-def published_metrics() -> pd.DataFrame:
+def published_metrics(*, recalibrated: bool = False) -> pd.DataFrame:
     """Return the authors' metrics: dataset, model, loss, weights, method, metric, split, estimate.
+
+    Parameters
+    ----------
+    recalibrated : bool
+        Those of members that were recalibrated on the validation part before pooling (melanoma alone).
 
     Examples
     --------
@@ -251,7 +256,8 @@ def published_metrics() -> pd.DataFrame:
     >>> round(float(table.query("model == 'SI-LS'")["estimate"].mean()), 4)
     0.0836
     """
-    return _long("metrics.csv.gz")
+    table = _long("metrics.csv.gz")
+    return table[table.pop("recalibrated") == recalibrated].reset_index(drop=True)
 
 
 def published_coefficients() -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from deeptram.paper import make_study
-from deeptram.paper.aggregate import Tables
+from deeptram.paper.aggregate import RECALIBRATED, Tables
 from deeptram.paper.protocols import published_coefficients, published_metrics
 from deeptram.paper.report.figures import (
     calibration_panels,
@@ -19,6 +19,7 @@ from deeptram.paper.report.figures import (
     history_panels,
     performance_panels,
     save_figures,
+    size_panels,
     study_figures,
     weight_panels,
 )
@@ -49,7 +50,11 @@ def published_run():
     metrics = published_metrics().query("dataset == 'melanoma'").assign(member=pd.NA)
     metrics = metrics.assign(lower=metrics["estimate"] - 0.01, upper=metrics["estimate"] + 0.01)
     keys = ["dataset", "model", "loss", "weights", "method", "metric"]
-    means = metrics.groupby(keys, as_index=False, sort=False)[["estimate", "lower", "upper"]].mean()
+    after = published_metrics(recalibrated=True).rename(columns={"estimate": RECALIBRATED[0]})
+    metrics = metrics.merge(after, on=[*keys, "split"], how="left")
+    metrics = metrics.assign(**dict.fromkeys(RECALIBRATED[1:], metrics[RECALIBRATED[0]]))
+    numbers = ["estimate", "lower", "upper", *RECALIBRATED]
+    means = metrics.groupby(keys, as_index=False, sort=False)[numbers].mean()
     coefficients = published_coefficients().query("dataset == 'melanoma'").assign(member=pd.NA)
     exact = coefficients["model"] == "SI-LS"
     coefficients = coefficients.assign(method=np.where(exact, "single", "transformation"))
@@ -64,6 +69,7 @@ def published_run():
         averages=empty,
         relative=empty.assign(metric=[], estimate=[]),
         gains=empty.assign(metric=[], estimate=[]),
+        sizes=empty.assign(members=[]),
         coefficients=both,
         weights=empty,
         calibration=empty,
@@ -108,18 +114,43 @@ def test_no_published_means_beside_another_protocol(view):
     assert "published" not in set(performance_view(view, "nll", view.main_metrics)["kind"])
 
 
+@pytest.mark.parametrize("recalibrated", [False, True])
 @pytest.mark.parametrize("loss", ["nll", "rps"])
-def test_published_means_stand_beside_ours(published_run, loss):
-    grid = performance_panels(published_run, loss, NLL)
+def test_published_means_stand_beside_ours(published_run, loss, recalibrated):
+    grid = performance_panels(published_run, loss, NLL, recalibrated=recalibrated)
     matched = 0
     for cell in (panel.table for panel in grid.panels):
-        ours = cell[(cell["kind"] == "overall") & (cell["method"] != "average")]
+        ours = cell[(cell["kind"] == "overall") & (cell["method"] != "average") & cell["estimate"].notna()]
         ours = ours.set_index(["line", "place"])["estimate"]
         theirs = cell[cell["kind"] == "published"].set_index(["line", "place"])["estimate"]
         both = ours.index.intersection(theirs.index)
         matched += len(both)
         np.testing.assert_allclose(ours[both], theirs[both], rtol=1e-12)
-    assert matched == 2 * (2 + 2 * 3)  # kinds of weights x (exact models and pools of two ensembles)
+    exact = 0 if recalibrated and loss == "rps" else 2  # those are not published
+    assert matched == 2 * (exact + 2 * 3)  # kinds of weights x (exact models and pools of two ensembles)
+
+
+def test_recalibrated_points_are_those_of_the_table(view):
+    ax = drawn(performance_panels(view, "nll", ["calibration_slope"], recalibrated=True))
+    table = view.tables.metrics.query("metric == 'calibration_slope' and weights == 'equal' and split.isna()")
+    expected = table.loc[table["method"] == "transformation", "estimate_recalibrated"]
+    assert sorted(line_named(ax, "transformation ensemble").get_xdata()) == pytest.approx(sorted(expected))
+
+
+def test_sizes_are_drawn_as_in_the_table(view):
+    panels = size_panels(view, "nll")
+    assert [panel.title for panel in panels.panels] == ["SI-CS", "SI-CS-LS", "CI", "CI-LS"]
+    table = view.tables.sizes.query("model == 'CI' and split.isna() and method == 'linear'")
+    for choice, label in (("any", "linear ensemble"), ("best", "linear ensemble, best members")):
+        line = line_named(drawn(panels, 2), label)
+        np.testing.assert_allclose(line.get_ydata(), table.loc[table["choice"] == choice, "estimate"])
+        assert line.get_xdata().tolist() == [1, 2]
+
+
+def test_one_member_has_no_figure_of_sizes(view):
+    sizes = view.tables.sizes[view.tables.sizes["members"] == 1]
+    bare = RunView(view.study, dataclasses.replace(view.tables, sizes=sizes), view.config)
+    assert size_panels(bare, "nll") is None
 
 
 def test_published_log_odds_ratios_stand_beside_ours(published_run):
@@ -161,7 +192,7 @@ def test_calibration_shows_one_curve_per_panel(view):
 
 def test_every_pool_has_its_calibration_in_a_file(view):
     panels = calibration_panels(view, "nll", pools=True).panels
-    assert len(panels) == 6 * 4  # pools and kinds of weights x ensembles
+    assert len(panels) == 8 * 4  # average, pools and kinds of weights x ensembles
     assert all(panel.table["name"].nunique() == 1 for panel in panels)
 
 

@@ -46,6 +46,26 @@ def test_the_numbers_are_those_of_the_table(text, view):
     assert cell == f"{value['estimate']:.4f} ({value['lower']:.4f} to {value['upper']:.4f})"
 
 
+def test_recalibrated_members_have_a_small_table_of_their_own(text, view):
+    part = text[text.index("With every member recalibrated") :]
+    table = rows(part, "model | weights")
+    assert table[0] == ["model", "weights", "method", "NLL", "calibration slope"]
+    metrics = view.tables.metrics
+    of_model = metrics[(metrics["model"] == "CI") & metrics["split"].isna() & (metrics["metric"] == "nll")]
+    value = of_model[(of_model["method"] == "linear") & (of_model["weights"] == "tuned")].iloc[0]
+    cell = next(row[3] for row in table if row[:3] == ["CI", "tuned", "linear"])
+    assert cell.startswith(f"{value['estimate_recalibrated']:.4f} ({value['lower_recalibrated']:.4f} to")
+
+
+def test_ensembles_of_every_size_have_a_table(text, view):
+    table = rows(text, "model | m ")
+    assert table[0][:4] == ["model", "m", "linear", "linear, best"]
+    metrics = view.tables.metrics
+    value = metrics.query("model == 'CI' and metric == 'nll' and method == 'linear' and weights == 'equal'")
+    cells = next(row for row in table if row[:2] == ["CI", "2"])
+    assert cells[2] == cells[3] == f"{value['estimate'].iloc[0]:.4f}"
+
+
 def test_coefficients_stand_beside_the_simulated_ones(text):
     table = rows(text, "model | variable")
     assert table[0] == ["model", "variable", "log odds-ratio", "simulated"]

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from deeptram._files import write_bytes
@@ -19,6 +20,7 @@ from deeptram._version import __version__
 from deeptram.errors import FileFormatError
 from deeptram.paper import RunFolder, Study, storage
 from deeptram.paper.config import EXACT_MODELS
+from deeptram.paper.ensembles import POOLS
 from deeptram.paper.grid_progress import duration
 from deeptram.paper.protocols import (
     PAPER_DATASETS,
@@ -202,6 +204,8 @@ def results_markdown(
         parts.append(f"Trained with the {loss_name(view, loss)}:")
         parts.append(_performance(view, loss))
         parts += _agreement(view, loss)
+        parts += _recalibrated(view, loss)
+        parts += _sizes(view, loss)
         coefficients = _coefficients(view, loss)
         if coefficients:
             parts += [f"Log odds-ratios, trained with the {loss_name(view, loss)}:", coefficients]
@@ -304,15 +308,17 @@ def _how_to_read(view: RunView, n_boot: int, level: float) -> str:
     return text
 
 
-def _performance(view: RunView, loss: str) -> str:
-    metrics = view.main_metrics
-    published = _published(view, published_metrics(), loss)
+def _performance(
+    view: RunView, loss: str, metrics: tuple[str, ...] | None = None, *, recalibrated: bool = False
+) -> str:
+    metrics = metrics or view.main_metrics
+    published = _published(view, published_metrics(recalibrated=recalibrated), loss)
     has_published = len(published) > 0
     header = ["model", "weights", "method"]
     for metric in metrics:
         header += [metric_label(metric), "published"] if has_published else [metric_label(metric)]
     rows = []
-    for line in results_table(view, loss):
+    for line in results_table(view, loss, metrics, recalibrated=recalibrated):
         method = "exact" if line.method == "single" else line.method
         row = [line.model, "" if line.method == "single" else line.weights, method]
         for metric, cell in zip(metrics, line.cells, strict=True):
@@ -321,6 +327,31 @@ def _performance(view: RunView, loss: str) -> str:
                 row.append(_published_cell(published, line, metric))
         rows.append(row)
     return markdown_table(header, rows, 3)
+
+
+def _recalibrated(view: RunView, loss: str) -> list[str]:
+    """Return the training score and calibration slope of what is made of recalibrated members."""
+    table = _performance(view, loss, (view.own_metric(loss), "calibration_slope"), recalibrated=True)
+    return ["With every member recalibrated on the validation part before pooling:", table]
+
+
+def _sizes(view: RunView, loss: str) -> list[str]:
+    """Return the score of ensembles of m members, any of them or the best by validation loss."""
+    table = view.tables.sizes
+    table = table[(table["loss"] == loss) & table["split"].isna()]
+    if table.empty or table["members"].max() < 2:
+        return []
+    chosen = table.assign(kind=table["method"] + np.where(table["choice"] == "best", ", best", ""))
+    wide = chosen.pivot_table(index=["model", "members"], columns="kind", values="estimate", sort=False)
+    kinds = [f"{pool}{end}" for pool in POOLS for end in ("", ", best")]
+    order = sorted(wide.index, key=lambda key: (view.models(loss).index(key[0]), key[1]))
+    rows = [[key[0], str(key[1]), *(wording.decimal(wide.loc[key, kind]) for kind in kinds)] for key in order]
+    label = metric_label(view.own_metric(loss))
+    return [
+        f"{label} of ensembles of m members with equal weights: the mean over choices of m members, and of "
+        "the best m by validation loss (top-K):",
+        markdown_table(["model", "m", *kinds], rows, 1),
+    ]
 
 
 def _agreement(view: RunView, loss: str) -> list[str]:

@@ -25,7 +25,16 @@ from deeptram.plots.calibration import CalibrationDisplay
 from deeptram.plots.display import Panel, PanelGrid, without_legend
 from deeptram.plots.forest import draw_forest, places
 from deeptram.plots.history import history
-from deeptram.plots.style import IDEAL, METHOD_LABELS, TRUTH_COLOR, Look, looks, method_looks, metric_label
+from deeptram.plots.style import (
+    IDEAL,
+    METHOD_LABELS,
+    TRUTH_COLOR,
+    Look,
+    looks,
+    method_looks,
+    metric_label,
+    say,
+)
 from deeptram.plots.weights import StackedWeightsDisplay
 
 if TYPE_CHECKING:
@@ -106,7 +115,7 @@ def study_figures(view: RunView, loss: str) -> Iterator[StudyFigure]:
         (
             "calibration-pools",
             calibration_panels(view, loss, pools=True),
-            "The same for every pool and both kinds of weights.",
+            "The same for the members' average (the mean of their curves) and all pools, both weights.",
             FILE,
         ),
         (
@@ -114,6 +123,20 @@ def study_figures(view: RunView, loss: str) -> Iterator[StudyFigure]:
             performance_panels(view, loss, CALIBRATION_METRICS),
             "Calibration in the large (ideal: 0) and calibration slope (ideal: 1; below it predictions are "
             "too extreme, above it too timid).",
+            PAGE,
+        ),
+        (
+            "recalibrated",
+            performance_panels(view, loss, [own, *CALIBRATION_METRICS], recalibrated=True),
+            "The same, and the score, with every member recalibrated on the validation part before pooling "
+            "(an intercept for each threshold and one slope, by maximum likelihood).",
+            FOLDED,
+        ),
+        (
+            "sizes",
+            size_panels(view, loss),
+            "Ensembles of m members with equal weights: mean over choices of m members (line) with the best "
+            "and the worst choice (band); dashed, the m members with the smallest validation loss (top-K).",
             PAGE,
         ),
         (
@@ -189,8 +212,41 @@ def gain_panels(view: RunView, loss: str, metrics: Sequence[str]) -> PanelGrid |
     return _panels(cells, names, models, (3.3, 0.26 * len(lines) + 0.65), draw, legend=False)
 
 
+def size_panels(view: RunView, loss: str) -> PanelGrid | None:
+    """Return the score of ensembles against their number of members; columns are models, colours pools."""
+    table = view.tables.sizes
+    table = table[(table["loss"] == loss) & table["split"].isna()]
+    models = [model for model in view.deep_models(loss) if model in set(table["model"])]
+    if not models or table["members"].max() < 2:
+        return None
+    look, label = method_looks(), metric_label(view.own_metric(loss))
+
+    def draw(ax: Axes, cell: pd.DataFrame, row: int, column: int) -> None:
+        for (method, choice), part in cell.groupby(["method", "choice"], sort=False):
+            style, any_ = look[method], choice == "any"
+            text = style.label if any_ else f"{style.label}, best members"
+            line_style: dict[str, Any] = {"linestyle": "-" if any_ else "--", "linewidth": 1.2}
+            (line,) = ax.plot(part["members"], part["estimate"], color=style.color, label=text, **line_style)
+            if any_:
+                ends = (part["smallest"].astype(float), part["largest"].astype(float))
+                ax.fill_between(part["members"], *ends, color=style.color, alpha=0.12, linewidth=0)
+            values = zip(part["members"], part["estimate"], strict=True)
+            say(line, [f"{text}: {m} members, {wording.decimal(value)}" for m, value in values])
+        ax.set(xlabel="members", ylabel=label)
+        ax.locator_params(axis="x", integer=True, nbins=6)
+
+    cells = {(0, j): table[table["model"] == model] for j, model in enumerate(models)}
+    return _panels(cells, [""], models, (3.3, 2.6), draw)
+
+
 def performance_panels(
-    view: RunView, loss: str, metrics: Sequence[str], *, relative: bool = False, members: bool = False
+    view: RunView,
+    loss: str,
+    metrics: Sequence[str],
+    *,
+    relative: bool = False,
+    members: bool = False,
+    recalibrated: bool = False,
 ) -> PanelGrid | None:
     """Return metrics of models (lines) and methods (colours); rows are kinds of weights; None without any.
 
@@ -203,8 +259,10 @@ def performance_panels(
         Differences to SI-LS.
     members : bool
         Single members as grey dots instead of the splits' marks.
+    recalibrated : bool
+        With members recalibrated on the validation part.
     """
-    data = performance_view(view, loss, tuple(metrics), relative=relative)
+    data = performance_view(view, loss, tuple(metrics), relative=relative, recalibrated=recalibrated)
     models = [model for model in view.models(loss) if model in set(data["model"])]
     if not models or data["estimate"].notna().sum() == 0:
         return None
@@ -258,7 +316,8 @@ def calibration_panels(view: RunView, loss: str, *, pools: bool = False) -> Pane
     view : RunView
     loss : str
     pools : bool
-        All pools and kinds of weights, one below the other, instead of the transformation ensemble alone.
+        The members' average and all pools with both kinds of weights, one below the other, instead of the
+        transformation ensemble alone.
     """
     data = calibration_view(view, loss)
     models = [model for model in view.models(loss) if model != "SI" and model in set(data["model"])]
@@ -268,9 +327,8 @@ def calibration_panels(view: RunView, loss: str, *, pools: bool = False) -> Pane
         return None
     largest = float(np.nanmax(data[["predicted", "observed"]].to_numpy(dtype=float)))
     end = 1.0 if view.study.protocol.cuts == "equidistant" else min(1.0, 1.25 * largest)
-    kinds = (
-        [(pool, scheme) for pool in POOLS for scheme in SCHEMES] if pools else [("transformation", "equal")]
-    )
+    every = [(method, scheme) for method in METHODS[1:] for scheme in SCHEMES]
+    kinds = every if pools else [("transformation", "equal")]
     cells = {}
     for i, (pool, scheme) in enumerate(kinds):
         for j, model in enumerate(models):

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from deeptram.paper import RunFolder, aggregate
-from deeptram.paper.aggregate import Tables
+from deeptram.paper.aggregate import NUMBERS, RECALIBRATED, Tables
 from deeptram.paper.config import Study
 from deeptram.paper.ensembles import POOLS, SCHEMES
 from deeptram.paper.protocols import (
@@ -107,7 +107,12 @@ def view_of_run(
 
 
 def performance_view(
-    view: RunView, loss: str, metrics: tuple[str, ...], *, relative: bool = False
+    view: RunView,
+    loss: str,
+    metrics: tuple[str, ...],
+    *,
+    relative: bool = False,
+    recalibrated: bool = False,
 ) -> pd.DataFrame:
     """Return metrics of one loss: over all splits, per split, per member, and as published.
 
@@ -118,6 +123,8 @@ def performance_view(
     metrics : tuple of str
     relative : bool
         Differences to SI-LS instead.
+    recalibrated : bool
+        With members recalibrated on the validation part.
 
     Returns
     -------
@@ -128,7 +135,9 @@ def performance_view(
     table = view.tables.relative if relative else view.tables.metrics
     chosen = with_kinds(view, table[(table["loss"] == loss) & table["metric"].isin(metrics)])
     chosen["method"] = chosen["method"].replace("member", "average")
-    parts = [chosen, published_view(view, loss, metrics, relative=relative)]
+    if recalibrated:
+        chosen = as_recalibrated(chosen)
+    parts = [chosen, published_view(view, loss, metrics, relative=relative, recalibrated=recalibrated)]
     full = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     twice = full[(full["method"] == "single") | (full["kind"] == "member")]
     full = pd.concat([full, twice.assign(weights="tuned")], ignore_index=True)
@@ -136,11 +145,21 @@ def performance_view(
     return full.reindex(columns=[*about, "estimate", "lower", "upper", "smallest", "largest"])
 
 
+def as_recalibrated(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of metrics with the recalibrated numbers in place of the raw ones."""
+    return table.drop(columns=list(NUMBERS)).rename(columns=dict(zip(RECALIBRATED, NUMBERS, strict=True)))
+
+
 def published_view(
-    view: RunView, loss: str, metrics: tuple[str, ...], *, relative: bool = False
+    view: RunView,
+    loss: str,
+    metrics: tuple[str, ...],
+    *,
+    relative: bool = False,
+    recalibrated: bool = False,
 ) -> pd.DataFrame:
     """Return the published means that may stand beside ours; empty if the protocol differs."""
-    published = published_metrics()
+    published = published_metrics(recalibrated=recalibrated)
     published = published[(published["loss"] == loss) & published["metric"].isin(metrics)]
     if relative:
         published = _relative(published)
@@ -226,18 +245,25 @@ class Line:
     cells: tuple[Cell, ...]
 
 
-def results_table(view: RunView, loss: str) -> list[Line]:
+def results_table(
+    view: RunView, loss: str, metrics: tuple[str, ...] | None = None, *, recalibrated: bool = False
+) -> list[Line]:
     """Return the rows of the table of results of one training loss.
 
     Parameters
     ----------
     view : RunView
     loss : str
+    metrics : tuple of str, optional
+        Default: the four of the headline.
+    recalibrated : bool
+        With members recalibrated on the validation part.
     """
-    metrics = view.main_metrics
+    metrics = metrics or view.main_metrics
     table = view.tables.metrics
     chosen = table[(table["loss"] == loss) & table["split"].isna() & table["metric"].isin(metrics)]
-    published = published_view(view, loss, metrics)
+    chosen = as_recalibrated(chosen) if recalibrated else chosen
+    published = published_view(view, loss, metrics, recalibrated=recalibrated)
     best = {metric: _best(chosen, metric) for metric in metrics}
     lines = []
     for model in view.models(loss):
