@@ -9,7 +9,7 @@ from scipy.special import expit
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, cross_validate
 
 import deeptram as dt
 from deep_models import FAST, MODELS, NET, TERMS, make, table
@@ -189,6 +189,34 @@ def test_scikit_learn_sees_a_nested_estimator():
     assert search.best_estimator_.members_[0].order in (2, 3)
     copied = clone(dt.Ensemble(model, 3, weights=WEIGHTS, pooling="linear"))
     np.testing.assert_array_equal(copied.weights, WEIGHTS)
+
+
+def test_nested_cross_validation_is_the_loop_written_out():
+    """Outer folds judge; members and weights see the inner folds of the others alone."""
+    X, z = table(90)
+    model = dt.Colr([dt.CS(NET)], training=FAST.replace(epochs=2))
+    ensemble = dt.Ensemble(model, 4, weights="tuned", random_state=1)
+    outer = KFold(2, shuffle=True, random_state=3)
+    found = cross_validate(ensemble, X, z, cv=outer, params={"validation": 2}, return_estimator=True)
+    for k, (seen, left_out) in enumerate(outer.split(X)):
+        alone = clone(ensemble).fit(X.iloc[seen], z[seen], validation=2)
+        assert found["test_score"][k] == pytest.approx(alone.score(X.iloc[left_out], z[left_out]))
+        np.testing.assert_allclose(found["estimator"][k].weights_, alone.weights_)
+        assert alone.weights_.sum() == pytest.approx(1)
+    weights = [one.weights_ for one in found["estimator"]]
+    assert not np.allclose(weights[0], weights[1])  # each outer fold has its own
+
+
+def test_nested_folds_have_members_and_weights_of_their_own():
+    X, z = table(90)
+    model = dt.Colr([dt.CS(NET)], training=FAST.replace(epochs=2))
+    held = np.arange(90) % 3 == 0
+    options = {"cv": KFold(2), "n_members": 2, "weights": "tuned", "random_state": 1}
+    inner = dt.Ensemble.from_folds(model, X[~held], z[~held], **options)
+    assert inner.fold_weights_.shape == (2, 2)
+    np.testing.assert_allclose(inner.fold_weights_.sum(axis=1), 1)
+    np.testing.assert_allclose(inner.weights_, inner.fold_weights_.ravel() / 2)
+    assert np.isfinite(inner.score(X[held], z[held]))
 
 
 def test_images_in_a_dict_and_rows_held_out():

@@ -18,7 +18,7 @@ from deeptram.evaluation.bootstrap import Sample, mean_sample, resample
 from deeptram.paper import RunFolder, Unit, aggregate, make_study
 from deeptram.paper.aggregate import RECALIBRATED, _Aggregation
 from deeptram.paper.data import load_study_data, make_splits
-from deeptram.paper.ensembles import METRICS, Entry, Group, split_samples
+from deeptram.paper.ensembles import METRICS, Entry, Group, _subsets, split_samples
 from deeptram.paper.members import load_predictions
 from deeptram.pooling import pool
 from deeptram.pooling.recalibration import Recalibration
@@ -230,7 +230,14 @@ def test_many_members_are_drawn_and_the_same_each_time(rng):
     y = rng.integers(0, 3, 9)
     one, two, other = (pd.DataFrame(Group(units, members, members).size_rows(y, y, k)) for k in (1, 1, 2))
     pd.testing.assert_frame_equal(one, two)
-    assert one["ensembles"].max() == 20
+    assert one["ensembles"].max() == 3 * 7  # circles of seven members
+    averages = [direct("nll", y, member) for member in members]
+    for size in (3, 4):  # every member is in equally many subsets
+        chosen = _subsets(7, size, np.random.default_rng(5))
+        assert np.bincount(np.ravel(chosen)).tolist() == [3 * size] * 7
+        assert np.mean([np.mean([averages[m] for m in s]) for s in chosen]) == pytest.approx(
+            np.mean(averages)
+        )
     assert not one["estimate"].equals(other["estimate"])
 
 

@@ -38,7 +38,7 @@ SCHEMES = ("equal", "tuned")
 LABELS = ("dataset", "model", "loss", "split", "weights", "method")  # leading columns of all tables
 METRICS = ("nll", "rps", "brier", "accuracy", "auc", "qwk", "citl", "calibration_slope")
 TOLERANCE = 1e-3  # certified error of replicates of calibration, a few hundredths of their standard deviation
-MOST_SUBSETS = 20  # of the members, for each size of an ensemble; all, where there are no more
+MOST_SUBSETS = 20  # of the members, for each size of an ensemble; where there are more, about as many
 Floats = NDArray[np.float64]
 
 
@@ -186,9 +186,9 @@ class Group:
     def size_rows(self, y_val: Any, y_test: Any, seed: Any) -> Iterator[dict[str, Any]]:
         """Yield the test score, by the training loss, of ensembles of m of the M members with equal weights.
 
-        ``choice`` is "any": the mean over all subsets of size m (:data:`MOST_SUBSETS` drawn ones, where there
-        are more), with the smallest and the largest; or "best": the m members with the smallest validation
-        loss (top-K ensembling).
+        ``choice`` is "any": the mean over all subsets of size m (or over drawn ones, in which every member
+        is equally often, where there are many), with the smallest and the largest; or "best": the m members
+        with the smallest validation loss (top-K ensembling).
         """
         if self.is_single:
             return
@@ -211,9 +211,11 @@ class Group:
 
 
 def _subsets(total: int, size: int, rng: np.random.Generator) -> list[Sequence[int]]:
+    """Return all subsets, or neighbours in drawn circles: every member is in equally many of them."""
     if math.comb(total, size) <= MOST_SUBSETS:
         return list(itertools.combinations(range(total), size))
-    return [rng.choice(total, size, replace=False).tolist() for _ in range(MOST_SUBSETS)]
+    circles = [np.tile(rng.permutation(total), 2) for _ in range(math.ceil(MOST_SUBSETS / total))]
+    return [circle[start : start + size].tolist() for circle in circles for start in range(total)]
 
 
 def entry_columns(entry: Entry, dataset: str, split: int | None) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def test_sizes_are_drawn_as_in_the_table(view):
     panels = size_panels(view, "nll")
     assert [panel.title for panel in panels.panels] == ["SI-CS", "SI-CS-LS", "CI", "CI-LS"]
     table = view.tables.sizes.query("model == 'CI' and split.isna() and method == 'linear'")
-    for choice, label in (("any", "linear ensemble"), ("best", "linear ensemble, best members")):
+    for choice, label in (("any", "linear ensemble"), ("best", "_linear ensemble, best members")):
         line = line_named(drawn(panels, 2), label)
         np.testing.assert_allclose(line.get_ydata(), table.loc[table["choice"] == choice, "estimate"])
         assert line.get_xdata().tolist() == [1, 2]

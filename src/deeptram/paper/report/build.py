@@ -344,7 +344,9 @@ def _sizes(view: RunView, loss: str) -> list[str]:
     chosen = table.assign(kind=table["method"] + np.where(table["choice"] == "best", ", best", ""))
     wide = chosen.pivot_table(index=["model", "members"], columns="kind", values="estimate", sort=False)
     kinds = [f"{pool}{end}" for pool in POOLS for end in ("", ", best")]
+    shown = {1, 2, 3, 5, 10, 20, 50, 100, int(table["members"].max())}
     order = sorted(wide.index, key=lambda key: (view.models(loss).index(key[0]), key[1]))
+    order = [key for key in order if key[1] in shown]
     rows = [[key[0], str(key[1]), *(wording.decimal(wide.loc[key, kind]) for kind in kinds)] for key in order]
     label = metric_label(view.own_metric(loss))
     return [

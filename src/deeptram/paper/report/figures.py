@@ -224,14 +224,14 @@ def size_panels(view: RunView, loss: str) -> PanelGrid | None:
     def draw(ax: Axes, cell: pd.DataFrame, row: int, column: int) -> None:
         for (method, choice), part in cell.groupby(["method", "choice"], sort=False):
             style, any_ = look[method], choice == "any"
-            text = style.label if any_ else f"{style.label}, best members"
+            text = style.label if any_ else f"_{style.label}, best members"  # _: not in the legend
             line_style: dict[str, Any] = {"linestyle": "-" if any_ else "--", "linewidth": 1.2}
             (line,) = ax.plot(part["members"], part["estimate"], color=style.color, label=text, **line_style)
             if any_:
                 ends = (part["smallest"].astype(float), part["largest"].astype(float))
                 ax.fill_between(part["members"], *ends, color=style.color, alpha=0.12, linewidth=0)
             values = zip(part["members"], part["estimate"], strict=True)
-            say(line, [f"{text}: {m} members, {wording.decimal(value)}" for m, value in values])
+            say(line, [f"{text.lstrip('_')}: {m} members, {wording.decimal(value)}" for m, value in values])
         ax.set(xlabel="members", ylabel=label)
         ax.locator_params(axis="x", integer=True, nbins=6)
 
