@@ -25,8 +25,7 @@ from deeptram.fitting.deep.seeds import member_seed
 from deeptram.fitting.deep.stacked import fit_stacked
 from deeptram.fitting.deep.training import Training
 from deeptram.model.deep import row_parameters_of
-from deeptram.model.design import Spec
-from deeptram.model.terms import CI
+from deeptram.model.terms import CI, Spec
 from deeptram.networks import MLP
 
 RATES = [5e-4, 1e-3, 1e-3, 2e-3, 2e-3]

@@ -23,8 +23,7 @@ from _study import Unit, arguments, means, run
 from scipy.optimize import minimize
 
 import deeptram as dt
-from deeptram.ensemble.variations import fold_rows
-from deeptram.fitting.deep.seeds import MemberSeeds
+from deeptram.fitting.deep.seeds import MemberSeeds, fold_rows
 from deeptram.predictive.joined import join_rows
 
 DATASETS = ("yacht", "boston", "energy", "concrete", "wine", "kin8nm", "power", "naval", "protein")

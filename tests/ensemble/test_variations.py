@@ -10,9 +10,9 @@ from sklearn.base import clone
 
 import deeptram as dt
 from deep_models import FAST, table
-from deeptram.ensemble.variations import fold_rows, vary_setting
+from deeptram.ensemble.variations import vary_setting
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
-from deeptram.fitting.deep.seeds import MemberSeeds
+from deeptram.fitting.deep.seeds import MemberSeeds, fold_rows
 
 MLP = dt.networks.MLP
 VARY = {

@@ -29,7 +29,7 @@ from deeptram import latent as latents
 from deeptram._files import DONE, json_sha256, parse_json, read_done, write_done, write_json
 from deeptram._schema import agree, fields, integer, mapping, plain, text
 from deeptram._validation import as_float
-from deeptram.ensemble.variations import Plan
+from deeptram.ensemble.members import Plan
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import fingerprint

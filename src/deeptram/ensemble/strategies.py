@@ -19,15 +19,17 @@ from deeptram._rows import take_rows
 from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_integer, check_weights
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
-from deeptram.ensemble.members import AUTO, MemberFit, check_model, check_pooling
-from deeptram.ensemble.variations import (
+from deeptram.ensemble.members import (
+    AUTO,
+    MemberFit,
     Plan,
-    check_common_scale,
-    check_vary,
+    check_model,
+    check_pooling,
     number_of_folds,
     out_of_fold,
     plan_members,
 )
+from deeptram.ensemble.variations import check_common_scale, check_vary
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError, warn
 from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import diverged_message
@@ -59,10 +61,11 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
         configuration = Configuration.of(template, X, y, sample_weight, validation, ensemble.vary)
         checkpoint = Checkpoint(ensemble.checkpoint, configuration, ensemble.random_state)
     root = root_seed(ensemble.random_state) if checkpoint is None else checkpoint.root
-    vary = check_vary(ensemble.vary)
+    vary = {} if ensemble.vary is None else check_vary(ensemble.vary)
     plans = plan_members(template, vary, ensemble.n_members, (X, y, sample_weight), validation, root)
+    code = fingerprint(plans[0].task.X, y, plans[0].task.sample_weight)
     for plan in plans:
-        plan.template.data_hash_ = fingerprint(plan.task.X, y, plan.task.sample_weight)
+        plan.template.data_hash_ = code
     finished = {} if checkpoint is None else checkpoint.load(plans)
     missing = {number: plan for number, plan in enumerate(plans) if number not in finished}
     ensemble.strategy_ = choose_strategy(ensemble.strategy, plans[0].task, len(missing), ensemble.n_jobs)
@@ -110,7 +113,7 @@ def check_settings(ensemble: Ensemble) -> None:
         check_choice(ensemble.weights, ("equal", "tuned"), "weights")
     else:
         check_weights(ensemble.weights, ensemble.n_members)
-    if ensemble.pooling in ("transformation", AUTO):
+    if ensemble.vary is not None and ensemble.pooling in ("transformation", AUTO):
         check_common_scale(check_vary(ensemble.vary))
     if not isinstance(ensemble.recalibrate, (bool, np.bool_)):
         raise InvalidTypeError(f"recalibrate must be True or False, got {ensemble.recalibrate!r}; write True")

@@ -117,6 +117,23 @@ def held_out_rows(used: NDArray[np.int64], share: float, seed: int) -> NDArray[n
     return np.sort(used[order[:count]])
 
 
+def fold_rows(used: NDArray[np.int64], folds: int, seed: int) -> list[NDArray[np.int64]]:
+    """Return the rows of each fold, as many in each; the few that are left over are in none.
+
+    Examples
+    --------
+    >>> [len(rows) for rows in fold_rows(np.arange(11), 2, seed=1)]
+    [5, 5]
+    """
+    size = len(used) // folds
+    if size == 0 or len(used) - size == 0:
+        raise InvalidInputError(
+            f"validation={folds} folds need at least as many rows, got {len(used)}; use fewer folds"
+        )
+    order = torch.randperm(len(used), generator=generator(seed)).numpy()
+    return [np.sort(used[order[k * size : (k + 1) * size]]) for k in range(folds)]
+
+
 class Stream:
     """A member's own random numbers for code that draws from torch's global generators.
 

@@ -12,13 +12,15 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn, optim
 from torch.func import functional_call, vmap
+from torch.nn.functional import layer_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from deeptram._threads import alone, one_thread
@@ -27,32 +29,26 @@ from deeptram.fitting.deep.gradient import finish, is_small_step, make_optimizer
 from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, State, kept_memory, train
 from deeptram.fitting.deep.seeds import Stream, seeded
 from deeptram.fitting.deep.smoothing import Mixup, WeightAverage
-from deeptram.fitting.deep.stacked_forward import StackedForward
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.inputs.batches import spans
 from deeptram.model.deep import Batch, DeepModel, Raw, is_network_parameter
 from deeptram.model.dropout import Call, DrawnMasks, MemberDropout, RecordedCalls, ReplayedMasks, set_stream
-from deeptram.model.parts import has_convolutions
+from deeptram.model.parts import ComplexIntercept, has_convolutions
+from deeptram.networks.mlp import Residual
 from deeptram.predictive import Predictive
 
+_SMOOTH = (nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Tanh)
+ELEMENTWISE = (*_SMOOTH, nn.Identity, nn.LeakyReLU, nn.ReLU)
 # Optimisers that move every number by itself, so that stacked members do not meet.
-ELEMENTWISE_OPTIMIZERS = (
-    torch.optim.Adagrad,
-    torch.optim.Adam,
-    torch.optim.Adamax,
-    torch.optim.AdamW,
-    torch.optim.NAdam,
-    torch.optim.RAdam,
-    torch.optim.RMSprop,
-    torch.optim.SGD,
-)
+_ADAMS = (optim.Adam, optim.Adamax, optim.AdamW, optim.NAdam, optim.RAdam)
+ELEMENTWISE_OPTIMIZERS = (*_ADAMS, optim.Adagrad, optim.RMSprop, optim.SGD)
+Layer = tuple[str, nn.Module]
 
 
 def fit_stacked(task: DeepTask | Sequence[DeepTask], seeds: Sequence[int]) -> list[DeepFit]:
     """Train several members of one model together.
 
-    Much faster than one after the other for small networks; for convolutions
-    on CPUs it is not.
+    Much faster than one after the other for small networks, not for convolutions on CPUs.
 
     Parameters
     ----------
@@ -91,10 +87,7 @@ def fit_stacked(task: DeepTask | Sequence[DeepTask], seeds: Sequence[int]) -> li
 
 
 def stacking_pays(task: DeepTask) -> bool:
-    """Return whether members train faster together: networks without convolutions that torch can vectorise.
-
-    Tries one step of two members on a few rows.
-    """
+    """Return whether members train faster together, by a step of two members on a few rows."""
     setup = Setup(task)
     members = [setup.member(seed) for seed in (0, 1)]
     if has_convolutions(members[0].model):
@@ -404,3 +397,103 @@ def _stacked_state(models: Sequence[DeepModel], fullest: DeepModel) -> tuple[Sta
 def _along(values: Tensor, like: Tensor) -> Tensor:
     """Return one value per member in a shape that multiplies a stacked tensor."""
     return values.reshape(-1, *(1,) * (like.ndim - 1))
+
+
+class StackedForward:
+    """Runs fully connected networks with stacked parameters, by batched products; made by :meth:`of`.
+
+    This saves the bookkeeping of ``vmap``, which dominates small networks; both give the same numbers.
+    """
+
+    def __init__(self, model: DeepModel, networks: list[list[Layer]]) -> None:
+        self._model, self._networks = model, networks
+
+    @classmethod
+    def of(cls, model: DeepModel) -> StackedForward | None:
+        """Return the batched forward pass, or None if a network has other layers than it knows."""
+        names = [f"shifts.{j}.net" for j in range(len(model.shifts))]
+        if isinstance(model.intercept, ComplexIntercept):
+            names.insert(0, "intercept.net")
+        networks = [list(_layers(model.get_submodule(name), name)) for name in names]
+        known = all(_is_known(layer) for network in networks for _, layer in network)
+        return cls(model, networks) if known and model.autocast is None else None
+
+    def __call__(self, parameters: dict[str, Tensor], batch: Batch, masks: list[Tensor]) -> Raw:
+        """Return what ``DeepModel.forward`` returns, with a first axis of members everywhere.
+
+        Inputs have axes (M, b, ...); ``masks`` are those of the layers in their order, none in evaluation.
+        """
+        model, left = self._model, list(masks)
+        outputs = [
+            self._run(network, inputs, parameters, left)
+            for network, (inputs,) in zip(self._networks, batch["nets"], strict=True)
+        ]
+        if isinstance(model.intercept, ComplexIntercept):
+            free = outputs.pop(0) + parameters["intercept.constant"].unsqueeze(1)
+        else:
+            free = parameters["intercept.free"]
+            strata = batch.get("strata")
+            if strata is not None:
+                free = free[torch.arange(len(free), device=free.device).unsqueeze(1), strata]
+        if not model.is_nominal:
+            outputs = [output.squeeze(-1) for output in outputs]
+        if model.beta is not None:
+            outputs.append(_product(batch["x"], parameters["beta"]))
+        raw = {"free": free}
+        if outputs:
+            raw["shift"] = reduce(torch.add, outputs)
+        if model.gamma is not None:
+            raw["log_scale"] = _product(batch["scale"], parameters["gamma"]) / 2
+        return raw
+
+    def _run(
+        self, network: list[Layer], x: Tensor, parameters: dict[str, Tensor], masks: list[Tensor]
+    ) -> Tensor:
+        for name, layer in network:
+            if isinstance(layer, nn.Linear):
+                weight, bias = parameters[f"{name}.weight"].mT, parameters.get(f"{name}.bias")
+                x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight)
+            elif isinstance(layer, MemberDropout):
+                x = x * masks.pop(0) if masks and layer.rate > 0 else x
+            elif isinstance(layer, nn.LayerNorm):
+                x = layer_norm(x, layer.normalized_shape, eps=layer.eps)
+                weight, bias = (parameters[f"{name}.{part}"].unsqueeze(1) for part in ("weight", "bias"))
+                x = torch.addcmul(bias, x, weight)
+            elif isinstance(layer, Residual):
+                x = x + self._run(list(_layers_in(layer, name)), x, parameters, masks)
+            elif isinstance(layer, nn.Flatten):
+                x = x.flatten(2)
+            else:
+                x = layer(x)
+        return x
+
+
+def _layers(module: nn.Module, name: str) -> Iterator[Layer]:
+    if type(module) is nn.Sequential:
+        yield from _layers_in(module, name)
+    else:
+        yield name, module
+
+
+def _layers_in(module: nn.Module, name: str) -> Iterator[Layer]:
+    for child_name, child in module.named_children():
+        yield from _layers(child, f"{name}.{child_name}")
+
+
+def _is_known(layer: nn.Module) -> bool:
+    if type(layer) is Residual:
+        return all(_is_known(inner) for _, inner in _layers_in(layer, ""))
+    if type(layer) is nn.Flatten:
+        return (layer.start_dim, layer.end_dim) == (1, -1)
+    if type(layer) is nn.LayerNorm:
+        return len(layer.normalized_shape) == 1 and layer.bias is not None
+    if type(layer) is MemberDropout:
+        return not layer.channelwise and layer.rate < 1
+    return type(layer) is nn.Linear or type(layer) in ELEMENTWISE
+
+
+def _product(columns: Tensor, coefficients: Tensor) -> Tensor:
+    """Return columns (M, b, p) times coefficients (M, p) or (M, p, K - 1)."""
+    if coefficients.ndim == 2:
+        return torch.bmm(columns, coefficients.unsqueeze(-1)).squeeze(-1)
+    return torch.bmm(columns, coefficients)

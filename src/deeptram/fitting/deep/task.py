@@ -21,11 +21,10 @@ from deeptram._rows import take_rows
 from deeptram._validation import check_same_length
 from deeptram.errors import InvalidInputError
 from deeptram.fitting.deep.losses import MemberLosses, RowLoss, Target, gather_rows, make_loss
-from deeptram.fitting.deep.scaling import Scaling
 from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows, seeded
 from deeptram.fitting.deep.smoothing import Mixup, SmoothedLoss, class_weighted, mixed
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
-from deeptram.fitting.deep.warm_start import apply_start, exact_start, free_start
+from deeptram.fitting.deep.warm_start import Scaling, apply_start, exact_start, free_start
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.inputs.batches import Prefetch, Source, check_augmented, spans
 from deeptram.inputs.network_inputs import ImageInput, NetworkInputs, seen_by
