@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from _study import Unit, arguments, means, run
+from _study import Unit, arguments, cost, folded, markdown, publish, run
 from scipy.optimize import minimize
 
 import deeptram as dt
@@ -202,8 +202,50 @@ def tuned(
     }
 
 
+def against_published(table: pd.DataFrame, published: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return our pools and the best published ensemble of each set by its mean over the same splits."""
+    lines = {}
+    for name, rows in table.groupby("dataset", sort=False):
+        same = published[(published["dataset"] == name) & published["split"].isin(rows["split"])]
+        theirs = same.groupby(["network", "pool"])[metric].mean()
+        ours = rows.groupby("method", sort=False)[metric].apply(lambda values: values.mean(skipna=False))
+        network, pool = theirs.idxmin()
+        lines[name] = {
+            "splits": rows["split"].nunique(),
+            **{f"ours, {one}": f"{ours[one]:.4f}" for one in ("chosen", "linear", "transformation")},
+            "ours, best pool": f"{ours.min():.4f} ({ours.idxmin()})",
+            "published, best": f"{theirs.min():.4f} ({network} {pool})",
+            "chosen below": "yes" if ours["chosen"] < theirs.min() else "no",
+            "best below": "yes" if ours.min() < theirs.min() else "no",
+        }
+    return pd.DataFrame.from_dict(lines, orient="index").rename_axis("set")
+
+
+def page(table: pd.DataFrame, published: pd.DataFrame) -> str:
+    """Return the part of the page: next to the published ensembles, then every pool."""
+    beyond = table["rmse"].notna() & table["crps"].isna()
+    table = table.assign(crps=table["crps"].mask(beyond, np.inf))
+    parts = []
+    for metric in ("nll", "crps"):
+        lines = against_published(table, published, metric)
+        count = [(lines[f"{one} below"] == "yes").sum() for one in ("chosen", "best")]
+        parts += [
+            f"**{metric.upper()}**: the chosen pool is below the best published mean on {count[0]} of "
+            f"{len(lines)} sets, the best of our pools on {count[1]}.",
+            markdown(lines),
+        ]
+    some = published[published["dataset"].isin(table["dataset"])]
+    theirs = some.merge(table[["dataset", "split"]].drop_duplicates()).assign(
+        method=lambda each: "published " + each["network"] + " " + each["pool"],
+        coverage=lambda each: each["coverage_percent"] / 100,
+    )
+    order = {name: number for number, name in enumerate(dict.fromkeys(table["dataset"]))}
+    both = pd.concat([table, theirs]).sort_values("dataset", key=lambda each: each.map(order), kind="stable")
+    return "\n\n".join([*parts, folded(both, METRICS), cost(table)])
+
+
 def main() -> None:
-    """Run what is missing, and print the means over splits."""
+    """Run what is missing, or write the tables of what is there."""
     wanted = arguments(__doc__ or "", DATASETS, 20)
     units = [
         Unit(name, split)
@@ -211,8 +253,10 @@ def main() -> None:
         for name in wanted.datasets
         if split < SPLITS.get(name, 20)
     ]
-    table = run(lambda unit: score(unit, wanted.data), units, SETTINGS, wanted.out, wanted.n_jobs)
-    print(means(table, METRICS).round(4).to_string())
+    only_read = wanted.write is not None
+    table = run(lambda unit: score(unit, wanted.data), units, SETTINGS, wanted.out, wanted.n_jobs, only_read)
+    published = pd.read_csv(wanted.data.parent / "published" / "aggregation_uci.csv.gz")
+    publish("uci", page(table, published[published["members"] == 10]), wanted.write)
 
 
 if __name__ == "__main__":
