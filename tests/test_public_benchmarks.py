@@ -111,8 +111,8 @@ def test_events_on_the_grid(part):
     y = dt.Surv.right([0.5, 1.0, 1.5, 9.0, 1.5], [True, True, True, True, False])
     found = survival.on_grid(y, np.array([1.0, 2.0]))
     expected = dt.Surv.interval([0.0, 0.0, 1.0, 2.0, 1.5], [1.0, 1.0, 2.0, np.inf, np.inf])
-    pred = dt.Predictive.from_survival([1.0, 2.0, 4.0], np.tile([0.7, 0.4, 0.1], (5, 1)))
-    by_hand = -np.log([0.3, 0.3, 0.3, 0.4, 0.7])  # the curve is a step function
+    pred = dt.Predictive.from_survival([1.0, 2.0, 4.0], np.tile([0.8, 0.4, 0.1], (5, 1)))
+    by_hand = -np.log([0.2, 0.2, 0.4, 0.4, 0.8])  # the curve is a step function
     for outcome in (found, expected):
         np.testing.assert_allclose(dt.scores.nll(outcome, pred, reduction="none"), by_hand, atol=1e-12)
 

@@ -25,7 +25,7 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 import deeptram as dt
 
-DATASETS = ("wine", "swd", "era", "lev", "esl", "balance", "anes96")
+DATASETS = ("wine", "swd", "era", "lev", "esl", "balance", "anes96", "wine, each row once")
 METRICS = ("nll", "mixed nll", "rps", "qwk", "mae")
 LEGEND = {
     "nll": ("NLL", False),
@@ -56,8 +56,9 @@ SETTINGS: dict[str, Any] = {
 
 def load(name: str, data: Path) -> tuple[pd.DataFrame, np.ndarray]:
     """Return the covariates and the levels 0, 1, ...; a level of fewer than ten rows joins its neighbour."""
-    if name == "wine":
+    if name.startswith("wine"):
         table = pd.read_csv(data / "wine_quality" / "winequality-red.csv", sep=";")
+        table = table if name == "wine" else table.drop_duplicates()
         X, y = table.drop(columns="quality"), table["quality"]
     elif name == "anes96":
         from statsmodels.datasets import anes96
