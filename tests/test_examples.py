@@ -40,6 +40,18 @@ def test_make_targets_named_in_pages_exist(page):
     assert {a or b for a, b in named} <= set(targets)
 
 
+def test_files_and_names_of_the_papers_map_exist():
+    text = (ROOT / "docs/paper_map.md").read_text(encoding="utf-8")
+    places = [ROOT / "src/deeptram", ROOT / "tests", ROOT]
+    named = re.findall(r"`([\w-]+/[\w./-]*)`(?: \(((?:`[^`]+`(?:, )?)+)\))?", text)
+    assert len(named) > 100
+    for path, names in named:
+        found = [place / path for place in places if (place / path).exists()]
+        assert found, path
+        for name in re.findall("`([^`]+)`", names):
+            assert name in found[0].read_text(encoding="utf-8"), f"{name} in {path}"
+
+
 def test_wrong_output_is_found(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("```python\nx = 1\n```\n\n```python\nprint(x + 1)\n```\n\n```text\n3\n```\n")
