@@ -205,8 +205,9 @@ def page(table: pd.DataFrame) -> str:
             continue
         splits = some.groupby("dataset")["split"].nunique()
         parts.append(f"### Survival: {title}")
-        if splits.max() > 1:
-            parts.append(f"Mean ± standard error over {splits.min()} to {splits.max()} folds per set.")
+        parts.append(
+            f"{splits.min()} to {splits.max()} splits per set: mean ± standard error where there are several."
+        )
         for metric, word in LEGEND.items():
             larger = {"uno": True, "d-calibration": None}.get(metric, False)
             shown = side_by_side(some, metric, [*ours, *others], larger=larger)
