@@ -16,7 +16,7 @@ from deeptram.evaluation import metrics as M
 from deeptram.evaluation import scores
 from deeptram.evaluation.bootstrap import Sample, mean_sample, resample
 from deeptram.paper import RunFolder, Unit, aggregate, make_study
-from deeptram.paper.aggregate import RECALIBRATED, _Aggregation
+from deeptram.paper.aggregate import CURVE_NUMBERS, RECALIBRATED, _Aggregation, _mean_curve
 from deeptram.paper.data import load_study_data, make_splits
 from deeptram.paper.ensembles import METRICS, Entry, Group, _subsets, split_samples
 from deeptram.paper.members import load_predictions
@@ -252,6 +252,21 @@ def test_the_average_curve_is_the_mean_of_the_members_curves(tables, truth):
         shown = table[table["weights"] == scheme]["observed"]
         mean = sum(share * curve["observed"] for share, curve in zip(w, curves, strict=True))
         np.testing.assert_allclose(shown, mean, rtol=1e-10)
+
+
+def test_average_curves_weigh_members_and_leave_out_empty_bins():
+    empty = {key: [0.2, np.nan] for key in CURVE_NUMBERS} | {"bin": [1, 2]}
+    full = {key: [0.6, 0.8] for key in CURVE_NUMBERS} | {"bin": [1, 2]}
+    mean = _mean_curve([pd.DataFrame(empty), pd.DataFrame(full)], np.array([0.25, 0.75]))
+    assert mean["observed"].tolist() == pytest.approx([0.25 * 0.2 + 0.75 * 0.6, 0.8])
+
+
+def test_the_best_members_are_chosen_on_the_validation_part():
+    good, bad = (Predictive.from_proba(np.array([[p, 1 - p]])) for p in (0.9, 0.2))
+    units = (Unit("CI", "nll", 1, 1), Unit("CI", "nll", 1, 2))
+    table = pd.DataFrame(Group(units, (bad, good), (good, bad)).size_rows(np.array([0]), np.array([0]), 1))
+    best = table[(table["choice"] == "best") & (table["members"] == 1)]["estimate"]
+    assert best.tolist() == pytest.approx([-np.log(0.2)] * 3)  # the second, though it is worse in the test
 
 
 @pytest.mark.parametrize(("model", "n_bins"), [("SI-LS", 4), ("CI-LS", 5)])
