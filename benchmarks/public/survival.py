@@ -28,7 +28,7 @@ from deeptram.ensemble.adapters import adapter_of, indicators
 from deeptram.evaluation.censoring import right_censored
 
 GIVEN = ("support", "metabric", "gbsg", "whas")
-SHIPPED = ("whas, each row once", "rossi", "gbsg2", "veteran", "whas500", "aids")
+SHIPPED = ("whas, each row once", "rossi", "gbsg2", "veteran", "whas500")
 METRICS = ("nll", "grid nll", "ibs", "uno", "d-calibration")
 LEGEND = {
     "grid nll": "NLL on the grid",
@@ -77,7 +77,6 @@ def load(name: str, data: Path) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, n
             "gbsg2": datasets.load_gbsg2,
             "veteran": datasets.load_veterans_lung_cancer,
             "whas500": datasets.load_whas500,
-            "aids": datasets.load_aids,
         }
         X, y = loaders[name]()
         event, time = (pd.Series(y[field]) for field in y.dtype.names)
