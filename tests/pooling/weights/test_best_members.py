@@ -60,7 +60,7 @@ def test_messages():
         dt.top_k(members, [0], 3)
     with pytest.raises(InvalidInputError, match="k must be an integer of at least 1"):
         dt.top_k(members, [0], 0)
-    with pytest.raises(UnknownNameError, match="score must be one of"):
+    with pytest.raises(UnknownNameError, match="score must be a mean over rows, one of"):
         dt.top_k(members, [0], 1, "accuracy")
     with pytest.raises(InvalidInputError, match="must not all have weight zero"):
         dt.top_k(members, [0], 1).weights([1.0, 0.0])

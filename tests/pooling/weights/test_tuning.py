@@ -317,7 +317,7 @@ LEVELS = dt.Predictive.from_proba([[0.2, 0.8], [0.5, 0.5]])
 @pytest.mark.parametrize(
     ("members", "y", "options", "error", "match"),
     [
-        ([LEVELS], [0, 1], {"score": "auc"}, UnknownNameError, "score must be one of"),
+        ([LEVELS], [0, 1], {"score": "auc"}, UnknownNameError, "score must be a mean over rows, one of"),
         ([LEVELS], [0, 1], {"method": "mean"}, UnknownNameError, "method must be one of"),
         ([LINE], [0.0, 1.0], {"score": "rps"}, UnsupportedError, "score 'rps' needs members on levels"),
         ([LEVELS], [0], {}, InvalidInputError, "one value per row"),
