@@ -105,6 +105,12 @@ def _read(unit: Unit, out: Path, digest: str) -> list[dict[str, Any]] | None:
     )
 
 
+def span(counts: pd.Series) -> str:
+    """Return the range of some counts in words, one number where they are equal."""
+    low, high = counts.min(), counts.max()
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
 def means(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """Return mean and standard error over splits of each set and method."""
     grouped = table.groupby(["dataset", "method"], sort=False)[list(metrics)]

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 from _candidates import CHOSEN, POOLS, predictions
-from _study import Unit, arguments, cost, folded, markdown, publish, run, side_by_side, verdict
+from _study import Unit, arguments, cost, folded, markdown, publish, run, side_by_side, span, verdict
 from mord import LogisticAT
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -209,7 +209,7 @@ def page(table: pd.DataFrame) -> str:
     """Return the tables of the page and what they say."""
     shown = ["Polr", "CS ensemble: transformation", "CI ensemble: transformation", CHOSEN, *peers(0)]
     splits = table.groupby("dataset")["split"].nunique()
-    parts = [f"Mean ± standard error over {splits.min()} to {splits.max()} stratified splits per set."]
+    parts = [f"Mean ± standard error over {span(splits)} stratified splits per set."]
     for metric, (word, larger) in LEGEND.items():
         parts += [f"**{word}**", markdown(side_by_side(table, metric, shown, larger=larger))]
     for metric in ("nll", "mixed nll", "rps"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from _study import Unit, arguments, cost, markdown, publish, run
+from _study import Unit, arguments, cost, markdown, publish, run, span
 from scipy.ndimage import gaussian_filter, rotate
 from sklearn.datasets import load_sample_images
 from sklearn.metrics import roc_auc_score
@@ -174,7 +174,7 @@ def page(table: pd.DataFrame) -> str:
     """Return the tables of the page."""
     pools, marks = ["average member", *POOLS], ["total entropy", "mutual information", "spread of h"]
     seeds = table.groupby("dataset")["split"].nunique()
-    parts = [f"Means over {seeds.min()} to {seeds.max()} seeds; the best pool in bold."]
+    parts = [f"Means over {span(seeds)} seeds; the best pool in bold."]
     for metric, digits in (("nll", 3), ("rps", 4), ("accuracy", 3)):
         parts += [f"**{metric.upper() if digits != 3 or metric == 'nll' else metric.capitalize()}**"]
         parts += [

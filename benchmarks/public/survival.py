@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from _candidates import CHOSEN, POOLS, predictions
-from _study import Unit, arguments, cost, folded, markdown, publish, run, side_by_side, verdict
+from _study import Unit, arguments, cost, folded, markdown, publish, run, side_by_side, span, verdict
 from lifelines import CoxPHFitter, KaplanMeierFitter
 from sklearn.model_selection import KFold, RepeatedKFold
 from sksurv.ensemble import GradientBoostingSurvivalAnalysis, RandomSurvivalForest
@@ -204,9 +204,7 @@ def page(table: pd.DataFrame) -> str:
             continue
         splits = some.groupby("dataset")["split"].nunique()
         parts.append(f"### Survival: {title}")
-        parts.append(
-            f"{splits.min()} to {splits.max()} splits per set: mean ± standard error where there are several."
-        )
+        parts.append(f"{span(splits)} splits per set: mean ± standard error where there are several.")
         for metric, word in LEGEND.items():
             larger = {"uno": True, "d-calibration": None}.get(metric, False)
             shown = side_by_side(some, metric, [*ours, *others], larger=larger)
