@@ -113,7 +113,8 @@ def features_of(pred: Predictive, at: float | None = None) -> list[Feature]:
         return [(f"P(Y > {levels[k]})", partial(_exceedance, k=k)) for k in shown]
     if isinstance(pred, LinePredictive) and pred.lifetimes:
         time = float(np.median(_medians(pred))) if at is None else float(at)
-        return [(f"P(time > {time:.3g})", partial(_survivor, time=time))]
+        shown_time = f"{time:.0f}" if abs(time) >= 100 else f"{time:.3g}"
+        return [(f"P(time > {shown_time})", partial(_survivor, time=time))]
     quantiles = ((0.1, "10 % quantile"), (0.5, "median"), (0.9, "90 % quantile"))
     return [(what, partial(_quantile, q=q)) for q, what in quantiles]
 
