@@ -280,7 +280,7 @@ def importance_sentence(importance: pd.DataFrame) -> str:
     Examples
     --------
     >>> importance_sentence(pd.DataFrame({"column": ["age", "sex"], "loss": [0.2, -0.001]}))
-    'What matters: age (without its information the NLL would be larger by 0.2000); sex adds next to nothing.'
+    'What matters: age (shuffled among rows it raises the NLL by 0.2000); sex adds next to nothing.'
     """
     if importance.empty:
         return ""
@@ -288,10 +288,7 @@ def importance_sentence(importance: pd.DataFrame) -> str:
     if large.empty:
         return "No covariate matters on these rows: shuffling any of them leaves the NLL as it is."
     first = large.iloc[0]
-    told = [
-        f"{first['column']} (without its information the NLL would be larger by "
-        f"{wording.decimal(first['loss'])})"
-    ]
+    told = [f"{first['column']} (shuffled among rows it raises the NLL by {wording.decimal(first['loss'])})"]
     told += [f"{row['column']} ({wording.decimal(row['loss'])})" for _, row in large.iloc[1:].iterrows()]
     least = list(importance.loc[importance["loss"] <= 0.01 * importance["loss"].max(), "column"])
     rest = (
