@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import deeptram as dt
 from deep_models import FAST, table
-from deeptram.ensemble.variations import vary_setting
+from deeptram.ensemble.plans import vary_setting
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 from deeptram.fitting.deep.seeds import MemberSeeds, fold_rows
 

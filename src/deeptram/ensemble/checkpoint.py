@@ -29,7 +29,7 @@ from deeptram import latent as latents
 from deeptram._files import DONE, json_sha256, parse_json, read_done, write_done, write_json
 from deeptram._schema import agree, fields, integer, mapping, plain, text
 from deeptram._validation import as_float
-from deeptram.ensemble.members import Plan
+from deeptram.ensemble.plans import Plan
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import fingerprint
@@ -73,7 +73,14 @@ class Configuration:
 
     @classmethod
     def of(
-        cls, model: BaseTram, X: Any, y: Any, sample_weight: Any, validation: Any, vary: Any = None
+        cls,
+        model: BaseTram,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        validation: Any,
+        vary: Any = None,
+        kind: str = "seeds",
     ) -> Configuration:
         """Return the configuration of an ensemble's members.
 
@@ -84,9 +91,12 @@ class Configuration:
         X, y, sample_weight, validation
             As given to ``fit``.
         vary : dict or None
-            Of the ensemble.
+        kind : str
+            In what the members of the ensemble differ.
         """
         record = parameters_to_record(model)
+        if kind != "seeds":
+            record["members"] = kind
         if vary:
             record["vary"] = identity(vary)
         record["parameters"].pop("random_state")

@@ -8,7 +8,9 @@ sources of variation can be asked for:
 * ``"asymptotic"``: the same question with the normal distribution,
   :math:`\bar\beta \pm z \sqrt{B \sum_m w_m^2}` with the variance B between members;
 * ``"total"``: how far may :math:`\bar\beta` be from the truth? Sampling and seeds together, see
-  :func:`total_variance`.
+  :func:`total_variance`. Of bagged members that is the bootstrap: each was trained on rows drawn anew, its
+  networks, too, so :math:`\mathrm{se}^2 = B`, with quantiles of the t distribution with M - 1 degrees of
+  freedom because B is an estimate from M numbers.
 
 The transformation pool averages :math:`h_m(y \mid x) = \ldots - x'\beta_m`, so its linear shift is
 :math:`x' \sum_m w_m \beta_m`. Multinomial logits are averaged by the log-linear density pool instead. Every
@@ -43,6 +45,10 @@ Array = NDArray[np.float64]
 
 METHODS = ("total", "bootstrap", "asymptotic")
 _MOST_SAMPLES = 10_000
+_GIVEN_NETWORKS = "sampling given the networks, and seeds"
+TOO_NARROW = (
+    "too narrow: other rows would give other networks; Ensemble(model, 30, members='bags') draws them"
+)
 
 
 def between_variance(values: Array, weights: Array) -> Array:
@@ -111,7 +117,12 @@ def total_variance(coefficients: Array, within: Array, weights: Array) -> Array:
 
 
 def interval_table(
-    coefficients: Array, weights: Array, within: Sequence[Array | None], level: float, method: str
+    coefficients: Array,
+    weights: Array,
+    within: Sequence[Array | None],
+    level: float,
+    method: str,
+    bagged: bool = False,
 ) -> pd.DataFrame:
     """Return estimates, standard errors and intervals of the pooled coefficients.
 
@@ -124,6 +135,8 @@ def interval_table(
         Variances within the members (``"total"`` only).
     level : float
     method : {"bootstrap", "asymptotic", "total"}
+    bagged : bool
+        Whether the members were trained on bootstrap samples of the rows.
 
     Returns
     -------
@@ -136,12 +149,15 @@ def interval_table(
         se = np.sqrt(between * float(weights @ weights))
         lower, upper = resampled_quantiles(coefficients, weights, level)
     else:
-        if method == "total":
+        factor = stats.norm.ppf((1 + level) / 2)
+        if method == "total" and bagged:
+            variance, factor = between, stats.t.ppf((1 + level) / 2, max((weights > 0).sum() - 1, 1))
+        elif method == "total":
             variance = total_variance(coefficients, np.stack([_known(one) for one in within]), weights)
         else:
             variance = between * float(weights @ weights)
         se = np.sqrt(variance)
-        half = stats.norm.ppf((1 + level) / 2) * se
+        half = factor * se
         lower, upper = estimate - half, estimate + half
     table = pd.DataFrame({"coef": estimate, "se": se, "lower": lower, "upper": upper})
     with np.errstate(over="ignore"):  # beyond the floats: infinite
@@ -252,7 +268,12 @@ def member_table(members: Sequence[BaseTram], slopes: Array) -> pd.DataFrame:
 
 
 def ensemble_table(
-    members: Sequence[BaseTram], weights: Array, slopes: Array, level: float, method: str
+    members: Sequence[BaseTram],
+    weights: Array,
+    slopes: Array,
+    level: float,
+    method: str,
+    bagged: bool = False,
 ) -> CoefficientTable:
     """Return the coefficients of an ensemble with intervals, under a header that says what they are.
 
@@ -262,11 +283,13 @@ def ensemble_table(
     weights, slopes : array, shape (M,)
     level : float
     method : {"total", "bootstrap", "asymptotic"}
+    bagged : bool
+        Whether the members were trained on bootstrap samples of the rows.
     """
     first = members[0]
     latent, outcome = first.latent_, first.outcome_
     within = [_variance_within(member, slope) for member, slope in zip(members, slopes, strict=True)]
-    table = interval_table(member_table(members, slopes).to_numpy(), weights, within, level, method)
+    table = interval_table(member_table(members, slopes).to_numpy(), weights, within, level, method, bagged)
     if latent.name == "normal":
         table = table[["coef", "se", "lower", "upper"]]
     elif latent.name == "minimum-extreme-value" and not outcome.is_discrete:
@@ -275,7 +298,7 @@ def ensemble_table(
         table["variation"] = "seeds only"
     table = CoefficientTable(table)
     table.index = pd.Index(first.coef_.index, name=latent.effect_name)
-    said = "sampling and seeds" if method == "total" else f"seeds only, not sampling ({method})"
+    said = _what_varies(method, bagged, first.spec_.is_deep)
     table.attrs.update(
         sign=SIGN,
         effect=latent.effect_name,
@@ -286,9 +309,19 @@ def ensemble_table(
             f"Ensemble of {len(members)} {type(first).__name__}: {described_outcome(outcome)}",
             meaning(outcome, latent),
             f"se, lower, upper ({100 * level:g} %): {said}",
+            *([TOO_NARROW] if said == _GIVEN_NETWORKS else []),
         ],
     )
     return table
+
+
+def _what_varies(method: str, bagged: bool, deep: bool) -> str:
+    """Return what the standard errors are of, in words."""
+    if method != "total":
+        return f"seeds only, not sampling ({method})"
+    if bagged:
+        return "rows and seeds drawn anew (bootstrap)"
+    return _GIVEN_NETWORKS if deep else "sampling and seeds"
 
 
 def _variance_within(member: BaseTram, slope: float) -> Array | None:

@@ -16,7 +16,14 @@ from sklearn.utils import Tags, get_tags
 
 from deeptram._threads import alone
 from deeptram._validation import check_choice, check_weights
-from deeptram.ensemble.members import check_model, check_pooling, fit_folds, gather_members, predict_all
+from deeptram.ensemble.members import (
+    Bags,
+    check_model,
+    check_pooling,
+    fit_folds,
+    gather_members,
+    predict_all,
+)
 from deeptram.ensemble.pooled_members import PoolChoice, PooledMembers, choose_pool
 from deeptram.ensemble.strategies import fit_members
 from deeptram.estimators.base import BaseTram
@@ -76,6 +83,10 @@ class Ensemble(PooledMembers, BaseEstimator):
         Members take the values in turn; with folds (``fit(validation=5)``), one value for all folds and
         then the next. ``learning_rate``, ``weight_decay``, ``dropout`` and ``latent`` vary within one
         vectorised pass, members that differ in others (``hidden``, ``order``) have passes of their own.
+    members : {"seeds", "bags", "snapshots", "dropout"}
+        In what members differ: initial weights and order of rows; rows drawn with replacement as well,
+        which gives honest standard errors (:meth:`coef_table`); the ends of M cycles of one training
+        (of ``Training.epochs`` in all); draws of the dropout masks of one trained model.
 
     Attributes
     ----------
@@ -117,6 +128,7 @@ class Ensemble(PooledMembers, BaseEstimator):
     recalibrate: bool = False
     checkpoint: str | os.PathLike[str] | None = None
     vary: Mapping[str, Sequence[Any]] | None = None
+    members: str = "seeds"
 
     # -- fitting -----------------------------------------------------------------------------------
 
@@ -303,6 +315,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         members = [member for fold in folds for member in fold.members]
         ensemble = cls.from_members(members, given, pooling=pooling)
         ensemble.model, ensemble.random_state, ensemble.n_jobs = clone(model), random_state, n_jobs
+        ensemble.members = "bags" if isinstance(cv, Bags) else "seeds"
         ensemble.fold_scores_ = np.concatenate([fold.scores for fold in folds])
         ensemble.fold_weights_, ensemble.root_seed_ = np.array([fold.weights for fold in folds]), root
         return ensemble

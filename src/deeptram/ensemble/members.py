@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,25 +14,18 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.utils.validation import check_is_fitted
 
-from deeptram import latent as latents
 from deeptram._rows import RowNumbers, count_rows, take_rows
 from deeptram._validation import check_integer, check_sample_weight
 from deeptram.bases import Bernstein
-from deeptram.ensemble.variations import IN_ONE_PASS, vary_setting
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.deep import MemberFit as MemberFit
-from deeptram.estimators.deep import deep_task
-from deeptram.fitting.deep.seeds import MemberSeeds, fold_rows, member_seed
-from deeptram.fitting.deep.task import DeepTask
-from deeptram.fitting.deep.training import Training
+from deeptram.fitting.deep.seeds import member_seed
 from deeptram.inputs.entries import readable_entries
 from deeptram.model.deep import DeepModel, row_parameters_of
 from deeptram.model.terms import Spec
 from deeptram.pooling import Rule, get_rule
 from deeptram.pooling.weights import tune_weights
 from deeptram.predictive import Predictive
-from deeptram.predictive.joined import join_rows
 
 Array = NDArray[np.float64]
 
@@ -328,133 +319,3 @@ def _fit_fold(
     method = meant_pool(pooling, models[0].outcome_kind)
     tuned = tune_weights(predict_all(models, held[0]), held[1], method=method, score=models[0].loss)
     return Fold(models, scores, tuned.weights)
-
-
-# -- members before training ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """One member before training.
-
-    Attributes
-    ----------
-    template : BaseTram
-        Prepared, with the member's own settings.
-    task : DeepTask
-    seed : int
-    group : int
-        Members of one group can be trained in one vectorised pass.
-    """
-
-    template: BaseTram
-    task: DeepTask
-    seed: int
-    group: int = 0
-
-
-def number_of_folds(validation: Any) -> int:
-    """Return the number of folds that ``validation`` asks for; 0 where it is a share or data.
-
-    Examples
-    --------
-    >>> number_of_folds(5), number_of_folds(0.2)
-    (5, 0)
-    """
-    is_count = isinstance(validation, (int, np.integer)) and not isinstance(validation, bool)
-    if is_count and validation < 2:
-        raise InvalidInputError(
-            f"validation must be a share, data or at least 2 folds, got {validation}; write validation=5"
-        )
-    return int(validation) if is_count else 0
-
-
-def plan_members(
-    template: BaseTram,
-    vary: Mapping[str, Sequence[Any]],
-    n_members: int,
-    data: tuple[Any, Any, Any],
-    validation: Any,
-    root: int,
-) -> list[Plan]:
-    """Return what each member is and trains on; the template is prepared, in place.
-
-    Parameters
-    ----------
-    template : BaseTram
-        Unfitted.
-    vary : dict of lists
-        Checked; member m takes value m of each list, and begins again at its end. With folds, as many
-        members in a row as there are folds have the same values.
-    n_members : int
-    data : (X, y, sample_weight)
-    validation : float, int, (X, y) or None
-    root : int
-        The ensemble's seed.
-    """
-    folds = number_of_folds(validation)
-    groups: list[tuple[dict[str, Any], BaseTram, DeepTask]] = []
-    plans = []
-    for number in range(n_members):
-        turn = number // folds if folds else number
-        values = {name: each[turn % len(each)] for name, each in vary.items()}
-        apart = {name: value for name, value in values.items() if name not in IN_ONE_PASS}
-        found = next((g for g, (known, _, _) in enumerate(groups) if known == apart), None)
-        if found is None:
-            found = len(groups)
-            first = template if not groups else clone(template)
-            for name, value in apart.items():
-                vary_setting(first, name, value)
-            checked, matrices, encoded, weights = first.prepare(*data)
-            share = 1 / folds if folds else validation
-            seed = MemberSeeds.of(root).validation
-            task = deep_task(first, checked, matrices, encoded, weights, share, seed)
-            groups.append((apart, first, task))
-        _, base, task = groups[found]
-        own = {name: value for name, value in values.items() if name in IN_ONE_PASS}
-        if own:
-            base = copy.copy(base)
-            for name, value in own.items():
-                vary_setting(base, name, value)
-            base.spec_ = Spec.of(base.terms)
-            if "latent" in own:
-                base.latent_ = latents.get(own["latent"])
-            training = Training() if base.training is None else base.training
-            training = training.replace(validation=task.training.validation)
-            task = dataclasses.replace(task, spec=base.spec_, latent=base.latent_, training=training)
-        if folds:
-            rows = fold_rows(task.used_rows, folds, MemberSeeds.of(root).validation)[number % folds]
-            task = dataclasses.replace(task, validation_rows=rows)
-        plans.append(Plan(base, task, member_seed(root, number), found))
-    return plans
-
-
-def out_of_fold(
-    members: Sequence[BaseTram], X: Any, y: Any, plans: Sequence[Plan]
-) -> tuple[Any, list[Predictive]]:
-    """Return outcomes, and predictions of members that were not trained on them.
-
-    Parameters
-    ----------
-    members : sequence of J K fitted models
-        K folds of each of J kinds, one kind after the other.
-    X, y : data
-        The training data.
-    plans : sequence of J K Plan
-
-    Returns
-    -------
-    y : the outcomes in the order of the folds
-    predictions : list of J Predictive
-    """
-    rows = [plan.task.validation_rows for plan in plans if plan.task.validation_rows is not None]
-    folds = next((k for k in range(1, len(rows)) if np.array_equal(rows[k], rows[0])), len(rows))
-    if len(members) % folds or len(members) == folds:
-        raise InvalidInputError(
-            f"weights and pools are chosen out of fold among kinds of {folds} members each (one per fold), "
-            f"got {len(members)} members; set n_members to {2 * folds}, {3 * folds} or the like"
-        )
-    each = [predict_all([members[number]], take_rows(X, rows[number]))[0] for number in range(len(members))]
-    kinds = [join_rows(each[start : start + folds]) for start in range(0, len(members), folds)]
-    order = np.concatenate([rows[k] for k in range(folds)])
-    return take_rows(y, order, "y"), kinds

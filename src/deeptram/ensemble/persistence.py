@@ -31,6 +31,7 @@ from deeptram._schema import (
 )
 from deeptram._validation import check_weights
 from deeptram.ensemble.members import AUTO
+from deeptram.ensemble.plans import MEMBERS
 from deeptram.ensemble.pooled_members import PoolChoice
 from deeptram.ensemble.strategies import STRATEGIES
 from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError
@@ -94,6 +95,8 @@ def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite
         else plain(dataclasses.asdict(ensemble.correction_)),
         "members": members,
     }
+    if ensemble.members != "seeds":
+        record["differ"] = ensemble.members
     if ensemble.vary:
         record["vary"] = {name: [_varied(one) for one in values] for name, values in ensemble.vary.items()}
     content = {"kind": "ensemble", "versions": versions(), "ensemble": record}
@@ -167,6 +170,7 @@ def _ensemble_from_record(
             weights=weights if record["weights"] == "given" else record["weights"],
             random_state=record["random_state"],
             vary=unplain(record.get("vary")),
+            members=record.get("differ", "seeds"),
             **record["settings"],
         )
         ensemble._keep(members)
@@ -271,7 +275,7 @@ _ENSEMBLE = fields(
         "correction": optional(unmarked(_CORRECTION)),
         "members": listed(MODEL, 1, 10**5),
     },
-    {"vary": mapping(listed(_one_varied, 1, 10**5))},
+    {"vary": mapping(listed(_one_varied, 1, 10**5)), "differ": choice(MEMBERS)},
     then=_ensemble_agrees,
 )
 _LOADERS: dict[str, Callable[..., Any]] = {"model": model_from_record, "ensemble": _ensemble_from_record}

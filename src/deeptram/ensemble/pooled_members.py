@@ -339,7 +339,9 @@ class PooledMembers(PredictiveMethods):
         method : {"total", "bootstrap", "asymptotic"}
             ``"total"`` has the sampling error within members and the variation
             between them, :math:`\mathrm{se}^2 = \sum_m w_m V_m + B`, and is the interval for
-            the true effect. ``"bootstrap"`` and ``"asymptotic"`` describe how the
+            the true effect. It takes the networks of deep members as given and is too narrow for that;
+            members that are ``"bags"`` have :math:`\mathrm{se}^2 = B` instead, the bootstrap's.
+            ``"bootstrap"`` and ``"asymptotic"`` describe how the
             coefficients vary between members only (by resampling them, or by the
             normal distribution). See ``deeptram.ensemble.coefficients``.
 
@@ -362,7 +364,7 @@ class PooledMembers(PredictiveMethods):
         check_choice(method, METHODS, "method")
         level = check_probability_level(level)
         self._coefficients("this ensemble has no coefficient table")
-        table = ensemble_table(self.members_, self.weights_, self._slopes, level, method)
+        table = ensemble_table(self.members_, self.weights_, self._slopes, level, method, self._bagged)
         if self._note is not None:
             table.attrs["header"].append(self._note)
         return table
@@ -405,6 +407,10 @@ class PooledMembers(PredictiveMethods):
         if reason is not None:
             raise (MissingCoefficientsError if attribute else StructureError)(f"{lost}: {reason}")
         return member_table(self.members_, self._slopes)
+
+    @property
+    def _bagged(self) -> bool:
+        return getattr(self, "members", "seeds") == "bags"
 
     @property
     def _slopes(self) -> Array:

@@ -6,6 +6,7 @@ jobs; they differ in speed only.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,25 +20,25 @@ from deeptram._rows import take_rows
 from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_integer, check_weights
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
-from deeptram.ensemble.members import (
-    AUTO,
-    MemberFit,
+from deeptram.ensemble.members import AUTO, check_model, check_pooling
+from deeptram.ensemble.plans import (
     Plan,
-    check_model,
-    check_pooling,
+    check_common_scale,
+    check_has_dropout,
+    check_kind,
+    check_vary,
     number_of_folds,
     out_of_fold,
     plan_members,
 )
-from deeptram.ensemble.variations import check_common_scale, check_vary
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError, warn
 from deeptram.estimators.data_checks import fingerprint
-from deeptram.estimators.deep import diverged_message
+from deeptram.estimators.deep import MemberFit, diverged_message
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.loop import EpochBar
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.fitting.deep.stacked import fit_stacked, stacking_pays
-from deeptram.fitting.deep.task import DeepTask
+from deeptram.fitting.deep.task import DeepFit, DeepTask
 from deeptram.fitting.deep.training import resolve_device
 
 if TYPE_CHECKING:
@@ -56,21 +57,24 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     if validation is None and template.training is not None:
         validation = getattr(template.training, "validation", None)
     _check_validation(ensemble, validation)
+    kind = ensemble.members
+    check_kind(kind, ensemble.vary, ensemble.strategy, validation)
     checkpoint = None
     if ensemble.checkpoint is not None:
-        configuration = Configuration.of(template, X, y, sample_weight, validation, ensemble.vary)
+        configuration = Configuration.of(template, X, y, sample_weight, validation, ensemble.vary, kind)
         checkpoint = Checkpoint(ensemble.checkpoint, configuration, ensemble.random_state)
     root = root_seed(ensemble.random_state) if checkpoint is None else checkpoint.root
     vary = {} if ensemble.vary is None else check_vary(ensemble.vary)
-    plans = plan_members(template, vary, ensemble.n_members, (X, y, sample_weight), validation, root)
+    plans = plan_members(template, vary, ensemble.n_members, (X, y, sample_weight), validation, root, kind)
     code = fingerprint(plans[0].task.X, y, plans[0].task.sample_weight)
     for plan in plans:
         plan.template.data_hash_ = code
     finished = {} if checkpoint is None else checkpoint.load(plans)
     missing = {number: plan for number, plan in enumerate(plans) if number not in finished}
-    ensemble.strategy_ = choose_strategy(ensemble.strategy, plans[0].task, len(missing), ensemble.n_jobs)
+    asked = ensemble.strategy if kind in ("seeds", "bags") else "sequential"
+    ensemble.strategy_ = choose_strategy(asked, plans[0].task, len(missing), ensemble.n_jobs)
     keep = _ignore if checkpoint is None else checkpoint.save
-    trained = train_members(missing, ensemble.strategy_, ensemble.n_jobs, keep)
+    trained = train_members(missing, ensemble.strategy_, ensemble.n_jobs, keep, finished)
     together = {**finished, **trained.members}
     ensemble._keep([together[number].restore(plans[number].template) for number in sorted(together)])
     if not together or trained.error is not None:
@@ -212,7 +216,13 @@ def choose_strategy(strategy: str, task: DeepTask, n_members: int, n_jobs: int |
     return "sequential"
 
 
-def train_members(plans: Mapping[int, Plan], strategy: str, n_jobs: int | None, keep: Keep) -> Trained:
+def train_members(
+    plans: Mapping[int, Plan],
+    strategy: str,
+    n_jobs: int | None,
+    keep: Keep,
+    finished: Mapping[int, MemberFit] | None = None,
+) -> Trained:
     """Train members and hand over each as soon as it is finished.
 
     Parameters
@@ -223,6 +233,8 @@ def train_members(plans: Mapping[int, Plan], strategy: str, n_jobs: int | None, 
     n_jobs : int or None
     keep : callable
         ``keep(number, member)``, called once per finished member.
+    finished : dict of int to MemberFit, optional
+        Members that are there already, where others begin where they ended (snapshots).
 
     Returns
     -------
@@ -235,7 +247,9 @@ def train_members(plans: Mapping[int, Plan], strategy: str, n_jobs: int | None, 
     """
     if not plans:
         return Trained({})
-    return _STRATEGIES[strategy](plans, n_jobs, keep)
+    if strategy == "sequential":
+        return _sequential(plans, keep, finished or {})
+    return (_stacked if strategy == "stacked" else _parallel)(plans, n_jobs, keep)
 
 
 def workers(n_jobs: int | None, n_members: int) -> int:
@@ -275,14 +289,16 @@ def _is_cluster() -> bool:
 # -- the strategies ----------------------------------------------------------------------------------
 
 
-def _sequential(plans: Mapping[int, Plan], n_jobs: int | None, keep: Keep) -> Trained:
+def _sequential(plans: Mapping[int, Plan], keep: Keep, finished: Mapping[int, MemberFit]) -> Trained:
     done: dict[int, MemberFit] = {}
+    fit: DeepFit | None = None
     try:
         for number, plan in plans.items():
-            fit = fit_deep(plan.task, plan.seed)
+            if fit is None or plan.kind != "dropout":
+                fit = fit_deep(_continued(plan, {**finished, **done}.get(number - 1)), plan.seed)
             if fit.interrupted:
                 raise KeyboardInterrupt
-            done[number] = MemberFit.of(plan.task, fit)
+            done[number] = MemberFit.of(plan.task, _with_masks(fit, plan) if plan.kind == "dropout" else fit)
             keep(number, done[number])
     except KeyboardInterrupt:
         if not done:
@@ -291,6 +307,21 @@ def _sequential(plans: Mapping[int, Plan], n_jobs: int | None, keep: Keep) -> Tr
     except NonFiniteLossError as error:
         return Trained(done, error=_of_member(error, number))
     return Trained(done)
+
+
+def _continued(plan: Plan, before: MemberFit | None) -> DeepTask:
+    """Return the task of a member; a snapshot begins where the one before ended."""
+    if plan.kind != "snapshots" or before is None:
+        return plan.task
+    return dataclasses.replace(plan.task, start=before.weights)
+
+
+def _with_masks(fit: DeepFit, plan: Plan) -> DeepFit:
+    """Return a trained model with dropout masks of a member's own."""
+    check_has_dropout(fit.model)
+    model = copy.deepcopy(fit.model)
+    model.fix_masks(plan.masks)
+    return dataclasses.replace(fit, model=model)
 
 
 def _stacked(plans: Mapping[int, Plan], n_jobs: int | None, keep: Keep) -> Trained:
@@ -375,13 +406,6 @@ def train_one(task: DeepTask, number: int, seed: int) -> tuple[int, MemberFit | 
         except NonFiniteLossError as error:
             return number, str(error)
     return number, MemberFit.of(task, fit)
-
-
-_STRATEGIES: dict[str, Callable[[Mapping[int, Plan], int | None, Keep], Trained]] = {
-    "sequential": _sequential,
-    "stacked": _stacked,
-    "parallel": _parallel,
-}
 
 
 # -- messages ----------------------------------------------------------------------------------------

@@ -197,7 +197,9 @@ def summarised(task: DeepTask, fit: DeepFit) -> DeepFit:
     if task.loss == "crps" or task.matrices.x.shape[1] == 0:
         return fit
     trained = weights.copy()
-    if task.validation_rows is not None:
+    if task.train_rows is not None:
+        trained *= np.bincount(task.train_rows, minlength=len(weights))
+    elif task.validation_rows is not None:
         trained[task.validation_rows] = 0.0
     some = np.flatnonzero(trained)
     covariance = shift_covariance(

@@ -183,7 +183,8 @@ NETWORKS = fields(
     {
         "inputs": listed(fields({"parts": listed(_part, 1, 1000), "backbone": optional(text)}), 1, 1000),
         "dtype": choice(["float32", "float64"]),
-    }
+    },
+    {"masks": integer()},
 )
 
 # -- outcome -----------------------------------------------------------------------------------------

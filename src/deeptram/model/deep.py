@@ -18,6 +18,7 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.batches import spans
 from deeptram.inputs.network_inputs import NetworkInputs, seen_by
 from deeptram.latent import Latent
+from deeptram.model.dropout import fix_units
 from deeptram.model.outcome import Outcome
 from deeptram.model.parts import (
     ComplexIntercept,
@@ -89,6 +90,7 @@ class DeepModel(nn.Module):
         self.inputs = tuple(inputs)
         self.dtype = dtype
         self.autocast: torch.dtype | None = None
+        self.masks: int | None = None
         d, p = outcome.basis.n_coef, len(design.names)
         self.is_nominal = outcome.kind.is_nominal
         self.n_outputs = d if self.is_nominal else 1
@@ -259,10 +261,16 @@ class DeepModel(nn.Module):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what is needed besides the weights, as JSON-able values."""
-        return {
+        state = {
             "inputs": [one.to_dict() for one in self.inputs],
             "dtype": str(self.dtype).removeprefix("torch."),
         }
+        return state if self.masks is None else {**state, "masks": self.masks}
+
+    def fix_masks(self, seed: int) -> None:
+        """Drop the same units in every prediction, those that a seed draws (``members="dropout"``)."""
+        self.masks = seed
+        fix_units(self, seed)
 
     @classmethod
     def from_dict(
@@ -276,7 +284,10 @@ class DeepModel(nn.Module):
                 check_backbone(one, saved["backbone"])
         dtype = {"float32": torch.float32, "float64": torch.float64}[state["dtype"]]
         with alone(), torch.random.fork_rng(devices=[]):
-            return cls(spec, outcome, latent, design, inputs, dtype).eval()
+            model = cls(spec, outcome, latent, design, inputs, dtype).eval()
+        if "masks" in state:
+            model.fix_masks(state["masks"])
+        return model
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return parameters and buffers as arrays, by their names in ``state_dict()``."""

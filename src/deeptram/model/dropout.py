@@ -75,6 +75,29 @@ class ReplayedMasks:
         return self._masks.pop(0)
 
 
+class UnitMasks:
+    """A layer's mask of units, the same for every row, in evaluation too: one draw of a network.
+
+    Parameters
+    ----------
+    seed, layer : int
+        Of the draw, and the number of the layer in its model.
+
+    Examples
+    --------
+    >>> masks = UnitMasks(1, 0)
+    >>> bool((masks.next((3, 8), 0.5, torch.zeros(1)) == masks.next((1, 8), 0.5, torch.zeros(1))).all())
+    True
+    """
+
+    def __init__(self, seed: int, layer: int) -> None:
+        self._seed = [seed, layer]
+
+    def next(self, shape: tuple[int, ...], rate: float, like: Tensor) -> Tensor:
+        """Return the layer's mask, (1, ...)."""
+        return draw_mask((1, *shape[1:]), rate, np.random.SFC64(self._seed), like)
+
+
 class RecordedCalls:
     """Notes which masks a forward pass asks for, and gives masks of ones.
 
@@ -145,7 +168,7 @@ class MemberDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x with entries dropped in training, and x itself in evaluation."""
-        if not self.training or self.rate == 0:
+        if self.rate == 0 or not (self.training or isinstance(self.stream, UnitMasks)):
             return x
         if self.rate == 1:
             return torch.zeros_like(x)
@@ -216,3 +239,10 @@ def set_stream(module: nn.Module, stream: MaskStream | None) -> None:
     for layer in module.modules():
         if isinstance(layer, MemberDropout):
             layer.stream = stream
+
+
+def fix_units(module: nn.Module, seed: int) -> None:
+    """Let every dropout layer of a model drop the units that a seed draws, in evaluation too."""
+    layers = [layer for layer in module.modules() if isinstance(layer, MemberDropout)]
+    for number, layer in enumerate(layers):
+        layer.stream = UnitMasks(seed, number)

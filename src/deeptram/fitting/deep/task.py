@@ -62,6 +62,10 @@ class DeepTask:
         The same for rows of X itself: they are left out of training. Members of
         an ensemble then share them.
     training : Training
+    train_rows : ndarray of int or None
+        Rows of X to train on, where that is not all others; a row may occur several times (bags).
+    start : dict of arrays or None
+        Weights to begin with (``DeepModel.arrays``) instead of fresh ones.
     """
 
     spec: Spec
@@ -76,6 +80,8 @@ class DeepTask:
     validation: tuple[Matrices, Encoded, Any] | tuple[Matrices, Encoded, Any, Array | None] | None = None
     training: Training = field(default_factory=Training)
     validation_rows: NDArray[np.int64] | None = None
+    train_rows: NDArray[np.int64] | None = None
+    start: Mapping[str, Any] | None = None
 
     def __sizeof__(self) -> int:
         """At least the bytes of the outcomes: clusters place what says it is large once per worker."""
@@ -357,14 +363,16 @@ class Setup:
             model = DeepModel(task.spec, task.outcome, task.latent, task.design, self.inputs, self.dtype)
         self.scaling.apply(model)
         train, validation = self._split(seeds, task)
-        if self.training.warm_start:
+        if task.start is not None:
+            model.load_arrays(task.start)
+        elif self.training.warm_start:
             nominal = task.outcome.kind.is_nominal
             start = exact_start(
                 self._structured(train.numpy(), task.latent), self.scaling.x_kept, nominal=nominal
             )
             if start is not None:
                 apply_start(model, start)
-        elif isinstance(model.intercept, ComplexIntercept):
+        if not self.training.warm_start and isinstance(model.intercept, ComplexIntercept):
             model.intercept.constant.requires_grad_(False)  # nothing set it: the network stands alone
         model.autocast = self.autocast
         return Member(seed, seeds, model.to(self.device), train, validation, task.training)
@@ -419,6 +427,8 @@ class Setup:
 
     def _split(self, seeds: MemberSeeds, task: DeepTask) -> tuple[Tensor, Tensor | None]:
         rows, share, held = self.used_rows, self.training.validation, task.validation_rows
+        if task.train_rows is not None:
+            return torch.from_numpy(task.train_rows), None if held is None else torch.as_tensor(held)
         if held is None:
             if self.validation is not None or share is None:
                 return rows, None

@@ -1,0 +1,315 @@
+r"""What each member of an ensemble is before it is trained: its settings, its rows, its seed.
+
+Members may differ in four ways (``Ensemble(members=...)``):
+
+* ``"seeds"``: initial weights and order of the rows (the paper's; Lakshminarayanan et al. 2017);
+* ``"bags"``: rows drawn with replacement as well (Breiman 1996): the spread of their coefficients is the
+  bootstrap's estimate of sampling variation, networks included;
+* ``"snapshots"``: one training in M cycles of the learning rate, each member beginning at the weights of the
+  one before (Huang et al. 2017);
+* ``"dropout"``: one training with dropout, whose masks are drawn once for each member (Gal and
+  Ghahramani 2016): a draw drops units for all rows alike, so that a member is one model.
+
+``vary`` gives members settings of their own besides.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from deeptram import latent as latents
+from deeptram._rows import take_rows
+from deeptram._validation import check_choice
+from deeptram.ensemble.members import predict_all
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError, UnsupportedError
+from deeptram.estimators.base import BaseTram
+from deeptram.estimators.deep import deep_task
+from deeptram.fitting.deep.seeds import MemberSeeds, fold_rows, member_seed
+from deeptram.fitting.deep.task import DeepTask
+from deeptram.fitting.deep.training import Training
+from deeptram.model.deep import DeepModel
+from deeptram.model.dropout import MemberDropout
+from deeptram.model.terms import CI, CS, Spec
+from deeptram.networks.factories import Configured
+from deeptram.predictive import Predictive
+from deeptram.predictive.joined import join_rows
+
+IN_ONE_PASS = ("learning_rate", "weight_decay", "dropout", "latent")
+MEMBERS = ("seeds", "bags", "snapshots", "dropout")
+
+
+def check_vary(vary: Any) -> dict[str, list[Any]]:
+    """Return the values of each setting, or say what is wrong with them.
+
+    Examples
+    --------
+    >>> check_vary({"learning_rate": (0.001, 0.01)})
+    {'learning_rate': [0.001, 0.01]}
+    """
+    if not isinstance(vary, Mapping):
+        raise InvalidTypeError(
+            f"vary must be a dict of settings and their values, got {type(vary).__name__}; "
+            "write vary={'learning_rate': [1e-3, 3e-3]}"
+        )
+    checked = {}
+    for name, values in vary.items():
+        if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) == 0:
+            raise InvalidInputError(
+                f"vary[{name!r}] must be a list of at least one value, got {values!r}; "
+                "members take the values in turn"
+            )
+        checked[str(name)] = list(values)
+    return checked
+
+
+def check_common_scale(vary: Mapping[str, Sequence[Any]]) -> None:
+    """Raise if members differ in their latent distribution: the mean of their h has no meaning.
+
+    Examples
+    --------
+    >>> check_common_scale({"latent": ["logistic", "logit"]})
+    """
+    different = {latents.get(one).name for one in vary.get("latent", ())}
+    if len(different) > 1:
+        raise InvalidInputError(
+            f"the transformation pool needs members with one latent distribution, got "
+            f"{', '.join(sorted(different))} in vary; use pooling='linear'"
+        )
+
+
+def vary_setting(model: BaseTram, name: str, value: Any) -> None:
+    """Set an argument of a model, of its ``Training`` or of its networks, in place.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> model = dt.Colr([dt.CI(dt.networks.MLP(dropout=0.1), "x")])
+    >>> vary_setting(model, "dropout", 0.2)
+    >>> model.terms[0].net.dropout
+    0.2
+    """
+    if name in model.get_params(deep=False):
+        model.set_params(**{name: value})
+        return
+    if name in Training.__dataclass_fields__:
+        training = Training() if model.training is None else model.training
+        model.set_params(training=training.replace(**{name: value}))
+        return
+    changed = [_with_setting(term, name, value) for term in model.terms or []]
+    if all(one is None for one in changed):
+        raise UnknownNameError(
+            f"vary takes arguments of the model, of dt.Training or of its networks, got {name!r}, which "
+            f"{type(model).__name__} has not; check the name"
+        )
+    kept = [term if one is None else one for term, one in zip(model.terms, changed, strict=True)]
+    model.set_params(terms=kept)
+
+
+def _with_setting(term: Any, name: str, value: Any) -> Any:
+    """Return a term whose network has another setting; None where it has no such setting."""
+    if not isinstance(term, (CI, CS)):
+        return None
+    net: Any = None
+    if isinstance(term.net, Configured) and name in vars(term.net):
+        net = type(term.net)(**{**vars(term.net), name: value})
+    elif isinstance(term.net, functools.partial) and name in term.net.keywords:
+        net = functools.partial(term.net.func, *term.net.args, **{**term.net.keywords, name: value})
+    if net is None:
+        return None
+    changed = copy.copy(term)
+    object.__setattr__(changed, "net", net)
+    return changed
+
+
+# -- from settings to tasks ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One member before training.
+
+    Attributes
+    ----------
+    template : BaseTram
+        Prepared, with the member's own settings.
+    task : DeepTask
+    seed : int
+    group : int
+        Members of one group can be trained in one vectorised pass.
+    kind : str
+        In what members differ, one of ``MEMBERS``.
+    masks : int
+        Seed of the member's own dropout masks (``"dropout"`` only).
+    """
+
+    template: BaseTram
+    task: DeepTask
+    seed: int
+    group: int = 0
+    kind: str = "seeds"
+    masks: int = 0
+
+
+def number_of_folds(validation: Any) -> int:
+    """Return the number of folds that ``validation`` asks for; 0 where it is a share or data.
+
+    Examples
+    --------
+    >>> number_of_folds(5), number_of_folds(0.2)
+    (5, 0)
+    """
+    is_count = isinstance(validation, (int, np.integer)) and not isinstance(validation, bool)
+    if is_count and validation < 2:
+        raise InvalidInputError(
+            f"validation must be a share, data or at least 2 folds, got {validation}; write validation=5"
+        )
+    return int(validation) if is_count else 0
+
+
+def plan_members(
+    template: BaseTram,
+    vary: Mapping[str, Sequence[Any]],
+    n_members: int,
+    data: tuple[Any, Any, Any],
+    validation: Any,
+    root: int,
+    kind: str = "seeds",
+) -> list[Plan]:
+    """Return what each member is and trains on; the template is prepared, in place.
+
+    Parameters
+    ----------
+    template : BaseTram
+        Unfitted.
+    vary : dict of lists
+        Checked; member m takes value m of each list, and begins again at its end. With folds, as many
+        members in a row as there are folds have the same values.
+    n_members : int
+    data : (X, y, sample_weight)
+    validation : float, int, (X, y) or None
+    root : int
+        The ensemble's seed.
+    kind : str
+        In what members differ, one of ``MEMBERS``.
+    """
+    folds = number_of_folds(validation)
+    groups: list[tuple[dict[str, Any], BaseTram, DeepTask]] = []
+    plans = []
+    for number in range(n_members):
+        turn = number // folds if folds else number
+        values = {name: each[turn % len(each)] for name, each in vary.items()}
+        apart = {name: value for name, value in values.items() if name not in IN_ONE_PASS}
+        found = next((g for g, (known, _, _) in enumerate(groups) if known == apart), None)
+        if found is None:
+            found = len(groups)
+            first = template if not groups else clone(template)
+            for name, value in apart.items():
+                vary_setting(first, name, value)
+            checked, matrices, encoded, weights = first.prepare(*data)
+            share = 1 / folds if folds else validation
+            seed = MemberSeeds.of(root).validation
+            task = deep_task(first, checked, matrices, encoded, weights, share, seed)
+            groups.append((apart, first, task))
+        _, base, task = groups[found]
+        own = {name: value for name, value in values.items() if name in IN_ONE_PASS}
+        if own:
+            base = copy.copy(base)
+            for name, value in own.items():
+                vary_setting(base, name, value)
+            base.spec_ = Spec.of(base.terms)
+            if "latent" in own:
+                base.latent_ = latents.get(own["latent"])
+            training = Training() if base.training is None else base.training
+            training = training.replace(validation=task.training.validation)
+            task = dataclasses.replace(task, spec=base.spec_, latent=base.latent_, training=training)
+        if folds:
+            rows = fold_rows(task.used_rows, folds, MemberSeeds.of(root).validation)[number % folds]
+            task = dataclasses.replace(task, validation_rows=rows)
+        seed = member_seed(root, 0 if kind == "dropout" else number)
+        task = _own_task(task, kind, n_members, seed)
+        plans.append(Plan(base, task, seed, found, kind, member_seed(root, number)))
+    return plans
+
+
+def _own_task(task: DeepTask, kind: str, n_members: int, seed: int) -> DeepTask:
+    """Return what a member of a kind is trained on, and for how long."""
+    if kind == "bags":
+        held = () if task.validation_rows is None else task.validation_rows
+        rows, rng = np.setdiff1d(task.used_rows, held), np.random.default_rng(MemberSeeds.of(seed).validation)
+        return dataclasses.replace(task, train_rows=np.sort(rng.choice(rows, len(rows))))
+    if kind == "snapshots":
+        training = task.training
+        cycle = {"epochs": math.ceil(training.epochs / n_members), "schedule": training.schedule or "cosine"}
+        return dataclasses.replace(task, training=training.replace(**cycle))
+    return task
+
+
+def check_kind(kind: Any, vary: Any, strategy: str, validation: Any) -> None:
+    """Raise unless members of a kind can be made with the other settings of an ensemble.
+
+    Examples
+    --------
+    >>> check_kind("bags", None, "auto", 0.2)
+    """
+    check_choice(kind, MEMBERS, "members")
+    if kind == "seeds":
+        return
+    if number_of_folds(validation):
+        raise UnsupportedError(
+            f"folds are for members='seeds', got members={kind!r} and validation={validation}; pass a share, "
+            "validation=0.2"
+        )
+    if kind != "bags" and (vary or strategy in ("stacked", "parallel")):
+        got = f"vary={vary}" if vary else f"strategy={strategy!r}"
+        raise UnsupportedError(
+            f"members={kind!r} come out of one training, got {got}; leave it out, or use members='seeds'"
+        )
+
+
+def check_has_dropout(model: DeepModel) -> None:
+    """Raise if no network of a model drops anything: all draws of masks would be the same member."""
+    if not any(isinstance(layer, MemberDropout) and layer.rate > 0 for layer in model.modules()):
+        raise InvalidInputError(
+            "members='dropout' need networks with dropout, got none; write dt.networks.MLP(dropout=0.1), or "
+            "use members='seeds'"
+        )
+
+
+def out_of_fold(
+    members: Sequence[BaseTram], X: Any, y: Any, plans: Sequence[Plan]
+) -> tuple[Any, list[Predictive]]:
+    """Return outcomes, and predictions of members that were not trained on them.
+
+    Parameters
+    ----------
+    members : sequence of J K fitted models
+        K folds of each of J kinds, one kind after the other.
+    X, y : data
+        The training data.
+    plans : sequence of J K Plan
+
+    Returns
+    -------
+    y : the outcomes in the order of the folds
+    predictions : list of J Predictive
+    """
+    rows = [plan.task.validation_rows for plan in plans if plan.task.validation_rows is not None]
+    folds = next((k for k in range(1, len(rows)) if np.array_equal(rows[k], rows[0])), len(rows))
+    if len(members) % folds or len(members) == folds:
+        raise InvalidInputError(
+            f"weights and pools are chosen out of fold among kinds of {folds} members each (one per fold), "
+            f"got {len(members)} members; set n_members to {2 * folds}, {3 * folds} or the like"
+        )
+    each = [predict_all([members[number]], take_rows(X, rows[number]))[0] for number in range(len(members))]
+    kinds = [join_rows(each[start : start + folds]) for start in range(0, len(members), folds)]
+    order = np.concatenate([rows[k] for k in range(folds)])
+    return take_rows(y, order, "y"), kinds
