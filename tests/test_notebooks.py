@@ -17,7 +17,7 @@ from sklearn.base import clone
 import deeptram as dt
 from deeptram._progress import LineBar, progress
 from deeptram.errors import InvalidInputError
-from deeptram.fitting.deep.loop import EpochBar
+from deeptram.fitting.deep.hooks import EpochBar
 
 
 class Page(HTMLParser):

@@ -3,7 +3,8 @@
 A checkpoint is a folder with ``checkpoint.json`` (root seed, and hashes of the
 model, the training settings and the data) and one folder per finished member.
 Each is written under another name and renamed; a member counts when its DONE
-marker is there and carries the hash of its configuration.
+marker is there and carries the hash of its configuration. Members in training have a state of a few epochs
+ago beside them (``deeptram.fitting.deep.resume``).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import MemberFit
 from deeptram.estimators.persistence import parameters_to_record, rebuilding
 from deeptram.estimators.saved_format import SEED, TRAINED
+from deeptram.fitting.deep.resume import ResumePoints
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.fitting.deep.training import Training
 from deeptram.model.persistence import JSON_NAME, Tensors, read_folder, write_folder
@@ -269,6 +271,10 @@ class Checkpoint:
             agree(f"{JSON_NAME}: member.seed", "that of this fit", seed, member.seed)
             member.restore_checked(copy.copy(template))
         return member
+
+    def resume_points(self, every: int) -> ResumePoints:
+        """Return where members in training write their state, every so many epochs."""
+        return ResumePoints(self.folder.absolute(), every, json_sha256(vars(self.configuration)))
 
     def save(self, number: int, member: MemberFit) -> None:
         """Write a finished member: complete, or not at all."""

@@ -76,7 +76,10 @@ class Ensemble(PooledMembers, BaseEstimator):
         (``deeptram.pooling.recalibration.Recalibration``).
     checkpoint : path, optional
         A folder to which every finished member is written. A fit that was
-        killed goes on from there; no finished member is trained again.
+        killed goes on from there; no finished member is trained again, and members in training go on
+        from their last state, to the same end.
+    checkpoint_epochs : int
+        Epochs from one state of a member in training to the next.
     vary : dict of lists, optional
         Settings in which members differ, arguments of the model, of its ``Training`` or of its networks:
         ``{"learning_rate": [1e-3, 3e-3], "dropout": [0.0, 0.1], "latent": ["logistic", "normal"]}``.
@@ -129,6 +132,7 @@ class Ensemble(PooledMembers, BaseEstimator):
     checkpoint: str | os.PathLike[str] | None = None
     vary: Mapping[str, Sequence[Any]] | None = None
     members: str = "seeds"
+    checkpoint_epochs: int = 10
 
     # -- fitting -----------------------------------------------------------------------------------
 

@@ -35,7 +35,8 @@ from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeEr
 from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import MemberFit, diverged_message
 from deeptram.fitting.deep.gradient import fit_deep
-from deeptram.fitting.deep.loop import EpochBar
+from deeptram.fitting.deep.hooks import EpochBar
+from deeptram.fitting.deep.resume import ResumePoints
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.fitting.deep.stacked import fit_stacked, stacking_pays
 from deeptram.fitting.deep.task import DeepFit, DeepTask
@@ -69,7 +70,11 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     code = fingerprint(plans[0].task.X, y, plans[0].task.sample_weight)
     for plan in plans:
         plan.template.data_hash_ = code
-    finished = {} if checkpoint is None else checkpoint.load(plans)
+    finished = {}
+    if checkpoint is not None:
+        finished = checkpoint.load(plans)
+        points = checkpoint.resume_points(ensemble.checkpoint_epochs)
+        plans = _resumable(plans, points)
     missing = {number: plan for number, plan in enumerate(plans) if number not in finished}
     asked = ensemble.strategy if kind in ("seeds", "bags") else "sequential"
     ensemble.strategy_ = choose_strategy(asked, plans[0].task, len(missing), ensemble.n_jobs)
@@ -80,11 +85,19 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     if not together or trained.error is not None:
         raise trained.error or InvalidInputError("no member was trained; set n_members to at least 1")
     ensemble.root_seed_, ensemble.member_numbers_ = root, sorted(together)
+    if checkpoint is not None and not trained.interrupted:
+        points.clear()
     _tell_of_interruption(ensemble, trained)
     diverged = [member.fit_ for member in ensemble.members_ if member.fit_.diverged]
     if diverged:
         warn(diverged_message(diverged, len(ensemble.members_)), ConvergenceWarning)
     _choose(ensemble, plans, y, validation, template.loss)
+
+
+def _resumable(plans: Sequence[Plan], points: ResumePoints) -> list[Plan]:
+    """Return plans whose members write their state in training; those with one task still share it."""
+    tasks = {id(plan.task): dataclasses.replace(plan.task, resume=points) for plan in plans}
+    return [dataclasses.replace(plan, task=tasks[id(plan.task)]) for plan in plans]
 
 
 def _choose(ensemble: Ensemble, plans: Sequence[Plan], y: Any, validation: Any, loss: str) -> None:
@@ -111,6 +124,7 @@ def _choose(ensemble: Ensemble, plans: Sequence[Plan], y: Any, validation: Any, 
 def check_settings(ensemble: Ensemble) -> None:
     """Raise unless the arguments of an ensemble are of the kinds they must be."""
     check_integer(ensemble.n_members, "n_members", 1)
+    check_integer(ensemble.checkpoint_epochs, "checkpoint_epochs", 1)
     check_choice(ensemble.strategy, STRATEGIES, "strategy")
     check_pooling(ensemble.pooling)
     if isinstance(ensemble.weights, str):

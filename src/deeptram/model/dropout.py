@@ -51,6 +51,11 @@ class DrawnMasks:
         """Draw the mask of the next dropout layer."""
         return draw_mask(shape, rate, self._bits, like)
 
+    @property
+    def bits(self) -> np.random.BitGenerator:
+        """The random bits, whose state says where the stream is."""
+        return self._bits
+
 
 class ReplayedMasks:
     """Masks that were drawn before the forward pass (members in one vectorised pass).

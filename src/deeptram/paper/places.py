@@ -26,7 +26,7 @@ from deeptram._threads import one_thread
 from deeptram._workers import worker_processes
 from deeptram.datasets.base import Dataset
 from deeptram.errors import ConvergenceWarning, DeeptramError, FittingError, InvalidInputError
-from deeptram.fitting.deep.loop import listening
+from deeptram.fitting.deep.hooks import listening
 from deeptram.paper import storage
 from deeptram.paper.config import Study, Unit, unit_hash
 from deeptram.paper.data import data_digests, load_study_data

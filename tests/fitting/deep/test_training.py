@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from deeptram.errors import DeeptramError, InvalidInputError, UnsupportedError
-from deeptram.fitting.deep.loop import EpochBar
+from deeptram.fitting.deep.hooks import EpochBar
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
 
 

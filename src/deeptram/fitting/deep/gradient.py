@@ -16,15 +16,12 @@ from torch import Tensor, nn
 from deeptram._threads import one_thread
 from deeptram.errors import InvalidTypeError, NonFiniteLossError
 from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, Record, State, kept_memory, train
-from deeptram.fitting.deep.seeds import Stream
-from deeptram.fitting.deep.smoothing import Mixup, WeightAverage
-from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup
+from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.fitting.deep.training import Training
 from deeptram.inputs.batches import Source, spans
 from deeptram.model.deep import Batch, DeepModel, evaluating, is_network_parameter
-from deeptram.model.dropout import DrawnMasks, may_draw, set_stream
+from deeptram.model.dropout import may_draw, set_stream
 from deeptram.model.parts import ComplexIntercept, ComplexShift, Working, as_float64, has_convolutions
-from deeptram.predictive import Predictive
 
 __all__ = ["DeepFit", "DeepTask", "fit_deep"]
 
@@ -64,7 +61,7 @@ def fit_deep(task: DeepTask, seed: int) -> DeepFit:
     small = is_small_step([member.model], task.training)
     with one_thread(small), kept_memory(not small):
         try:
-            (record,) = train(engine, [member], task.training, "training")
+            (record,) = train(engine, [member], task.training, "training", task.resume)
         except Diverged as stop:
             raise non_finite_error(stop, setup, [member], started) from None
     return finish(setup, member, record, time.perf_counter() - started)
@@ -74,23 +71,20 @@ class SingleEngine(Engine):
     """Steps of one member."""
 
     def __init__(self, setup: Setup, member: Member) -> None:
-        self._setup, self._member = setup, member
         self.model = member.model
         self.model.use_channels_last()
-        set_stream(self.model, DrawnMasks(member.seeds.dropout))
-        self._optimizer = make_optimizer(self.model.named_parameters(), setup.training)
-        self._clip, decay = setup.training.clip_norm, setup.training.average
-        trained = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
-        self._average = None if decay is None else WeightAverage(trained, decay)
-        self._mixup = Mixup(setup.training.mixup, [member.seeds.augment]) if setup.training.mixup else None
-        self._stream, self._draws = Stream(member.seeds.augment), may_draw(self.model)
+        trained: State = {name: one for name, one in self.model.named_parameters() if one.requires_grad}
+        optimizer = make_optimizer(self.model.named_parameters(), setup.training)
+        super().__init__(setup, [member], trained, dict(self.model.named_buffers()), optimizer)
+        set_stream(self.model, self._dropouts[0])
+        self._stream, self._draws = self._augments[0], may_draw(self.model)
         self.model.train()
 
-    def expect(self, batches: Sequence[Tensor]) -> None:
-        self._setup.expect(batches)
+    def _averageable(self) -> State:
+        return {**self._parameters, **self._buffers}
 
     def step(self, rows: Tensor) -> list[float]:
-        own = rows[0]
+        own, clip = rows[0], self._setup.training.clip_norm
         losses = self._setup.step_losses(own, self._augmented, self._working, self._mixup)
         loss = losses.mean()
         value = loss.item()
@@ -98,11 +92,10 @@ class SingleEngine(Engine):
             raise NonFiniteStep(0, own[~torch.isfinite(losses.detach()).cpu()], value)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        if self._clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self._clip)
+        if clip is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), clip)
         self._optimizer.step()
-        if self._average is not None:
-            self._average.update()
+        self.end_step()
         return [value]
 
     def _augmented(self, batch: Batch) -> Batch:
@@ -115,27 +108,12 @@ class SingleEngine(Engine):
         with self._stream.drawing() if self._draws else nullcontext():
             return self.model.working(self.model(batch))
 
-    def _averaged(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._average is None else self._average.applied()
+    def _evaluating(self) -> AbstractContextManager[None]:
+        return evaluating(self.model)
 
-    def validation_losses(self) -> list[float] | None:
-        setup, rows = self._setup, self._member.validation_rows
-        data = setup.data if setup.validation is None else setup.validation
-        if rows is None and setup.validation is None:
-            return None
-        rows = torch.arange(len(data)) if rows is None else rows
-        total = torch.zeros((), dtype=torch.float64)
-        mass = 0.0
-        self.model.eval()
-        with torch.no_grad(), self._averaged():
-            for start, stop in spans(len(rows), data.sources):
-                some = rows[start:stop]
-                losses = setup.loss.rows(self._working(data.batch(some)), data.target.take(some))
-                weights = data.weights_of(some)
-                total += (losses if weights is None else losses * weights).double().sum().cpu()
-                mass += len(some) if weights is None else float(weights.double().sum())
-        self.model.train()
-        return [float(total) / mass]
+    def _losses(self, data: TrainingRows, rows: Tensor) -> Tensor:
+        own = rows.reshape(-1)
+        return self._setup.loss.rows(self._working(data.batch(own)), data.target.take(own))[None]
 
     def set_learning_rates(self, rates: Sequence[float]) -> None:
         for group in self._optimizer.param_groups:
@@ -143,12 +121,9 @@ class SingleEngine(Engine):
 
     def state(self, position: int) -> State:
         frozen = {name for name, value in self.model.named_parameters() if not value.requires_grad}
-        with self._averaged():
+        with self.averaged():
             state = self.model.state_dict().items()
             return {name: value.detach().clone() for name, value in state if name not in frozen}
-
-    def predict(self, member: Member, position: int) -> tuple[Any, Predictive]:
-        return self._setup.validation_predictions(member, self.state(position))
 
     def keep(self, positions: Sequence[int]) -> None:
         """Nothing to leave out: there is one member."""

@@ -1,8 +1,9 @@
-"""What users hang into the training loop: callbacks after every epoch, and schedules of the learning rate.
+"""What hangs in the training loop: callbacks after every epoch, a bar, and schedules of the learning rate.
 
 A callback is a function of an ``EpochState``, or an object with ``on_epoch_end(state)``; returning True ends
-the training of that member. A schedule is a function from the share of the training that is done to a factor
-of the learning rate.
+the training of that member. One with ``state_dict()`` and ``load_state_dict(state)`` remembers what it saw
+where a training was killed and goes on. A schedule is a function from the share of the training that is done
+to a factor of the learning rate.
 """
 
 from __future__ import annotations
@@ -10,14 +11,21 @@ from __future__ import annotations
 import csv
 import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
+from deeptram._progress import is_watched, new_bar
 from deeptram._validation import check_integer, check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError, MissingDependencyError
 from deeptram.predictive import Predictive
+
+if TYPE_CHECKING:
+    from deeptram.fitting.deep.training import Training
 
 HISTORY = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]  # of a training, by epoch
 
@@ -153,6 +161,14 @@ class EarlyStopping:
         """Return what changes the members: metric and patience, not what was seen so far."""
         return self.metric, self.patience, self.larger_is_better
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was seen so far, which a training that goes on after it was killed needs."""
+        return {str(seed): list(seen) for seed, seen in self.best.items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from :meth:`state_dict`."""
+        self.best |= {int(seed): (best, when) for seed, (best, when) in state.items()}
+
     def on_epoch_end(self, state: EpochState) -> bool:
         """Return whether the member has not improved for so many epochs."""
         value = state.score(self.metric) * (-1 if self.larger_is_better else 1)
@@ -179,6 +195,82 @@ def wants_to_stop(callbacks: Sequence[Any], state: EpochState) -> bool:
     """Call all callbacks and return whether one of them ends the training of the member."""
     answers = [(one.on_epoch_end if hasattr(one, "on_epoch_end") else one)(state) for one in callbacks]
     return any(answer is True for answer in answers)
+
+
+# -- progress ------------------------------------------------------------------------------------------
+
+
+Listener = Callable[[int, int], None]
+_LISTENER: ContextVar[Listener | None] = ContextVar("epoch_listener", default=None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Call ``listener(epoch, epochs)`` after every epoch trained inside the block.
+
+    Examples
+    --------
+    >>> from deeptram import Training
+    >>> heard = []
+    >>> with listening(lambda epoch, epochs: heard.append((epoch, epochs))):
+    ...     EpochBar(Training(epochs=5, progress=False), "member").update(1, 0.5, 0.6)
+    >>> heard
+    [(1, 5)]
+    """
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+class EpochBar:
+    """Shows epochs and losses on stderr; does nothing when it is not wanted.
+
+    Parameters
+    ----------
+    training : Training
+        Its ``progress`` decides: True, False, or "auto" for terminals and notebooks only.
+    label : str
+        What is being trained.
+
+    Examples
+    --------
+    >>> from deeptram import Training
+    >>> with EpochBar(Training(progress=False), "member") as bar:
+    ...     bar.update(1, 0.5, 0.6)
+    """
+
+    def __init__(self, training: Training, label: str) -> None:
+        wanted = training.progress is True or (training.progress == "auto" and is_watched())
+        self._bar: Any = None
+        self._label, self._epochs = label, training.epochs
+        if wanted:
+            from rich.progress import TextColumn
+
+            self._bar = new_bar(TextColumn("{task.fields[losses]}"))
+
+    def __enter__(self) -> EpochBar:
+        if self._bar is not None:
+            self._bar.__enter__()
+            self._task = self._bar.add_task(self._label, total=self._epochs, losses="")
+        return self
+
+    def update(self, epoch: int, train_loss: float, validation_loss: float) -> None:
+        """Show the losses after an epoch."""
+        listener = _LISTENER.get()
+        if listener is not None:
+            listener(epoch, self._epochs)
+        if self._bar is not None:
+            losses = f"train {train_loss:.4g}"
+            losses += "" if math.isnan(validation_loss) else f"  validation {validation_loss:.4g}"
+            self._bar.update(self._task, completed=epoch, losses=losses)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.__exit__(kind, error, trace)
 
 
 # -- schedules ---------------------------------------------------------------------------------------

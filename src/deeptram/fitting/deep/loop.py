@@ -12,11 +12,9 @@ import math
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -25,22 +23,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeptram._progress import is_watched, new_bar
 from deeptram._threads import alone
 from deeptram._validation import first_rows
-from deeptram.fitting.deep.hooks import HISTORY, EpochState, wants_to_stop
-from deeptram.fitting.deep.seeds import generator
-from deeptram.fitting.deep.task import Member
+from deeptram.fitting.deep.hooks import HISTORY, EpochBar, EpochState, wants_to_stop
+from deeptram.fitting.deep.resume import ResumePoints
+from deeptram.fitting.deep.seeds import Stream, bits_state, generator, set_bits_state
+from deeptram.fitting.deep.smoothing import Mixup, WeightAverage
+from deeptram.fitting.deep.task import Member, Setup, TrainingRows
 from deeptram.fitting.deep.training import Training
-from deeptram.inputs.batches import shuffled_batches
+from deeptram.inputs.batches import shuffled_batches, spans
+from deeptram.model.dropout import DrawnMasks
 from deeptram.predictive import Predictive
 
 # Numbers of the parameters in glibc's <malloc.h>.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _LARGEST_BLOCK = 2**31 - 1
 _USUAL_TRIM, _USUAL_MMAP = 2**26, 2**25  # what glibc itself ends at after large blocks were used
-Listener = Callable[[int, int], None]
-_LISTENER: ContextVar[Listener | None] = ContextVar("epoch_listener", default=None)
 State = dict[str, Tensor]
 
 PLATEAU_EPOCHS = 5
@@ -86,73 +84,6 @@ def _glibc() -> ctypes.CDLL | None:
     return library if hasattr(library, "gnu_get_libc_version") else None
 
 
-@contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """Call ``listener(epoch, epochs)`` after every epoch trained inside the block.
-
-    Examples
-    --------
-    >>> heard = []
-    >>> with listening(lambda epoch, epochs: heard.append((epoch, epochs))):
-    ...     EpochBar(Training(epochs=5, progress=False), "member").update(1, 0.5, 0.6)
-    >>> heard
-    [(1, 5)]
-    """
-    token = _LISTENER.set(listener)
-    try:
-        yield
-    finally:
-        _LISTENER.reset(token)
-
-
-class EpochBar:
-    """Shows epochs and losses on stderr; does nothing when it is not wanted.
-
-    Parameters
-    ----------
-    training : Training
-        Its ``progress`` decides: True, False, or "auto" for terminals and notebooks only.
-    label : str
-        What is being trained.
-
-    Examples
-    --------
-    >>> with EpochBar(Training(progress=False), "member") as bar:
-    ...     bar.update(1, 0.5, 0.6)
-    """
-
-    def __init__(self, training: Training, label: str) -> None:
-        wanted = training.progress is True or (training.progress == "auto" and is_watched())
-        self._bar: Any = None
-        self._label, self._epochs = label, training.epochs
-        if wanted:
-            from rich.progress import TextColumn
-
-            self._bar = new_bar(TextColumn("{task.fields[losses]}"))
-
-    def __enter__(self) -> EpochBar:
-        if self._bar is not None:
-            self._bar.__enter__()
-            self._task = self._bar.add_task(self._label, total=self._epochs, losses="")
-        return self
-
-    def update(self, epoch: int, train_loss: float, validation_loss: float) -> None:
-        """Show the losses after an epoch."""
-        listener = _LISTENER.get()
-        if listener is not None:
-            listener(epoch, self._epochs)
-        if self._bar is not None:
-            losses = f"train {train_loss:.4g}"
-            losses += "" if math.isnan(validation_loss) else f"  validation {validation_loss:.4g}"
-            self._bar.update(self._task, completed=epoch, losses=losses)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.__exit__(kind, error, trace)
-
-
 class NonFiniteStep(Exception):
     """A step met a loss that is not finite: which member (position), which rows, which value."""
 
@@ -170,19 +101,40 @@ class Diverged(Exception):
 
 
 class Engine(ABC):
-    """Takes steps for M members at once (M may be 1). Positions count the members still active."""
+    """Takes steps for M members at once (M may be 1). Positions count the members still active.
 
-    @abstractmethod
-    def expect(self, batches: Sequence[Tensor]) -> None:
-        """Make the batches of the next epoch ready, where worker processes are to do so."""
+    Parameters
+    ----------
+    setup : Setup
+    members : sequence of M Member
+    parameters, buffers : dict of Tensor
+        What the optimiser moves and what the layers keep, of all members.
+    optimizer : Optimizer
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        members: Sequence[Member],
+        parameters: State,
+        buffers: State,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        self._setup, self._parameters, self._buffers = setup, parameters, buffers
+        self._optimizer = optimizer
+        self._dropouts = [DrawnMasks(member.seeds.dropout) for member in members]
+        self._augments = [Stream(member.seeds.augment) for member in members]
+        training, own = setup.training, [member.validation_rows for member in members]
+        self._own_validation = torch.stack([r for r in own if r is not None]) if own[0] is not None else None
+        seeds = [member.seeds.augment for member in members]
+        self._mixup = Mixup(training.mixup, seeds) if training.mixup else None
+        self._average = None
+        if training.average is not None:
+            self._average = WeightAverage(self._averageable(), training.average, training.average_from)
 
     @abstractmethod
     def step(self, rows: Tensor) -> list[float]:
         """Take a step on batches (M, b) and return the M losses before it; raises ``NonFiniteStep``."""
-
-    @abstractmethod
-    def validation_losses(self) -> list[float] | None:
-        """Return the M validation losses, or None where there is no validation data."""
 
     @abstractmethod
     def set_learning_rates(self, rates: Sequence[float]) -> None:
@@ -193,12 +145,87 @@ class Engine(ABC):
         """Return a copy of a member's parameters and buffers."""
 
     @abstractmethod
-    def predict(self, member: Member, position: int) -> tuple[Any, Predictive]:
-        """Return the outcomes of a member's validation rows and its predictions of them."""
-
-    @abstractmethod
     def keep(self, positions: Sequence[int]) -> None:
         """Go on with these members only."""
+
+    @abstractmethod
+    def _losses(self, data: TrainingRows, rows: Tensor) -> Tensor:
+        """Return losses (M, b) of rows common to all members (b,) or of their own (M, b)."""
+
+    @abstractmethod
+    def _evaluating(self) -> AbstractContextManager[None]:
+        """Let the networks be in evaluation mode inside the block."""
+
+    def _averageable(self) -> State:
+        """Return what an average of weights is taken of."""
+        return self._parameters
+
+    def expect(self, batches: Sequence[Tensor]) -> None:
+        """Make the batches of the next epoch ready, where worker processes are to do so."""
+        self._setup.expect(batches)
+
+    def predict(self, member: Member, position: int) -> tuple[Any, Predictive]:
+        """Return the outcomes of a member's validation rows and its predictions of them."""
+        return self._setup.validation_predictions(member, self.state(position))
+
+    def end_step(self) -> None:
+        """Note the weights after a step."""
+        if self._average is not None:
+            self._average.end_step()
+
+    def end_epoch(self, done: float) -> None:
+        """Note the weights after an epoch, when a share of the training is done."""
+        if self._average is not None:
+            self._average.end_epoch(done)
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Let the weights be their averages inside the block, where averages were asked for."""
+        return nullcontext() if self._average is None else self._average.applied()
+
+    def validation_losses(self) -> list[float] | None:
+        """Return the M validation losses, or None where there is no validation data."""
+        setup, own = self._setup, self._own_validation
+        data = setup.data if setup.validation is None else setup.validation
+        if own is None and setup.validation is None:
+            return None
+        n, count = len(data) if own is None else own.shape[1], len(self._dropouts)
+        total, mass = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
+        with torch.no_grad(), self._evaluating(), self.averaged():
+            for start, stop in spans(n, data.sources):
+                rows = torch.arange(start, stop) if own is None else own[:, start:stop]
+                losses, weights = self._losses(data, rows), data.weights_of(rows)
+                total += (losses if weights is None else losses * weights).cpu().double().sum(dim=1)
+                mass += stop - start if weights is None else weights.cpu().double().sum(dim=-1)
+        return [float(value) for value in total / mass]
+
+    def whole_state(self) -> dict[str, Any]:
+        """Return everything that the next epoch depends on, as nested values and tensors."""
+        average = self._average
+        return {
+            "weights": {**self._parameters, **self._buffers},
+            "optimizer": self._optimizer.state_dict(),
+            "dropouts": [bits_state(one.bits) for one in self._dropouts],
+            "augments": [one.states for one in self._augments],
+            "mixup": None if self._mixup is None else [bits_state(bits) for bits in self._mixup.bits],
+            "average": None if average is None else {"count": average.count, "values": average.averages},
+        }
+
+    def go_on_from(self, state: dict[str, Any]) -> None:
+        """Be as an engine was when it gave its :meth:`whole_state`, in place."""
+        with torch.no_grad():
+            for name, value in {**self._parameters, **self._buffers}.items():
+                value.copy_(state["weights"][name])
+        self._optimizer.load_state_dict(state["optimizer"])
+        for masks, bits in zip(self._dropouts, state["dropouts"], strict=True):
+            set_bits_state(masks.bits, bits)
+        for stream, states in zip(self._augments, state["augments"], strict=True):
+            stream.states = states
+        for one, bits in zip(self._mixup.bits if self._mixup else [], state["mixup"] or [], strict=True):
+            set_bits_state(one, bits)
+        if self._average is not None:
+            self._average.count = state["average"]["count"]
+            for name, value in self._average.averages.items():
+                value.copy_(state["average"]["values"][name])
 
 
 @dataclass
@@ -225,7 +252,13 @@ class Record:
         return pd.DataFrame(self.rows, columns=HISTORY).astype({"epoch": int})
 
 
-def train(engine: Engine, members: Sequence[Member], training: Training, label: str) -> list[Record]:
+def train(
+    engine: Engine,
+    members: Sequence[Member],
+    training: Training,
+    label: str,
+    resume: ResumePoints | None = None,
+) -> list[Record]:
     """Train members to the end, to their patience, or to an interruption.
 
     Parameters
@@ -235,6 +268,8 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
     training : Training
     label : str
         For the progress bar.
+    resume : ResumePoints or None
+        Where the state is written every so many epochs; a training that was killed goes on from there.
 
     Returns
     -------
@@ -251,9 +286,13 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
     active = list(range(len(members)))
     shuffles = [generator(member.seeds.shuffle) for member in members]
     rows = torch.stack([member.train_rows for member in members])
+    begin, seeds = 1, [member.seed for member in members]
+    found = None if resume is None else resume.load(seeds)
+    if found is not None:
+        begin, active, records = _go_on(found, engine, shuffles, training)
     try:
         with EpochBar(training, label) as bar:
-            for epoch in range(1, training.epochs + 1):
+            for epoch in range(begin, training.epochs + 1):
                 started = time.perf_counter()
                 rates = [_rate(members[m].training, epoch, records[m]) for m in active]
                 engine.set_learning_rates(rates)
@@ -263,6 +302,7 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
                 if callable(training.schedule):
                     done = (epoch - 1 / len(batches)) / training.epochs
                     rates = _scheduled(members, active, training.schedule(done))
+                engine.end_epoch(epoch / training.epochs)
                 validation = engine.validation_losses()
                 seconds = time.perf_counter() - started
                 for position, m in enumerate(active):
@@ -297,6 +337,8 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
                 if len(going) < len(active):
                     engine.keep(going)
                     active = [active[p] for p in going]
+                if resume is not None and resume.is_due(epoch) and epoch < training.epochs:
+                    resume.save(seeds, _so_far(epoch, active, records, engine, shuffles, training))
     except KeyboardInterrupt:
         if any(record.n_epochs == 0 for record in records):
             raise
@@ -304,6 +346,41 @@ def train(engine: Engine, members: Sequence[Member], training: Training, label: 
             records[m].interrupted = True
             records[m].last_state = engine.state(position)
     return records
+
+
+def _so_far(
+    epoch: int,
+    active: list[int],
+    records: list[Record],
+    engine: Engine,
+    shuffles: list[torch.Generator],
+    training: Training,
+) -> dict[str, Any]:
+    """Return a training after an epoch, from which :func:`_go_on` goes on."""
+    return {
+        "epoch": epoch,
+        "active": active,
+        "records": [vars(record) for record in records],
+        "engine": engine.whole_state(),
+        "shuffles": [one.get_state() for one in shuffles],
+        "callbacks": [one.state_dict() for one in training.callbacks if hasattr(one, "load_state_dict")],
+    }
+
+
+def _go_on(
+    found: dict[str, Any], engine: Engine, shuffles: list[torch.Generator], training: Training
+) -> tuple[int, list[int], list[Record]]:
+    """Bring a training to where it was; returns the next epoch, the active members and their records."""
+    active = found["active"]
+    if len(active) < len(shuffles):
+        engine.keep(active)
+    engine.go_on_from(found["engine"])
+    for one, state in zip(shuffles, found["shuffles"], strict=True):
+        one.set_state(state)
+    own = [one for one in training.callbacks if hasattr(one, "load_state_dict")]
+    for callback, state in zip(own, found["callbacks"], strict=True):
+        callback.load_state_dict(state)
+    return found["epoch"] + 1, active, [Record(**record) for record in found["records"]]
 
 
 def _epoch(

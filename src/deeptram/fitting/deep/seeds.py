@@ -158,7 +158,7 @@ class Stream:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._own: list[Tensor] | None = None
+        self.states: list[Tensor] | None = None  # of the generators; None before the first draw
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
@@ -166,14 +166,39 @@ class Stream:
         with alone():
             outside = _get_state()
             try:
-                if self._own is None:
+                if self.states is None:
                     torch.manual_seed(self._seed)
                 else:
-                    _set_state(self._own)
+                    _set_state(self.states)
                 yield
             finally:
-                self._own = _get_state()
+                self.states = _get_state()
                 _set_state(outside)
+
+
+def bits_state(bits: np.random.BitGenerator) -> dict[str, Any]:
+    """Return where a stream of random bits is, as JSON-able values.
+
+    Examples
+    --------
+    >>> one, other = np.random.SFC64(1), np.random.SFC64(2)
+    >>> set_bits_state(other, bits_state(one))
+    >>> bool(one.random_raw() == other.random_raw())
+    True
+    """
+    state = dict(bits.state)
+    inner = {name: np.asarray(value).tolist() for name, value in state["state"].items()}
+    return {**state, "state": inner}
+
+
+def set_bits_state(bits: np.random.BitGenerator, state: dict[str, Any]) -> None:
+    """Let a stream go on from :func:`bits_state`, in place."""
+    kinds = {name: np.asarray(value).dtype for name, value in bits.state["state"].items()}
+    inner = {
+        name: np.array(value, dtype=kinds[name]) if isinstance(value, list) else value
+        for name, value in state["state"].items()
+    }
+    bits.state = {**state, "state": inner}
 
 
 def seeded(seed: int) -> AbstractContextManager[None]:

@@ -85,6 +85,11 @@ class Mixup:
         shares = [[draws.beta(self._strength, self._strength)] for draws in self._draws]
         return rows.gather(1, torch.from_numpy(order)), torch.tensor(shares)
 
+    @property
+    def bits(self) -> list[np.random.BitGenerator]:
+        """The random bits of each member."""
+        return [draws.bit_generator for draws in self._draws]
+
     def keep(self, positions: Sequence[int]) -> None:
         """Go on with these members only."""
         self._draws = [self._draws[p] for p in positions]
@@ -150,23 +155,27 @@ def class_weighted(weights: Any, wanted: Any, encoded: Encoded, outcome: Outcome
 
 
 class WeightAverage:
-    r"""Exponential moving average of weights, :math:`\bar w \leftarrow d \bar w + (1 - d) w` after each step.
+    r"""Mean of the weights along the way of training, which is what is validated, kept and predicted with.
 
-    In the first steps d is at most :math:`(1 + t) / (10 + t)`, so that the initial weights are forgotten.
+    A number is the decay d of an exponential moving average, :math:`\bar w \leftarrow d \bar w + (1 - d) w`
+    after each step; in the first steps d is at most :math:`(1 + t) / (10 + t)`, so that the initial
+    weights are forgotten. ``"swa"`` is the plain mean of the weights after each of the last
+    epochs (stochastic weight averaging; Izmailov et al. 2018); before these, the weights are themselves.
 
     Parameters
     ----------
-    parameters : dict of Tensor
-        Those that are trained.
-    decay : float
-        d.
+    values : dict of Tensor
+        Those that are trained, and running averages of layers.
+    kind : float or "swa"
+    begin : float
+        Share of the training after which ``"swa"`` begins.
 
     Examples
     --------
     >>> weight = torch.zeros(1)
     >>> average = WeightAverage({"w": weight}, 0.5)
     >>> _ = weight.fill_(1.0)
-    >>> average.update()
+    >>> average.end_step()
     >>> with average.applied():
     ...     round(weight.item(), 3)
     0.818
@@ -174,31 +183,44 @@ class WeightAverage:
     1.0
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], decay: float) -> None:
-        self._parameters, self._decay, self._steps = dict(parameters), decay, 0
-        self._averages = {name: value.detach().clone() for name, value in self._parameters.items()}
+    def __init__(self, values: Mapping[str, Tensor], kind: float | str, begin: float = 0.75) -> None:
+        self._values = {name: value for name, value in values.items() if value.is_floating_point()}
+        self._kind, self._begin, self.count = kind, begin, 0
+        self.averages = {name: value.detach().clone() for name, value in self._values.items()}
 
-    def update(self) -> None:
+    def end_step(self) -> None:
         """Enter the weights after a step."""
-        self._steps += 1
-        decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
+        if not isinstance(self._kind, str):
+            self.count += 1
+            self._enter(1 - min(self._kind, (1 + self.count) / (10 + self.count)))
+
+    def end_epoch(self, done: float) -> None:
+        """Enter the weights after an epoch, when a share of the training is done."""
+        if isinstance(self._kind, str) and done > self._begin:
+            self.count += 1
+            self._enter(1 / self.count)
+
+    def _enter(self, share: float) -> None:
         with torch.no_grad():
-            for name, value in self._parameters.items():
-                self._averages[name].lerp_(value.detach(), 1 - decay)
+            for name, value in self._values.items():
+                self.averages[name].lerp_(value.detach(), share)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Let the parameters be their averages inside the block."""
-        own = {name: value.data for name, value in self._parameters.items()}
-        for name, value in self._parameters.items():
-            value.data = self._averages[name]
+        """Let the weights be their averages inside the block, once there are some."""
+        if self.count == 0:
+            yield
+            return
+        own = {name: value.data for name, value in self._values.items()}
+        for name, value in self._values.items():
+            value.data = self.averages[name]
         try:
             yield
         finally:
-            for name, value in self._parameters.items():
+            for name, value in self._values.items():
                 value.data = own[name]
 
     def keep(self, index: Tensor) -> None:
-        """Go on with these members only, of parameters stacked along a first axis."""
-        for name, value in self._averages.items():
-            self._averages[name] = value[index.to(value.device)].contiguous()
+        """Go on with these members only, of weights stacked along a first axis."""
+        for name, value in self.averages.items():
+            self.averages[name] = value[index.to(value.device)].contiguous()

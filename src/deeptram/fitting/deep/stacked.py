@@ -13,9 +13,8 @@ import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
@@ -27,15 +26,13 @@ from deeptram._threads import alone, one_thread
 from deeptram.errors import UnsupportedError
 from deeptram.fitting.deep.gradient import finish, is_small_step, make_optimizer, non_finite_error
 from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, State, kept_memory, train
-from deeptram.fitting.deep.seeds import Stream, seeded
-from deeptram.fitting.deep.smoothing import Mixup, WeightAverage
+from deeptram.fitting.deep.seeds import seeded
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, TrainingRows
-from deeptram.inputs.batches import spans
+from deeptram.fitting.deep.training import Training
 from deeptram.model.deep import Batch, DeepModel, Raw, is_network_parameter
-from deeptram.model.dropout import Call, DrawnMasks, MemberDropout, RecordedCalls, ReplayedMasks, set_stream
+from deeptram.model.dropout import Call, MemberDropout, RecordedCalls, ReplayedMasks, set_stream
 from deeptram.model.parts import ComplexIntercept, has_convolutions
 from deeptram.networks.mlp import Residual
-from deeptram.predictive import Predictive
 
 _SMOOTH = (nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Tanh)
 ELEMENTWISE = (*_SMOOTH, nn.Identity, nn.LeakyReLU, nn.ReLU)
@@ -79,7 +76,9 @@ def fit_stacked(task: DeepTask | Sequence[DeepTask], seeds: Sequence[int]) -> li
     engine = StackedEngine(setup, members)
     with one_thread(engine.is_small), kept_memory(not engine.is_small):
         try:
-            records = train(engine, members, setup.training, f"training {len(members)} members")
+            records = train(
+                engine, members, setup.training, f"training {len(members)} members", setup.task.resume
+            )
         except Diverged as stop:
             raise non_finite_error(stop, setup, members, started) from None
     seconds = time.perf_counter() - started
@@ -108,7 +107,6 @@ class StackedEngine(Engine):
     """Steps of M members whose parameters are stacked along a first axis."""
 
     def __init__(self, setup: Setup, members: Sequence[Member]) -> None:
-        self._setup = setup
         models = [member.model for member in members]
         self._latents = [model.latent for model in models]
         setup.use_latents(self._latents)
@@ -122,7 +120,7 @@ class StackedEngine(Engine):
                     f"{type(layer).__name__}, whose running averages torch.func computes differently"
                 )
         self._names = [_own_names(fullest, model) for model in models]
-        self._parameters, self._buffers = _stacked_state(models, fullest)
+        parameters, buffers = _stacked_state(models, fullest)
         self._skeleton = copy.deepcopy(fullest)
         first = {id(parameter): name for name, parameter in fullest.named_parameters()}
         every = fullest.named_parameters(remove_duplicate=False)
@@ -131,34 +129,20 @@ class StackedEngine(Engine):
         set_stream(self._skeleton, self._masks)
         distinct = dict(zip(self._rates, models, strict=True))
         self._examples = {rates: copy.deepcopy(model).train() for rates, model in distinct.items()}
-        self._dropouts = [DrawnMasks(member.seeds.dropout) for member in members]
-        self._augments = [Stream(member.seeds.augment) for member in members]
-        own = [member.validation_rows for member in members]
-        self._own_validation = torch.stack([r for r in own if r is not None]) if own[0] is not None else None
         self._calls: dict[tuple[int, tuple[float, ...]], list[Call]] = {}
         self._forward = None if self._ties else StackedForward.of(fullest)
         self._run = vmap(self._member_raw, in_dims=(0, 0, 0, 0), randomness="error")
-        self._decays = self._own_decays([member.training.weight_decay for member in members])
+        decays = [member.training.weight_decay for member in members]
+        self._decays = _own_decays(decays, setup.training, next(iter(parameters.values())))
         shared = setup.training if self._decays is None else setup.training.replace(weight_decay=0.0)
-        self._optimizer = make_optimizer(self._parameters.items(), shared)
-        if not isinstance(self._optimizer, ELEMENTWISE_OPTIMIZERS):
-            raise _cannot(f"{type(self._optimizer).__name__}, which may not treat every number by itself")
-        decay, mixup = setup.training.average, setup.training.mixup
-        self._average = None if decay is None else WeightAverage(self._parameters, decay)
-        self._mixup = Mixup(mixup, [member.seeds.augment for member in members]) if mixup else None
+        optimizer = make_optimizer(parameters.items(), shared)
+        if not isinstance(optimizer, ELEMENTWISE_OPTIMIZERS):
+            raise _cannot(f"{type(optimizer).__name__}, which may not treat every number by itself")
+        super().__init__(setup, members, parameters, buffers, optimizer)
         self._factors: Tensor | None = None
         self._current = torch.zeros(0)
         self.is_small = is_small_step(models, setup.training)
         self._skeleton.train()
-
-    def _own_decays(self, decays: Sequence[float]) -> Tensor | None:
-        """Return each member's weight decay; None where all have the same, which the optimiser sees to."""
-        if len(set(decays)) == 1:
-            return None
-        if callable(self._setup.training.optimizer):
-            raise _cannot("weight decays of each member with an optimiser of your own")
-        like = next(iter(self._parameters.values()))
-        return torch.tensor(decays, dtype=like.dtype, device=like.device)
 
     def _member_raw(self, parameters: State, buffers: State, batch: Batch, masks: list[Tensor]) -> Raw:
         self._masks.load(masks)
@@ -166,9 +150,6 @@ class StackedEngine(Engine):
             self._skeleton, (parameters, buffers), (batch,), tie_weights=bool(self._ties)
         )
         return raw
-
-    def expect(self, batches: Sequence[Tensor]) -> None:
-        self._setup.expect(batches)
 
     def step(self, rows: Tensor) -> list[float]:
         setup = self._setup
@@ -190,8 +171,7 @@ class StackedEngine(Engine):
         if setup.training.clip_norm is not None:
             self._clip(setup.training.clip_norm)
         self._move()
-        if self._average is not None:
-            self._average.update()
+        self.end_step()
         return values
 
     def _vectorised(self, batch: Batch, masks: list[Tensor]) -> Raw:
@@ -277,27 +257,14 @@ class StackedEngine(Engine):
                 parameter.grad.add_(_along(self._decays, parameter) * parameter.detach())
         return {}
 
-    def validation_losses(self) -> list[float] | None:
-        setup, own = self._setup, self._own_validation
-        data = setup.data if setup.validation is None else setup.validation
-        if own is None and setup.validation is None:
-            return None
-        n = len(data) if own is None else own.shape[1]
-        count = len(self._dropouts)
-        total, mass = torch.zeros(count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
+    @contextmanager
+    def _evaluating(self) -> Iterator[None]:
         self._skeleton.eval()
-        with torch.no_grad(), self._averaged():
-            for start, stop in spans(n, data.sources):
-                rows = torch.arange(start, stop) if own is None else own[:, start:stop]
-                losses, weights = self._validation_rows(data, rows, count), data.weights_of(rows)
-                total += (losses if weights is None else losses * weights).double().sum(dim=1).cpu()
-                mass += stop - start if weights is None else weights.double().sum(dim=-1).cpu()
+        yield
         self._skeleton.train()
-        return [float(value) for value in total / mass]
 
-    def _validation_rows(self, data: TrainingRows, rows: Tensor, count: int) -> Tensor:
-        """Return losses (M, b) of rows common to all members (b,) or of their own (M, b)."""
-        batch, target = data.batch(rows), data.target.take(rows)
+    def _losses(self, data: TrainingRows, rows: Tensor) -> Tensor:
+        batch, target, count = data.batch(rows), data.target.take(rows), len(self._dropouts)
         if rows.ndim == 1:
             batch = {
                 name: [tuple(t.expand(count, *t.shape) for t in tensors) for tensors in value]
@@ -318,17 +285,11 @@ class StackedEngine(Engine):
             self._factors = torch.tensor(rates, dtype=like.dtype, device=like.device) / highest
 
     def state(self, position: int) -> State:
-        with self._averaged():
+        with self.averaged():
             together = {**self._parameters, **self._buffers}
             state = {name: value[position].detach().clone() for name, value in together.items()}
         state = {**state, **{name: state[first] for name, first in self._ties.items()}}
         return {self._names[position][name]: value for name, value in state.items()}
-
-    def _averaged(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._average is None else self._average.applied()
-
-    def predict(self, member: Member, position: int) -> tuple[Any, Predictive]:
-        return self._setup.validation_predictions(member, self.state(position))
 
     def keep(self, positions: Sequence[int]) -> None:
         index = torch.tensor(positions)
@@ -392,6 +353,15 @@ def _stacked_state(models: Sequence[DeepModel], fullest: DeepModel) -> tuple[Sta
         for (name, parameter), values in zip(fullest.named_parameters(), stacked, strict=True)
     }
     return parameters, dict(zip([name for name, _ in fullest.named_buffers()], buffers, strict=True))
+
+
+def _own_decays(decays: Sequence[float], training: Training, like: Tensor) -> Tensor | None:
+    """Return each member's weight decay; None where all have the same, which the optimiser sees to."""
+    if len(set(decays)) == 1:
+        return None
+    if callable(training.optimizer):
+        raise _cannot("weight decays of each member with an optimiser of your own")
+    return torch.tensor(decays, dtype=like.dtype, device=like.device)
 
 
 def _along(values: Tensor, like: Tensor) -> Tensor:

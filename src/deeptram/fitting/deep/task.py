@@ -21,6 +21,7 @@ from deeptram._rows import take_rows
 from deeptram._validation import check_same_length
 from deeptram.errors import InvalidInputError
 from deeptram.fitting.deep.losses import MemberLosses, RowLoss, Target, gather_rows, make_loss
+from deeptram.fitting.deep.resume import ResumePoints
 from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows, seeded
 from deeptram.fitting.deep.smoothing import Mixup, SmoothedLoss, class_weighted, mixed
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
@@ -66,6 +67,8 @@ class DeepTask:
         Rows of X to train on, where that is not all others; a row may occur several times (bags).
     start : dict of arrays or None
         Weights to begin with (``DeepModel.arrays``) instead of fresh ones.
+    resume : ResumePoints or None
+        Where the state of the training is written, to go on from if it is killed.
     """
 
     spec: Spec
@@ -82,6 +85,7 @@ class DeepTask:
     validation_rows: NDArray[np.int64] | None = None
     train_rows: NDArray[np.int64] | None = None
     start: Mapping[str, Any] | None = None
+    resume: ResumePoints | None = None
 
     def __sizeof__(self) -> int:
         """At least the bytes of the outcomes: clusters place what says it is large once per worker."""
@@ -398,10 +402,10 @@ class Setup:
                 loss.rows(model.working(model(data.batch(rows[a:b]))), data.target.take(rows[a:b]))
                 for a, b in spans(len(rows), data.sources)
             ]
-            own = torch.cat(pieces).double().cpu()
-            other = loss.rows(null, data.target.take(rows)).double().cpu()
+            own = torch.cat(pieces).cpu().double()
+            other = loss.rows(null, data.target.take(rows)).cpu().double()
         weights = data.weights_of(rows)
-        shares = torch.ones_like(own) if weights is None else weights.double().cpu()
+        shares = torch.ones_like(own) if weights is None else weights.cpu().double()
         shares = shares / shares.sum()
         mean, excess = float(shares @ other), float(shares @ (own - other))
         error = float((shares * (own - other - excess)).square().sum().sqrt())

@@ -85,9 +85,12 @@ class Training:
     callbacks : callable, object with ``on_epoch_end(state)``, or sequence of them
         Called after every epoch of every member with a ``dt.hooks.EpochState``, where the member is trained
         (with ``strategy="parallel"`` in a worker process). Returning True ends the member.
-    average : float, optional
-        Decay, such as 0.999, of an exponential moving average of the weights, which is what is
-        validated, kept and predicted with.
+    average : float or "swa", optional
+        Averages of the weights along the way are what is validated, kept and predicted with: a decay such as
+        0.999 of an exponential moving average over steps, or ``"swa"``, the plain mean of the weights after
+        each of the last epochs (stochastic weight averaging; let the learning rate stay high in these).
+    average_from : float
+        Share of ``epochs`` after which ``"swa"`` begins.
     label_smoothing : float
         Share of every label that is spread over all classes in training (classes and NLL only).
     mixup : float
@@ -125,7 +128,8 @@ class Training:
     adam_epsilon: float = 1e-8
     standardize: bool = True
     callbacks: Any = ()
-    average: float | None = None
+    average: float | str | None = None
+    average_from: float = 0.75
     label_smoothing: float = 0.0
     mixup: float = 0.0
     class_weight: str | Mapping[Any, float] | None = None
@@ -153,7 +157,9 @@ class Training:
             check_choice(self.schedule, SCHEDULES, "schedule")
         if not isinstance(self.callbacks, tuple) or self.callbacks:
             object.__setattr__(self, "callbacks", check_callbacks(self.callbacks))
-        for name in ("average", "label_smoothing"):
+        if isinstance(self.average, str):
+            check_choice(self.average, ("swa",), "average")
+        for name in ("average_from", "label_smoothing", *(["average"] if self.average != "swa" else [])):
             if not 0 <= check_number(getattr(self, name) or 0.0, name) < 1:
                 raise InvalidInputError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}; try 0.99")
         _check_number(self.mixup, "mixup", positive=False)
@@ -221,7 +227,14 @@ class Training:
 
 
 _HOOKS = ("augment", "callbacks")
-_LATER = {"average": None, "label_smoothing": 0.0, "mixup": 0.0, "class_weight": None, "workers": 0}
+_LATER = {
+    "average": None,
+    "average_from": 0.75,
+    "label_smoothing": 0.0,
+    "mixup": 0.0,
+    "class_weight": None,
+    "workers": 0,
+}
 
 
 def resolve_device(name: str) -> torch.device:
