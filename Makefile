@@ -14,7 +14,8 @@ INSTALLED_DOCS := .venv/.installed-docs
 # torch stays at the version of constraints.txt: other builds bring gigabytes of GPU libraries.
 TORCH := $(shell grep ^torch== constraints.txt)
 # What the tests compare with, as far as it runs on old versions; tests that need more are skipped there.
-TEST_TOOLS := pytest pytest-xdist hypothesis mpmath lifelines statsmodels ngboost onnxruntime polars scoringrules
+TEST_TOOLS := pytest pytest-xdist hypothesis mpmath lifelines statsmodels ngboost onnxruntime polars scikit-survival \
+    scoringrules
 OLD_WARNINGS := -W ignore::DeprecationWarning -W ignore::FutureWarning  # of old packages about one another
 TESTS ?=
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt

@@ -28,6 +28,11 @@ COMMANDS = "<!-- every command -->"
 SUBJECTS = "<!-- every subject -->"
 HOW_TO, REFERENCE = "How-to", "Reference"
 LARGEST_SVG = 400_000
+# F_Z and f_Z in a sentence, not those in code and formulas.
+SUBSCRIPT = re.compile(
+    r"(?P<kept><(?P<tag>pre|code|svg)\b.*?</(?P=tag)>|<[^>]*>|\\\(.*?\\\)|\\\[.*?\\\])|\b(?P<letter>[Ff])_Z",
+    re.DOTALL,
+)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -86,8 +91,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Draw the formulas; anchors of the reference are places, not links."""
+    """Draw the formulas; F_Z gets its subscript; anchors of the reference are places, not links."""
     html = re.sub(r'<a href="" id="([^"]+)"></a>', r'<span id="\1"></span>', html)
+    html = SUBSCRIPT.sub(lambda found: found["kept"] or f"{found['letter']}<sub>Z</sub>", html)
     try:
         return draw_formulas(html)
     except ValueError as error:
@@ -143,10 +149,11 @@ def _picture(figure: Any) -> tuple[str, bytes]:
 def _described(figure: Any) -> str:
     """Return a sentence for a figure whose block has none: what its axes show."""
     axes = [ax for ax in figure.axes if ax.get_ylabel() or ax.get_xlabel()]
-    return (
-        "; ".join(f"{ax.get_ylabel() or 'values'} by {ax.get_xlabel() or 'index'}" for ax in axes[:2])
-        or "figure"
-    )
+    if not axes:
+        raise ValueError(
+            'a figure without labels needs its alternative text: `python figure="what it shows"`'
+        )
+    return "; ".join(f"{ax.get_ylabel() or 'values'} by {ax.get_xlabel() or 'index'}" for ax in axes[:2])
 
 
 def _clean_fence(text: str) -> str:

@@ -93,6 +93,11 @@ LOOK = r"""
 })()
 """
 
+# Colours and places are read at once after a change of the width: nothing may be under way.
+STILL = """
+document.head.append(Object.assign(document.createElement("style"), { textContent: "* { transition: none !important }" }))
+"""
+
 SEARCH = r"""
 (async () => {
   document.querySelector("[data-md-toggle=search]").click();
@@ -134,8 +139,10 @@ def page_findings(site: Path, pages: list[Path]) -> Iterator[str]:
             wanted = {"name": "prefers-color-scheme", "value": scheme}
             browser.call("Emulation.setEmulatedMedia", features=[wanted])
             for page in pages:
+                browser.open(page, WIDTHS[0], 900)
+                browser.evaluate(STILL)
                 for width in WIDTHS:
-                    browser.open(page, width, 900, mobile=width < 500)
+                    browser.resize(width, 900, mobile=width < 500)
                     for sentence in browser.evaluate(LOOK) or []:
                         yield f"{page.relative_to(site)}, {width} px, {scheme}: {sentence}"
             for message in dict.fromkeys(browser.complaints):

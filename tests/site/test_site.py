@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib.figure
 import pytest
 
 import deeptram as dt
@@ -48,6 +49,28 @@ def test_sphinx_roles_become_markdown():
     assert (
         docstring_roles.as_markdown(text) == "See `deeptram.pool`, \\(F_Z^{-1}\\).\n\n\n\\[a + b\\]\n\n\nEnd."
     )
+
+
+def test_parameters_described_together_keep_their_own_defaults():
+    text = "What.\n\nParameters\n----------\na, b : int\n    Both.\n\n    More.\nc\n    One.\n\nReturns\n-------\nx, y : int\n    Two.\n"
+    alone = "a : int\n    Both.\n\n    More.\nb : int\n    Both.\n\n    More.\nc\n"
+    assert docstring_roles.one_by_one(text) == text.replace("a, b : int\n    Both.\n\n    More.\nc\n", alone)
+
+
+def test_the_index_of_f_is_set_in_sentences_only():
+    page_hooks = pytest.importorskip("page_hooks", reason="needs the docs extra")
+    shown = page_hooks.on_page_content(
+        "<p>F_Z, <code>F_Z</code> <a title='F_Z'>f_Z⁻¹</a></p>", None, None, None
+    )
+    assert shown == "<p>F<sub>Z</sub>, <code>F_Z</code> <a title='F_Z'>f<sub>Z</sub>⁻¹</a></p>"
+
+
+def test_a_figure_needs_labels_or_an_alternative_text():
+    page_hooks = pytest.importorskip("page_hooks", reason="needs the docs extra")
+    bare = matplotlib.figure.Figure()
+    bare.subplots()
+    with pytest.raises(ValueError, match="a figure without labels needs its alternative text"):
+        page_hooks._described(bare)
 
 
 def test_every_formula_of_the_reference_can_be_drawn():
