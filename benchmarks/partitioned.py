@@ -1,11 +1,14 @@
 """Exact fits of rows in pieces: growth with the number of rows, memory, and time against fits in memory.
 
-Each fit runs in a process of its own, which reports its wall and processor time and its peak memory. The
-same rows are fitted in memory at the smallest size, for the agreement of estimates and standard errors, and
-for the ratio of times per row. Prints JSON; ``--out FILE`` writes it as well.
+Each fit runs in a process of its own, which reports its wall and processor time and its peak memory. Fits in
+memory of the sizes in ``--memory`` (the smallest size unless said) give the estimates and standard errors
+with which those in pieces are compared, and the time: n rows in pieces against n / m fits of m rows in
+memory, m the smallest size. Prints JSON, the verdicts first; ``--out FILE`` writes it as well. Rows are made
+in ``--folder`` (kept there, and used again) or in a temporary folder.
 
     python benchmarks/partitioned.py --rows 1e6 2e6 4e6
-    python benchmarks/partitioned.py --rows 1e6 2e7 --ways parquet dask  # half an hour, 3 GB of disk
+    python benchmarks/partitioned.py --rows 1e6 2e7 --ways parquet dask  # ten minutes, 2 GB of disk
+    python benchmarks/partitioned.py --rows 1e6 2e7 --memory 1e6 2e7     # needs 12 GB of memory
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ P = 10
 CHUNK = 1_000_000
 KINDS = ("ordinal", "survival", "count")
 COLUMNS = [f"x{j + 1}" for j in range(P)]
+OUTCOMES = {"ordinal": ["grade"], "survival": ["time", "event"], "count": ["count"]}
 
 
 def write(path: Path, n: int) -> None:
@@ -34,7 +38,7 @@ def write(path: Path, n: int) -> None:
     import pyarrow
     from pyarrow import parquet
 
-    beta, writer = np.linspace(-0.6, 0.6, P), None
+    beta, writer, unfinished = np.linspace(-0.6, 0.6, P), None, path.with_suffix(".unfinished")
     for start in range(0, n, CHUNK):
         m, rng = min(CHUNK, n - start), np.random.default_rng([1, start])
         x = rng.normal(size=(m, P))
@@ -48,10 +52,11 @@ def write(path: Path, n: int) -> None:
             count=rng.poisson(np.exp(0.5 + 0.3 * eta)).astype(np.int32),
         )
         table = pyarrow.Table.from_pandas(frame, preserve_index=False)
-        writer = parquet.ParquetWriter(path, table.schema) if writer is None else writer
+        writer = parquet.ParquetWriter(unfinished, table.schema) if writer is None else writer
         writer.write_table(table, row_group_size=262_144)
     if writer is not None:
         writer.close()
+        unfinished.rename(path)
 
 
 def fit(kind: str, way: str, path: str) -> dict[str, Any]:
@@ -60,12 +65,13 @@ def fit(kind: str, way: str, path: str) -> dict[str, Any]:
 
     terms = [dt.LS(*COLUMNS)]
     model: Any = {"ordinal": dt.Polr, "survival": dt.Coxph, "count": dt.Cotram}[kind](terms)
-    y: Any = {"ordinal": "grade", "survival": dt.Surv.right("time", "event"), "count": "count"}[kind]
+    y: Any = dt.Surv.right("time", "event") if kind == "survival" else OUTCOMES[kind][0]
     warm = pd.DataFrame(np.random.default_rng(0).normal(size=(300, P)), columns=COLUMNS)
     dt.Polr(terms).fit(warm, np.arange(300) % 3)  # what is loaded once
     if way == "dask":
         return fit_with_dask(model, y, path)
-    X = pd.read_parquet(path) if way == "memory" else dt.parquet(path)
+    in_memory = way == "memory"
+    X = pd.read_parquet(path, columns=COLUMNS + OUTCOMES[kind]) if in_memory else dt.parquet(path)
     start, used = time.perf_counter(), time.process_time()
     model.fit(X, y)
     return report(model, time.perf_counter() - start, time.process_time() - used)
@@ -117,8 +123,12 @@ def report(model: Any, wall: float, processor: float) -> dict[str, Any]:
 def measured(kind: str, way: str, path: Path) -> dict[str, Any]:
     """Return what a fit in a process of its own reports."""
     command = [sys.executable, __file__, "--one", kind, way, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    found = dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    seconds = f"{found['wall_s']:.1f} s, {found['processor_s']:.1f} s of processors"
+    memory = ", ".join(f"{one:.0f} MB" for one in found.get("peak_mb_of_workers", [found["peak_mb"]]))
+    print(f"{kind}, {way}, {found['n']} rows: {seconds}, {memory}", file=sys.stderr, flush=True)
+    return found
 
 
 def relative(found: dict[str, Any], expected: dict[str, Any], what: str) -> float:
@@ -127,43 +137,78 @@ def relative(found: dict[str, Any], expected: dict[str, Any], what: str) -> floa
     return float(np.abs(a / b - 1).max())
 
 
-def compare(sizes: list[int], ways: list[str], kinds: list[str]) -> dict[str, Any]:
+def verdict(
+    way: str, found: dict[int, dict[str, Any]], memory: dict[int, dict[str, Any]], base: dict[str, float]
+) -> dict[str, Any]:
+    """Return the numbers by which a way is judged; ``base`` has the times of one fit in memory."""
+    few, many = min(found), max(found)
+    growth, ratio = {}, {}
+    for clock in ("wall_s", "processor_s"):
+        growth[clock] = found[many][clock] / many / (found[few][clock] / few)
+        ratio[clock] = found[many][clock] / (many / few * base[clock])
+    compared = [n for n in found if n in memory]
+    peaks = [max(one.get("peak_mb_of_workers", [one["peak_mb"]])) for one in found.values()]
+    return {
+        "rows": many,
+        "peak_mb": max(peaks),
+        "peak_of": "a worker" if way == "dask" else "the process",
+        f"time_to_{many / few:g}_fits_in_memory": ratio,
+        "growth_per_row": growth,
+        "compared_at": compared,
+        "coef_relative_difference": max(relative(found[n], memory[n], "coef") for n in compared),
+        "se_relative_difference": max(relative(found[n], memory[n], "se") for n in compared),
+    }
+
+
+def median_times(fits: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the median wall and processor seconds of some fits."""
+    return {clock: float(np.median([one[clock] for one in fits])) for clock in ("wall_s", "processor_s")}
+
+
+def compare(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Fit every kind in every way at every size."""
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        paths = {n: Path(folder) / f"{n}.parquet" for n in sizes}
-        for n, path in paths.items():
+    sizes = sorted(map(int, arguments.rows))
+    in_memory = sorted({sizes[0], *map(int, arguments.memory)})
+    paths = {n: folder / f"{n}.parquet" for n in {*sizes, *in_memory}}
+    for n, path in paths.items():
+        if not path.exists():
             write(path, n)
-        for kind in kinds:
-            memory = measured(kind, "memory", paths[sizes[0]])
-            results[kind] = {"memory": {str(sizes[0]): memory}}
-            for way in ways:
-                found = {n: measured(kind, way, path) for n, path in paths.items()}
-                per_row = {n: one["processor_s"] / n for n, one in found.items()}
-                base = memory["processor_s"] / sizes[0]
-                results[kind][way] = {
-                    "fits": {str(n): one for n, one in found.items()},
-                    "per_row_to_memory": {str(n): value / base for n, value in per_row.items()},
-                    "growth_per_row": per_row[sizes[-1]] / per_row[sizes[0]],
-                    "coef_relative_difference": relative(found[sizes[0]], memory, "coef"),
-                    "se_relative_difference": relative(found[sizes[0]], memory, "se"),
-                }
-    return results
+    verdicts: dict[str, Any] = {}
+    fits: dict[str, Any] = {}
+    for kind in arguments.kinds:
+        small = [measured(kind, "memory", paths[sizes[0]]) for _ in range(arguments.repeat)]
+        memory = {n: measured(kind, "memory", paths[n]) for n in in_memory[1:]} | {sizes[0]: small[0]}
+        fits[kind] = {"memory": small + [memory[n] for n in in_memory[1:]]}
+        for way in arguments.ways:
+            found = {n: measured(kind, way, paths[n]) for n in sizes}
+            fits[kind][way] = list(found.values())
+            verdicts[f"{kind}, {way}"] = verdict(way, found, memory, median_times(small))
+    return {"verdicts": verdicts, "fits": fits}
 
 
 def main() -> None:
     """Run everything and print JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", nargs="+", type=float, default=[1e6, 2e6], help="sizes, the smallest first")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", nargs="+", type=float, default=[1e6, 2e6], help="sizes")
+    parser.add_argument("--memory", nargs="*", type=float, default=[], help="further sizes fitted in memory")
     parser.add_argument("--ways", nargs="+", choices=["parquet", "dask"], default=["parquet"])
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument(
+        "--repeat", type=int, default=1, help="fits in memory of which the median time counts"
+    )
+    parser.add_argument("--folder", help="where the rows are made, kept, and looked for")
     parser.add_argument("--out", help="also write the JSON here")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(fit(*arguments.one)))
         return
-    text = json.dumps(compare([int(n) for n in arguments.rows], arguments.ways, arguments.kinds), indent=2)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(arguments.folder or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(compare(arguments, folder), indent=2)
     print(text)
     if arguments.out:
         Path(arguments.out).write_text(text + "\n", encoding="utf-8")

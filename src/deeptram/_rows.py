@@ -45,6 +45,8 @@ class RowView:
             self.ndim = len(self.shape)
         if hasattr(inner, "dtype"):
             self.dtype = inner.dtype
+        if hasattr(inner, "row_blocks"):
+            self.row_blocks = inner.row_blocks[index]
 
     def __len__(self) -> int:
         return len(self.rows)

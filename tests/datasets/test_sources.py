@@ -155,13 +155,13 @@ def test_oversized_members_are_refused_before_they_are_read(tmp_path, monkeypatc
     (tmp_path / "x.tar").write_bytes(member.tobuf() + bytes(1024))
     with pytest.raises(FileFormatError, match=r"at most 268435456 bytes, got 1099511627776 for 'huge\.jpg'"):
         TarCollection(tmp_path / "x.tar").names()
-    monkeypatch.setattr("deeptram.datasets.sources.MAX_FILE_BYTES", 10)
+    monkeypatch.setattr("deeptram.inputs.shards.MAX_FILE_BYTES", 10)
     with pytest.raises(FileFormatError, match=r"at most 10 bytes, got \d+ for 'a.jpg'"):
         list(FolderCollection([as_folder(tmp_path / "f", files)]).contents({"a.jpg"}))
 
 
 def test_too_many_members_are_refused(tmp_path, monkeypatch, make_tar, files):
-    monkeypatch.setattr("deeptram.datasets.sources.MAX_MEMBERS", 1)
+    monkeypatch.setattr("deeptram.inputs.shards.MAX_MEMBERS", 1)
     with pytest.raises(FileFormatError, match="must hold at most 1 files, got more"):
         TarCollection(make_tar(tmp_path / "x.tar", files)).names()
 

@@ -63,7 +63,7 @@ def test_data_travel_once_and_not_with_each_member(monkeypatch):
     monkeypatch.setattr(DeepTask, "__getstate__", counted, raising=False)
     X, y = data()
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster),
         joblib.parallel_config(backend="dask"),
     ):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import tarfile
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,11 +17,11 @@ from deeptram._files import json_sha256, parse_json, replacing, sha256, write_js
 from deeptram._validation import check_choice
 from deeptram.datasets.base import Dataset
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
-from deeptram.inputs.images import MAX_FILE_BYTES, decode_image, image_size, listing
+from deeptram.inputs.images import decode_image, image_size, listing
+from deeptram.inputs.shards import check_file_size, is_image, open_tar, plain_members
 
 DATA_VARIABLE = "DEEPTRAM_DATA"
 SUFFIXES = (".jpg", ".jpeg", ".png")
-MAX_MEMBERS = 2_000_000
 
 
 def check_folder(path: Any, name: str) -> Path:
@@ -111,7 +108,7 @@ class FolderCollection(ImageCollection):
         self._files: dict[str, Path] = {}
         for folder in folders:
             for file in sorted(folder.rglob("*")):
-                if _is_image(file.name) and file.is_file():
+                if is_image(file.name, SUFFIXES) and file.is_file():
                     _check_new(file.name, self._files, folder)
                     self._files[file.name] = file
 
@@ -122,7 +119,7 @@ class FolderCollection(ImageCollection):
         for name in self.names():
             if name in wanted:
                 file = self._files[name]
-                _check_size(file.stat().st_size, name, self.path)
+                check_file_size(file.stat().st_size, name, self.path)
                 yield name, file.read_bytes()
 
     def fingerprint(self) -> str:
@@ -138,15 +135,15 @@ class TarCollection(ImageCollection):
 
     def names(self) -> list[str]:
         found: dict[str, None] = {}
-        with _open_tar(self.path) as archive:
-            for member in _members(archive, self.path):
+        with open_tar(self.path) as archive:
+            for member in _images(archive, self.path):
                 _check_new(name := _base_name(member), found, self.path)
                 found[name] = None
         return sorted(found)
 
     def contents(self, wanted: Collection[str]) -> Iterator[tuple[str, bytes]]:
-        with _open_tar(self.path) as archive:
-            for member in _members(archive, self.path):
+        with open_tar(self.path) as archive:
+            for member in _images(archive, self.path):
                 if (name := _base_name(member)) in wanted:
                     file = archive.extractfile(member)
                     yield name, b"" if file is None else file.read()
@@ -161,58 +158,17 @@ def open_images(path: Path, *others: Path) -> ImageCollection:
     return FolderCollection([path, *others]) if path.is_dir() else TarCollection(path)
 
 
-_DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, gzip.BadGzipFile)
-
-
-@contextmanager
-def _open_tar(path: Path) -> Iterator[tarfile.TarFile]:
-    """Open an archive; damage, whenever it shows, is a FileFormatError."""
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            yield archive
-    except _DAMAGE as error:
-        reason = str(error).partition("\n")[0].rstrip(":")
-        raise FileFormatError(
-            f"{path} must be a readable tar archive, got {type(error).__name__} ({reason}); download it again"
-        ) from error
-
-
-def _members(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
-    """Yield the image members; refuse names that lead out of the archive, links and devices."""
-    for count, member in enumerate(archive, start=1):
-        name = PurePosixPath(member.name.replace("\\", "/"))
-        if name.is_absolute() or ".." in name.parts or not (member.isfile() or member.isdir()):
-            raise FileFormatError(
-                f"{path} must hold plain files in folders, got the member {member.name!r}; "
-                "the archive is not the one it should be"
-            )
-        if count > MAX_MEMBERS:
-            raise FileFormatError(
-                f"{path} must hold at most {MAX_MEMBERS} files, got more; use another archive"
-            )
-        _check_size(member.size, member.name, path)
-        if member.isfile() and _is_image(name.name):
-            yield member
+def _images(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo]:
+    return (member for member in plain_members(archive, path) if is_image(member.name, SUFFIXES))
 
 
 def _base_name(member: tarfile.TarInfo) -> str:
     return PurePosixPath(member.name).name
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
-
-
 def _check_new(name: str, known: Collection[str], path: Path) -> None:
     if name in known:
         raise FileFormatError(f"file names in {path} must be unique, got {name!r} twice; remove one of them")
-
-
-def _check_size(size: int, name: str, path: Path) -> None:
-    if size > MAX_FILE_BYTES:
-        raise FileFormatError(
-            f"files in {path} must have at most {MAX_FILE_BYTES} bytes, got {size} for {name!r}; leave it out"
-        )
 
 
 def check_present(wanted: Sequence[str], present: Collection[str], path: Path) -> None:

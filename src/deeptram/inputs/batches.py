@@ -39,6 +39,8 @@ class Source(ABC):
     shape: tuple[int, ...]
     in_memory: bool = False
     """Whether all rows are at hand, not read and decoded in batches."""
+    row_blocks: Tensor | None = None
+    """For each row the number of the file it lies in, where the rows of one are quick to read together."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -102,7 +104,8 @@ class LazySource(Source):
     Parameters
     ----------
     rows : AsIs or ImageSource
-        An entry that a network gets as it is, or images.
+        An entry that a network gets as it is, or images. If the object in it has ``row_blocks``, one
+        integer a row, batches are drawn from one block of rows after the other (:func:`shuffled_batches`).
     dtype, device
         What the network computes with (int64 for integers), and where.
 
@@ -122,6 +125,8 @@ class LazySource(Source):
     ) -> None:
         self._rows, self._dtype, self._device = rows, dtype, torch.device(device)
         self.shape = rows.shape if isinstance(rows, ImageSource) else rows.row_shape
+        blocks = getattr(rows.entry, "row_blocks", None)
+        self.row_blocks = None if blocks is None else _check_blocks(blocks, len(rows))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -247,7 +252,9 @@ def image_batches(
     return kind(images, dtype, device)
 
 
-def shuffled_batches(rows: Tensor, batch_size: int, generators: Sequence[torch.Generator]) -> list[Tensor]:
+def shuffled_batches(
+    rows: Tensor, batch_size: int, generators: Sequence[torch.Generator], blocks: Tensor | None = None
+) -> list[Tensor]:
     """Return one epoch of batches, each member in an order of its own.
 
     Parameters
@@ -259,6 +266,10 @@ def shuffled_batches(rows: Tensor, batch_size: int, generators: Sequence[torch.G
         (normalisation layers cannot use it).
     generators : sequence of M torch.Generator
         Each member's own stream.
+    blocks : Tensor of int, optional
+        For each row of the data the number of its block (a shard on disk). Blocks then come one after the
+        other in a random order, the rows of each in a random order: a batch reads one block, or a few
+        where one ends.
 
     Returns
     -------
@@ -269,14 +280,27 @@ def shuffled_batches(rows: Tensor, batch_size: int, generators: Sequence[torch.G
     >>> rows = torch.arange(7).expand(1, 7)
     >>> [b.shape[1] for b in shuffled_batches(rows, 3, [torch.Generator().manual_seed(0)])]
     [3, 4]
+    >>> blocks = torch.tensor([0, 1, 0, 1, 0, 1])
+    >>> batches = shuffled_batches(rows[:, :6], 3, [torch.Generator().manual_seed(0)], blocks)
+    >>> [len(blocks[batch].unique()) for batch in batches]
+    [1, 1]
     """
     n = rows.shape[1]
-    order = torch.stack([torch.randperm(n, generator=generator) for generator in generators])
+    order = torch.stack([_order(own, each, blocks) for own, each in zip(rows, generators, strict=True)])
     shuffled = rows.gather(1, order)
     sizes = [batch_size] * (n // batch_size) + ([n % batch_size] if n % batch_size else [])
     if len(sizes) > 1 and sizes[-1] == 1:
         sizes[-2:] = [sizes[-2] + 1]
     return list(shuffled.split(sizes, dim=1))
+
+
+def _order(rows: Tensor, generator: torch.Generator, blocks: Tensor | None) -> Tensor:
+    order = torch.randperm(len(rows), generator=generator)
+    if blocks is None:
+        return order
+    own = blocks[rows[order]]
+    turn = torch.randperm(int(blocks.max()) + 1, generator=generator)
+    return order[turn[own].argsort(stable=True)]
 
 
 def spans(n: int, sources: Sequence[Source] = ()) -> Iterator[tuple[int, int]]:
@@ -308,6 +332,16 @@ def check_augmented(before: Tensor, after: Any) -> Tensor:
         f"augment must return a tensor of the shape it was given, {tuple(before.shape)}, got {got}; "
         "crop and resize to the size of the images"
     )
+
+
+def _check_blocks(blocks: Any, n: int) -> Tensor:
+    found = np.asarray(blocks)
+    if found.shape != (n,) or found.dtype.kind not in "iu" or found.min(initial=0) < 0:
+        raise InvalidInputError(
+            f"row_blocks of an entry must be one integer from 0 on for each of {n} rows, got {found.dtype} "
+            f"of shape {found.shape}; number the files or chunks its rows lie in"
+        )
+    return torch.from_numpy(found.astype(np.int64))
 
 
 def _channels_last(pixels: np.ndarray[Any, Any], layout: str) -> np.ndarray[Any, Any]:

@@ -19,7 +19,8 @@ import os
 import struct
 import warnings
 import zlib
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -266,7 +267,38 @@ BROKEN = (
 )
 
 
-class FolderImages:
+class ImageFiles(ABC):
+    """Image files decoded when asked for, in one size; an entry of ``X`` that needs no memory.
+
+    Implementing one: call ``__init__``, and let ``_files`` give the files of some rows.
+    """
+
+    def __init__(self, n: int, size: int | tuple[int, int], mode: str, max_pixels: int) -> None:
+        self.size = image_size(size)
+        self.mode = _check_mode(mode)
+        self.max_pixels = max_pixels
+        self.shape: tuple[int, ...] = (n, *self.size, *((3,) if mode == "RGB" else ()))
+        self.dtype = np.dtype(np.uint8)
+
+    @abstractmethod
+    def _files(self, index: NDArray[np.int64]) -> Iterator[tuple[int, str, Path | bytes]]:
+        """Yield position in ``index``, name and file (or its content) of the given rows, in any order."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> NDArray[np.uint8]:
+        """Decode the images of the given rows into one uint8 array."""
+        index = row_numbers(rows, len(self), "image")
+        batch = np.empty((len(index), *self.shape[1:]), dtype=np.uint8)
+        for position, name, file in self._files(index):
+            batch[position] = decode_image(
+                file, self.size, mode=self.mode, max_pixels=self.max_pixels, name=name
+            )
+        return batch
+
+
+class FolderImages(ImageFiles):
     """Image files decoded when asked for; an entry of ``X`` that needs no memory.
 
     Parameters
@@ -302,11 +334,7 @@ class FolderImages:
         max_pixels: int = MAX_PIXELS,
     ) -> None:
         self.paths = tuple(Path(path) for path in paths)
-        self.size = image_size(size)
-        self.mode = _check_mode(mode)
-        self.max_pixels = max_pixels
-        self.shape: tuple[int, ...] = (len(self.paths), *self.size, *((3,) if mode == "RGB" else ()))
-        self.dtype = np.dtype(np.uint8)
+        super().__init__(len(self.paths), size, mode, max_pixels)
         missing = [str(path) for path in self.paths if not path.is_file()]
         if missing:
             shown = listing(missing)
@@ -335,18 +363,8 @@ class FolderImages:
             )
         return cls([root / name for name in names], size, mode=mode, max_pixels=max_pixels)
 
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, rows: Any) -> NDArray[np.uint8]:
-        """Decode the images of the given rows into one uint8 array."""
-        index = row_numbers(rows, len(self), "image")
-        batch = np.empty((len(index), *self.shape[1:]), dtype=np.uint8)
-        for position, row in enumerate(index):
-            batch[position] = decode_image(
-                self.paths[row], self.size, mode=self.mode, max_pixels=self.max_pixels
-            )
-        return batch
+    def _files(self, index: NDArray[np.int64]) -> Iterator[tuple[int, str, Path]]:
+        return ((position, str(self.paths[row]), self.paths[row]) for position, row in enumerate(index))
 
     def __repr__(self) -> str:
         return f"FolderImages(n={len(self)}, size={self.size}, mode={self.mode!r})"

@@ -61,7 +61,7 @@ def fit_deep(task: DeepTask, seed: int) -> DeepFit:
     small = is_small_step([member.model], task.training)
     with one_thread(small), kept_memory(not small):
         try:
-            (record,) = train(engine, [member], task.training, "training", task.resume)
+            (record,) = train(engine, [member], task.training, "training", task.resume, setup.data.row_blocks)
         except Diverged as stop:
             raise non_finite_error(stop, setup, [member], started) from None
     return finish(setup, member, record, time.perf_counter() - started)

@@ -258,6 +258,7 @@ def train(
     training: Training,
     label: str,
     resume: ResumePoints | None = None,
+    row_blocks: Tensor | None = None,
 ) -> list[Record]:
     """Train members to the end, to their patience, or to an interruption.
 
@@ -270,6 +271,8 @@ def train(
         For the progress bar.
     resume : ResumePoints or None
         Where the state is written every so many epochs; a training that was killed goes on from there.
+    row_blocks : Tensor of int, optional
+        In which file each row lies, where batches are to be drawn from one after the other.
 
     Returns
     -------
@@ -296,7 +299,8 @@ def train(
                 started = time.perf_counter()
                 rates = [_rate(members[m].training, epoch, records[m]) for m in active]
                 engine.set_learning_rates(rates)
-                batches = shuffled_batches(rows[active], training.batch_size, [shuffles[m] for m in active])
+                streams = [shuffles[m] for m in active]
+                batches = shuffled_batches(rows[active], training.batch_size, streams, row_blocks)
                 engine.expect(batches)
                 losses = _epoch(engine, batches, epoch, active, members, records, training)
                 if callable(training.schedule):

@@ -76,9 +76,8 @@ def fit_stacked(task: DeepTask | Sequence[DeepTask], seeds: Sequence[int]) -> li
     engine = StackedEngine(setup, members)
     with one_thread(engine.is_small), kept_memory(not engine.is_small):
         try:
-            records = train(
-                engine, members, setup.training, f"training {len(members)} members", setup.task.resume
-            )
+            label = f"training {len(members)} members"
+            records = train(engine, members, setup.training, label, setup.task.resume, setup.data.row_blocks)
         except Diverged as stop:
             raise non_finite_error(stop, setup, members, started) from None
     seconds = time.perf_counter() - started

@@ -191,6 +191,12 @@ class TrainingRows:
         """All sources of network inputs."""
         return [source for several in self.nets for source in several]
 
+    @property
+    def row_blocks(self) -> Tensor | None:
+        """In which file each row lies, of the first source that says so."""
+        known = (source.row_blocks for source in self.sources)
+        return next((blocks for blocks in known if blocks is not None), None)
+
     def batch(self, rows: Tensor) -> Batch:
         """Return the inputs of some rows, each with the leading axes of ``rows``."""
         batch: Batch = {name: gather_rows(values, rows) for name, values in self.columns.items()}
