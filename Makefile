@@ -22,7 +22,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo docs site-check browser test test-slow test-cluster test-oldest test-newest coverage \
-    wheel-test kill fuzz check bench clean
+    wheel-test kill kill-workers fuzz check bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
@@ -75,6 +75,9 @@ wheel-test: $(INSTALLED)  ## build wheel and sdist into dist/, check their conte
 
 kill: $(INSTALLED)  ## kill runs with two workers N times (make kill N=100): numbers stay, workers go
 	DEEPTRAM_KILLS=$(N) $(BIN)/python -m pytest -n 0 -s tests/paper/test_kill.py
+
+kill-workers: $(INSTALLED_CLUSTER)  ## kill workers of Dask and Ray at random in N runs (make kill-workers N=20): numbers stay
+	DEEPTRAM_KILLED_RUNS=$(N) $(BIN)/python -m pytest -n 0 -s -m cluster tests/paper/test_places.py -k killed
 
 fuzz: $(INSTALLED)  ## hostile calls of everything public for SECONDS; prints each finding with its seed
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/campaign.py --seconds $(SECONDS) --start $$(date +%s)

@@ -212,7 +212,7 @@ def special(name, kind, target=""):
         special("a.png", tarfile.LNKTYPE, "b.png"),
         special("a.png", tarfile.CHRTYPE),
     ],
-    ids=str,
+    ids=["up", "root", "backslash", "symlink", "hardlink", "device"],
 )
 def test_only_plain_files_inside_the_archive(tmp_path, member):
     path = archive(tmp_path / "x.tar", ("ok.png", png(1)), (member, b""))

@@ -1,4 +1,7 @@
-"""Members of a run fitted on Dask and on Ray: the same members, whatever happens to the workers."""
+"""Members of a run fitted on Dask and on Ray: the same members, whatever happens to the workers.
+
+``make kill-workers N=20`` kills workers in more runs than ``make test-cluster`` does.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,16 @@ import random
 import signal
 import sys
 import threading
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
 from deeptram.errors import FittingError, InvalidInputError
 from deeptram.paper import RunFolder, make_study, run_study, storage
-from deeptram.paper.places import place_named
+from deeptram.paper.places import Work, place_named
 
-N_RUNS = int(os.environ.get("DEEPTRAM_KILLED_RUNS", "3"))
+N_RUNS = int(os.environ.get("DEEPTRAM_KILLED_RUNS", "4"))
 STUDY = make_study(
     "digits",
     "quick",
@@ -60,6 +65,39 @@ def test_engines_that_are_not_installed(tmp_path, monkeypatch, backend, module):
         list(place_named(backend)(None, [], 1))
 
 
+class Crashed(Exception):
+    """What an engine raises when several workers died of one task."""
+
+
+def crash(*_arguments):
+    raise Crashed
+
+
+ENGINES = {
+    "distributed": {
+        "Client": MagicMock(),
+        "as_completed": lambda futures: [SimpleNamespace(result=crash) for _ in futures],
+        "KilledWorker": Crashed,
+    },
+    "ray": {
+        "init": lambda **_: None,
+        "remote": lambda **_: lambda function: SimpleNamespace(remote=lambda *_: None),
+        "wait": lambda waiting, **_: (waiting[:1], waiting[1:]),
+        "get": crash,
+        "exceptions": SimpleNamespace(WorkerCrashedError=Crashed, OutOfMemoryError=Crashed),
+        "shutdown": lambda: None,
+    },
+}
+
+
+@pytest.mark.parametrize(("backend", "module"), [("dask", "distributed"), ("ray", "ray")])
+def test_members_that_workers_die_of(monkeypatch, backend, module):
+    monkeypatch.setitem(sys.modules, module, SimpleNamespace(**ENGINES[module]))
+    work = Work(STUDY, {}, "token", "out")
+    with pytest.raises(FittingError, match="finished by one of its workers, got one that several died of"):
+        list(place_named(backend)(work, list(STUDY.units())[:1], 1))
+
+
 @pytest.mark.cluster
 @pytest.mark.filterwarnings("ignore")  # what Dask and Ray deprecate is not ours
 class TestClusters:
@@ -93,27 +131,45 @@ class TestClusters:
 
     @pytest.mark.parametrize("number", range(N_RUNS))
     def test_killed_workers_change_nothing(self, number, undisturbed, tmp_path):
-        """Worker processes are killed at random moments; the scheduler is reached over TCP."""
-        distributed = pytest.importorskip("distributed")
-        moments = random.Random(number)
-        settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
-        with distributed.LocalCluster(**settings, protocol="tcp") as cluster:
-            killed, over = [], threading.Event()
+        """Workers are killed at random moments of the run: of Dask, reached over TCP, every fourth of Ray."""
+        backend = "ray" if number % 4 == 3 else "dask"
+        pytest.importorskip("distributed" if backend == "dask" else "ray")
+        psutil = pytest.importorskip("psutil")
+        moments, killed, over = random.Random(number), [], threading.Event()
+        finished = sorted([0, moments.randrange(5), moments.randrange(5)])  # members before each kill
+        clusters = []
 
-            def kill():
-                while len(killed) < 3 and not over.wait(moments.uniform(0.2, 3)):
-                    worker = moments.choice(list(cluster.workers.values()))
-                    with contextlib.suppress(AttributeError, ProcessLookupError):  # on its way down or up
-                        os.kill(worker.process.pid, signal.SIGKILL)
-                        killed.append(worker.name)
+        def busy():
+            if backend == "dask":
+                processes = [worker.process for worker in clusters[0].workers.values()]
+                return [process.pid for process in processes if process is not None and process.pid]
+            children = psutil.Process().children(recursive=True)
+            return [child.pid for child in children if child.name().startswith("ray::fit_unit")]
 
-            killer = threading.Thread(target=kill)
+        def kill():
+            for members in finished:
+                pids = []
+                while not over.wait(0.05) and (len(list(tmp_path.rglob("DONE"))) < members or not pids):
+                    with contextlib.suppress(psutil.Error, AttributeError):  # on their way down or up
+                        pids = busy()
+                if over.wait(moments.uniform(0, 2)):
+                    return
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(moments.choice(pids), signal.SIGKILL)
+                    killed.append(len(list(tmp_path.rglob("DONE"))))
+
+        killer = threading.Thread(target=kill)
+        with contextlib.ExitStack() as stack:
+            if backend == "dask":
+                settings = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+                cluster = pytest.importorskip("distributed").LocalCluster(**settings, protocol="tcp")
+                clusters.append(stack.enter_context(cluster))
+            address = clusters[0].scheduler_address if clusters else None
+            stack.callback(killer.join)
+            stack.callback(over.set)
             killer.start()
-            try:
-                result = run_study(STUDY, tmp_path, backend="dask", address=cluster.scheduler_address)
-            finally:
-                over.set()
-                killer.join()
+            result = run_study(STUDY, tmp_path, backend=backend, address=address, n_jobs=2)
+        print(f"run {number} ({backend}): workers killed after {killed} finished members", flush=True)
         assert killed
         assert (result.finished, result.failed) == (6, {})
         assert contents(tmp_path) == undisturbed

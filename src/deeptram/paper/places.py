@@ -192,10 +192,7 @@ def _dask(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence
             for future in distributed.as_completed(futures):
                 yield future.result()
         except distributed.KilledWorker as error:
-            raise FittingError(
-                "every member must be finished by one of its workers, got one that several died of (too "
-                "little memory?); give them more memory and start again, finished members are kept"
-            ) from error
+            raise _deadly() from error
 
     with client:
         yield fit
@@ -215,7 +212,10 @@ def _ray(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence[
         waiting = [remote.remote(work, unit) for unit in units]
         while waiting:
             ready, waiting = ray.wait(waiting, num_returns=1)
-            yield ray.get(ready[0])
+            try:
+                yield ray.get(ready[0])
+            except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
+                raise _deadly() from error
 
     try:
         yield fit
@@ -235,6 +235,13 @@ def _engine(module: str, backend: str) -> Any:
         raise InvalidInputError(
             f"backend {backend!r} needs the package {module}, got none; pip install 'deeptram[cluster]'"
         ) from error
+
+
+def _deadly() -> FittingError:
+    return FittingError(
+        "every member must be finished by one of its workers, got one that several died of (too "
+        "little memory?); give them more memory and start again, finished members are kept"
+    )
 
 
 def _unreachable(what: str, address: str | None, error: Exception) -> FittingError:
