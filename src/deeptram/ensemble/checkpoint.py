@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -28,7 +28,7 @@ from torch import Tensor
 from deeptram import bases
 from deeptram import latent as latents
 from deeptram._files import DONE, json_sha256, parse_json, read_done, write_done, write_json
-from deeptram._schema import agree, fields, integer, mapping, plain, text
+from deeptram._schema import agree, fields, integer, mapping, plain, text, unplain
 from deeptram._validation import as_float
 from deeptram.ensemble.plans import Plan
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError, UnsupportedError
@@ -271,6 +271,13 @@ class Checkpoint:
             agree(f"{JSON_NAME}: member.seed", "that of this fit", seed, member.seed)
             member.restore_checked(copy.copy(template))
         return member
+
+    def remembered(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Return the content of a JSON file, which is computed and written where it is not there yet."""
+        path = self.folder / name
+        if not path.is_file():
+            write_json(path, plain(compute()))
+        return unplain(parse_json(path.read_bytes()))
 
     def resume_points(self, every: int) -> ResumePoints:
         """Return where members in training write their state, every so many epochs."""

@@ -51,7 +51,8 @@ class Ensemble(PooledMembers, BaseEstimator):
     Parameters
     ----------
     model : Tram or one of its presets
-        With at least one network (CI or CS).
+        With at least one network (CI or CS). With ``latent="auto"`` one member is trained with each latent
+        distribution first; all members have the best, and ``latent_choice_`` the losses.
     n_members : int
         Number of members M.
     pooling : {"transformation", "linear", "log-linear", "log-linear-density", ..., "auto"} or Rule
@@ -182,7 +183,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         if histories:
             self.history_ = pd.concat(histories, ignore_index=True)
         first = self.members_[0] if self.members_ else None
-        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+        for name in ("classes_", "n_features_in_", "feature_names_in_", "latent_choice_"):
             if hasattr(first, name):
                 setattr(self, name, getattr(first, name))
 

@@ -32,6 +32,7 @@ from deeptram.estimators.coefficient_table import (
     described_outcome,
     described_terms,
     h_in_words,
+    said_of_choice,
 )
 from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.pooling import METHODS as POOLS
@@ -364,7 +365,10 @@ class PooledMembers(PredictiveMethods):
         check_choice(method, METHODS, "method")
         level = check_probability_level(level)
         self._coefficients("this ensemble has no coefficient table")
+        first = self.members_[0]
         table = ensemble_table(self.members_, self.weights_, self._slopes, level, method, self._bagged)
+        if hasattr(first, "latent_choice_"):
+            table.attrs["header"].append(said_of_choice(first.latent_choice_))
         if self._note is not None:
             table.attrs["header"].append(self._note)
         return table

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import joblib
 import numpy as np
+import pandas as pd
 from joblib.parallel import get_active_backend
+from sklearn.base import clone
 
 from deeptram._rows import take_rows
 from deeptram._threads import one_thread
@@ -32,12 +34,14 @@ from deeptram.ensemble.plans import (
     plan_members,
 )
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError, warn
+from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import MemberFit, diverged_message
+from deeptram.estimators.latent_choice import is_auto
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.hooks import EpochBar
 from deeptram.fitting.deep.resume import ResumePoints
-from deeptram.fitting.deep.seeds import root_seed
+from deeptram.fitting.deep.seeds import member_seed, root_seed
 from deeptram.fitting.deep.stacked import fit_stacked, stacking_pays
 from deeptram.fitting.deep.task import DeepFit, DeepTask
 from deeptram.fitting.deep.training import resolve_device
@@ -66,6 +70,7 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
         checkpoint = Checkpoint(ensemble.checkpoint, configuration, ensemble.random_state)
     root = root_seed(ensemble.random_state) if checkpoint is None else checkpoint.root
     vary = {} if ensemble.vary is None else check_vary(ensemble.vary)
+    _settle_latent(template, X, y, sample_weight, validation, root, checkpoint)
     plans = plan_members(template, vary, ensemble.n_members, (X, y, sample_weight), validation, root, kind)
     code = fingerprint(plans[0].task.X, y, plans[0].task.sample_weight)
     for plan in plans:
@@ -92,6 +97,30 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     if diverged:
         warn(diverged_message(diverged, len(ensemble.members_)), ConvergenceWarning)
     _choose(ensemble, plans, y, validation, template.loss)
+
+
+def _settle_latent(
+    template: BaseTram,
+    X: Any,
+    y: Any,
+    sample_weight: Any,
+    validation: Any,
+    root: int,
+    checkpoint: Checkpoint | None,
+) -> None:
+    """Let all members have the latent distribution that is best for one of them, in place."""
+    if not is_auto(template.latent):
+        return
+
+    def compute() -> dict[str, float]:
+        pilot: BaseTram = clone(template).set_params(random_state=member_seed(root, 0))
+        folds = number_of_folds(validation)
+        pilot.fit(X, y, sample_weight=sample_weight, validation=1 / folds if folds else validation)
+        return dict(pilot.latent_choice_.to_dict())
+
+    losses = compute() if checkpoint is None else checkpoint.remembered("latent.json", compute)
+    template.latent_choice_ = pd.Series(losses, name=template.loss, dtype=float).sort_values()
+    template.set_params(latent=template.latent_choice_.index[0])
 
 
 def _resumable(plans: Sequence[Plan], points: ResumePoints) -> list[Plan]:

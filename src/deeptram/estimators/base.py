@@ -42,6 +42,7 @@ from deeptram.estimators.data_checks import (
 from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.exact import fit_without_networks
 from deeptram.estimators.information import training_fit
+from deeptram.estimators.latent_choice import fit_best_latent, is_auto
 from deeptram.estimators.partitioned import prepare_in_pieces
 from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.fitting.exact.inference import profile_interval
@@ -88,6 +89,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
     scale_coef_: pd.Series
     vcov_: pd.DataFrame
     theta_: Array
+    latent_choice_: pd.Series
 
     # -- what a subclass may refine ---------------------------------------------------------
 
@@ -104,7 +106,17 @@ class BaseTram(PredictiveMethods, BaseEstimator):
 
     def _latent(self) -> Latent:
         """Return F_Z."""
+        if is_auto(self.latent):
+            raise UnsupportedError(
+                "latent='auto' needs all rows at once, got rows in pieces; name a latent distribution"
+            )
         return latents.get(self.latent)
+
+    def with_latent(self, name: str) -> BaseTram:
+        """Return an unfitted copy with another latent distribution."""
+        fresh = self._unfitted()
+        fresh.latent = name
+        return fresh
 
     # -- fitting -----------------------------------------------------------------------------
 
@@ -133,6 +145,9 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         self
             A fit that fails leaves a fitted model as it was.
         """
+        if is_auto(self.latent) and not (isinstance(X, RowPieces) or hasattr(X, "to_delayed")):
+            self.__dict__ = fit_best_latent(self, X, y, sample_weight, validation).__dict__
+            return self
         fresh = self._unfitted()
         if isinstance(X, RowPieces) or hasattr(X, "to_delayed"):  # the latter is Dask's
             pilot, pieces = prepare_in_pieces(fresh, *in_pieces(X, y, sample_weight))

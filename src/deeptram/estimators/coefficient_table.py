@@ -333,6 +333,8 @@ def _header(model: BaseTram, level: float, table: pd.DataFrame) -> list[str]:
         ", ".join(numbers),
         meaning(model.outcome_, model.latent_),
     ]
+    if hasattr(model, "latent_choice_"):
+        lines.append(said_of_choice(model.latent_choice_))
     if "time_ratio" in table:
         lines.append("time_ratio: factor of the times, exp(coef / slope of h in log time)")
     if not exact:
@@ -341,6 +343,20 @@ def _header(model: BaseTram, level: float, table: pd.DataFrame) -> list[str]:
         sandwich = model.loss in ("rps", "brier") and model.design_.scale is None
         lines.append(f"se: {'sandwich' if sandwich else 'not available'} for loss={model.loss!r}")
     return [*lines, f"lower, upper: {100 * level:g} % Wald limits"]
+
+
+def said_of_choice(losses: Any) -> str:
+    """Return which latent distribution was chosen and what the next had.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> said_of_choice(pd.Series({"normal": 1.2, "logistic": 1.3}, name="nll"))
+    "latent='auto': normal, nll 1.2 of rows left out (logistic 1.3)"
+    """
+    named = [f"{name} {value:.4g}" for name, value in losses.items()]
+    others = f" ({', '.join(named[1:])})" if len(named) > 1 else ""
+    return f"latent='auto': {losses.index[0]}, {losses.name} {losses.iloc[0]:.4g} of rows left out{others}"
 
 
 # -- what a notebook shows ---------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -234,6 +235,8 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
         "feature_names_in": _names(getattr(estimator, "feature_names_in_", None)),
         "data_hash": getattr(estimator, "data_hash_", None),
     }
+    if hasattr(estimator, "latent_choice_"):
+        record["fitted"]["latent_choice"] = plain(estimator.latent_choice_.to_dict())
     fit = MemberFit.of_fit(estimator.fit_) if estimator.spec_.is_deep else ExactState.of(estimator)
     record["fitted"]["fit"], tensors = fit.to_record()
     return record, tensors
@@ -272,6 +275,9 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
                 setattr(estimator, name, value)
         if state["feature_names_in"] is not None:
             estimator.feature_names_in_ = np.array(state["feature_names_in"], dtype=object)
+        if "latent_choice" in state:
+            losses = unplain(state["latent_choice"])
+            estimator.latent_choice_ = pd.Series(losses, name=estimator.loss, dtype=float).sort_values()
         if estimator.outcome_.response is not None:
             estimator.classes_ = estimator.outcome_.response.classes
         kind: type[MemberFit | ExactState] = MemberFit if estimator.spec_.is_deep else ExactState

@@ -49,7 +49,9 @@ class Tram(BaseTram):
         keep the order of ``levels`` (it matters for pooling only).
     latent : str or Latent
         F_Z: ``"logistic"``, ``"normal"``, ``"minimum-extreme-value"``,
-        ``"maximum-extreme-value"`` or an alias.
+        ``"maximum-extreme-value"`` or an alias. ``"auto"``: the one that predicts rows left out best
+        (validation data, or five-fold cross-validation of models without networks);
+        ``latent_choice_`` has the losses of all.
     basis : {"bernstein", "linear", "log-linear"}, optional
         Basis of h for outcomes on the line; default Bernstein.
     order : int

@@ -289,7 +289,7 @@ PARAMETERS = fields(
     },
     {
         "outcome": choice(OUTCOMES),
-        "latent": latent_name,
+        "latent": lambda value, at: None if value == "auto" else latent_name(value, at),
         "basis": optional(
             lambda value, at: (choice(LINE_BASES) if isinstance(value, str) else _basis)(value, at)
         ),
@@ -368,6 +368,12 @@ def _fit(value: Any, at: str) -> None:
     (TRAINED if isinstance(value, dict) and "model" in value else _EXACT)(value, at)
 
 
+def _loss_value(value: Any, at: str) -> None:
+    """Check for a number; one that is infinite stands for a fit that failed."""
+    if not isinstance(value, float):
+        number()(value, at)
+
+
 _FITTED = fields(
     {
         "outcome": unmarked(_OUTCOME),
@@ -379,7 +385,8 @@ _FITTED = fields(
         "n_events": optional(COUNT),
         "data_hash": optional(text),
         "fit": _fit,
-    }
+    },
+    {"latent_choice": mapping(unmarked(_loss_value))},
 )
 _ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
 UNFITTED = fields(_ARGUMENTS)
