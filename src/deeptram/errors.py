@@ -113,6 +113,14 @@ class OrderWarning(DeeptramWarning):
     """An ordinal outcome came without an order of its labels; the message names the order used."""
 
 
+class MixedColumnWarning(DeeptramWarning):
+    """A column has text among numbers; every number became a level."""
+
+
+class EventsWarning(DeeptramWarning):
+    """A survival model got times without events; every row was taken as an event."""
+
+
 class EmptyClassWarning(DeeptramWarning):
     """A declared level has no observation; it gets probability zero."""
 

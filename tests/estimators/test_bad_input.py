@@ -13,9 +13,11 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 import deeptram as dt
 from deeptram.errors import (
     DeeptramError,
+    EventsWarning,
     InvalidInputError,
     InvalidTypeError,
     MissingMethodError,
+    MixedColumnWarning,
     NotFittedError,
     UnknownNameError,
     UnsupportedError,
@@ -669,3 +671,38 @@ def test_a_column_that_no_term_uses_may_hold_the_outcome():
     frame = pd.DataFrame({"a": rng.normal(size=30), "leak": rng.normal(size=30)})
     dt.Lm([dt.LS("a")]).fit(frame, frame["leak"])
     dt.Lm().fit(frame, frame["leak"] + (np.arange(30) == 29))
+
+
+@pytest.mark.parametrize("terms", [None, [dt.LS("m + log(b)")], [dt.CS(dt.networks.MLP(hidden=(2,)), "m")]])
+def test_text_among_numbers_is_no_category(terms):
+    cells = pd.Series(X[:, 0]).astype(str)
+    cells[17] = "12,5"
+    frame = pd.DataFrame({"m": cells, "b": T})
+    said = (
+        r"column 'm' must hold numbers alone, or levels, got 1 text among 29 numbers, '12,5' in row 17; corr"
+    )
+    with pytest.raises(InvalidInputError, match=said):
+        dt.Polr(terms).fit(frame, Y)
+    with pytest.raises(InvalidInputError, match=r"got both, 'n/a' in row 17 among numbers; correct or leave"):
+        dt.Polr(terms).fit(frame.assign(m=pd.Series(X[:, 0]).astype(object).where(cells != "12,5", "n/a")), Y)
+
+
+def test_levels_that_look_like_numbers_stay_levels():
+    frame = pd.DataFrame({"children": np.array(["0", "1", "2", "3+"])[np.arange(N) % 4]})
+    with pytest.warns(
+        MixedColumnWarning, match=r"got 7 text among 23 numbers, '3\+' in rows 3, 7, .*LS\('C\("
+    ):
+        model = dt.Polr().fit(frame, Y)
+    assert list(model.coef_.index) == ["children1", "children2", "children3+"]
+    said = dt.Polr([dt.LS("C(children)")]).fit(frame, Y)  # no warning: warnings are errors here
+    kept = dt.Polr().fit(frame.astype("category"), Y)
+    np.testing.assert_allclose(said.coef_, model.coef_)
+    np.testing.assert_allclose(kept.coef_, model.coef_)
+
+
+@pytest.mark.parametrize("model", [dt.Coxph(), dt.Survreg(), dt.Tram(outcome="survival")])
+def test_times_without_events_are_said_to_be_events(model):
+    name = type(model).__name__
+    with pytest.warns(EventsWarning, match=f"{name} expects times with events, got numbers.*dt.Surv.right"):
+        model.fit(X, T)
+    model.fit(X, dt.Surv.right(T, np.ones(N)))

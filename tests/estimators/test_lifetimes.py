@@ -77,7 +77,7 @@ def test_which_responses_are_lifetimes(data):
 def test_an_entry_and_a_start_at_zero_say_nothing(data):
     X, y = data
     seen = y.observations
-    entered = dt.Surv(type(seen)(seen.lower, seen.upper, np.zeros(N)), "right")
+    entered = dt.Surv.of(type(seen)(seen.lower, seen.upper, np.zeros(N)), "right")
     intervals = dt.Surv.interval(np.zeros(N), np.where(seen.exact, seen.upper, seen.lower + 1.0))
     open_start = dt.Surv.interval(np.full(N, -np.inf), intervals.observations.upper)
     for model in (dt.Coxph(order=3), dt.Coxph(order=3, log_first=False)):

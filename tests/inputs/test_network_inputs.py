@@ -117,3 +117,12 @@ def test_missing_numbers_are_named(data):
     values[4, 2] = np.nan
     with pytest.raises(InvalidInputError, match=r"embedding\[2\].*row 4"):
         NetworkInputs.fit({"embedding": values}, ())
+
+
+@pytest.mark.parametrize(("formula", "written"), [("age + sex", "'age', 'sex'"), ("age*sex", "'age', 'sex'")])
+def test_a_formula_is_no_column_of_a_network(data, formula, written):
+    said = rf"takes the names of columns, got the formula .*; write CS\(net, {written}\)"
+    with pytest.raises(InvalidInputError, match=said):
+        NetworkInputs.fit(data, (formula,))
+    with pytest.raises(InvalidInputError, match="column 'a-b' is needed but missing"):
+        NetworkInputs.fit(data, ("a-b",))

@@ -19,7 +19,7 @@ from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.inputs.encode import used_columns
 from deeptram.inputs.images import FolderImages
 from deeptram.inputs.network_inputs import ImageInput
-from deeptram.inputs.table import did_not_find
+from deeptram.inputs.table import did_not_find, stray_text
 from deeptram.model.deep import DeepModel
 from deeptram.plots.profiles import columns_read
 from deeptram.plots.report.model_report import model_report
@@ -168,10 +168,8 @@ def check_complete(table: pd.DataFrame, path: Path, column: str) -> None:
 def _check_numbers(table: pd.DataFrame, path: Path, column: str, option: str) -> None:
     """Refuse a few texts among numbers, which would make a level of every number."""
     values = table[column]
-    if pd.api.types.is_numeric_dtype(values) or isinstance(values.dtype, pd.CategoricalDtype):
-        return
-    text = pd.to_numeric(values, errors="coerce").isna()
-    if text.any() and text.mean() < 0.5:
+    text = stray_text(values)
+    if text is not None:
         levels = f"write C({column})" if option == "--linear" else "give all of them a letter"
         raise InvalidInputError(
             f"column {column!r} of {path} must hold numbers alone, or levels, got {int(text.sum())} text "

@@ -35,6 +35,7 @@ from deeptram.errors import (
 from deeptram.estimators.coefficient_table import CoefficientTable, effect_table, model_card, model_summary
 from deeptram.estimators.data_checks import (
     check_class_counts,
+    check_events,
     check_outcome_is_no_column,
     one_sentence,
     require_fit,
@@ -188,6 +189,8 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         used = None if weights is None or weights.all() else weights > 0
         outcome, encoded = Outcome.fit(self._outcome_settings(y), y, used)
         check_same_length(X=np.empty(table.n_rows), y=encoded)
+        if self.expects_events:
+            check_events(y, encoded, type(self).__name__)
         if outcome.kind.is_nominal and latent.name != "logistic":
             raise UnsupportedError(
                 f"a nominal outcome needs latent='logistic', got {latent.name!r}: its levels have no order "
@@ -217,6 +220,11 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         self.scale_coef_ = pd.Series(scale, index=stretched, dtype=float)
 
     # -- prediction ------------------------------------------------------------------------------
+
+    @property
+    def expects_events(self) -> bool:
+        """Whether the model is one of times, some of which are usually censored."""
+        return self.outcome == "survival"
 
     @property
     def outcome_kind(self) -> str:
@@ -306,8 +314,8 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         level : float
             Level of the Wald intervals.
         exp : bool
-            Whether to add ``exp_lower`` and ``exp_upper``, the limits of ``exp_coef``: of odds ratios, for
-            the logistic latent.
+            Whether to add ``exp_lower`` and ``exp_upper``, the limits of ``exp_coef`` (of odds ratios, for
+            the logistic latent), as columns; print and HTML show them where no other ratio has limits.
 
         Returns
         -------

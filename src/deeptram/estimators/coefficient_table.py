@@ -141,6 +141,27 @@ class CoefficientTable(HeadedTable):
 
     whole: ClassVar[frozenset[str]] = frozenset({"coef", "se", "lower", "upper"})
 
+    def printed(self) -> pd.DataFrame:
+        """Return all columns, with the limits of ``exp_coef`` where no ratio has limits yet."""
+        table = super().printed()
+        if "exp_coef" in table and not any(name.endswith("_lower") for name in table):
+            add_exp_limits(table)
+        return table
+
+
+def add_exp_limits(table: pd.DataFrame) -> None:
+    """Add the limits of ``exp_coef``.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"lower": [0.0], "upper": [np.inf]})
+    >>> add_exp_limits(table)
+    >>> table[["exp_lower", "exp_upper"]].values.tolist()
+    [[1.0, inf]]
+    """
+    with np.errstate(over="ignore"):
+        table["exp_lower"], table["exp_upper"] = np.exp(table["lower"]), np.exp(table["upper"])
+
 
 def wald_table(
     index: Sequence[str], coef: Array, se: Array, level: float, latent: Latent
@@ -267,8 +288,7 @@ def model_summary(model: BaseTram, level: float, exp: bool = False) -> Coefficie
     if model.latent_.name == "minimum-extreme-value" and not model.outcome_.is_discrete:
         add_hazard_ratios(table, shift)
     if exp and model.latent_.name != "normal":
-        with np.errstate(over="ignore"):
-            table["exp_lower"], table["exp_upper"] = np.exp(table["lower"]), np.exp(table["upper"])
+        add_exp_limits(table)
     _add_time_ratios(model, table, level)
     table.attrs["header"] = _header(model, level, table)
     return table
@@ -326,7 +346,7 @@ def _header(model: BaseTram, level: float, table: pd.DataFrame) -> list[str]:
     if events is not None and events == model.n_obs_:
         numbers[1] += " (no time is censored)"
     kind = described_outcome(model.outcome_)
-    if type(model).__name__ == "Coxph" and not model.outcome_.kind.is_time:
+    if model.expects_events and not model.outcome_.kind.is_time:
         kind += ": numbers, not dt.Surv, so every row is taken as an event"
     lines = [
         f"{type(model).__name__}: {kind}",

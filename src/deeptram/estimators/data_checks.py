@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from deeptram._validation import as_pandas, first_rows, n_rows
-from deeptram.errors import EmptyClassWarning, InvalidInputError, NotFittedError, warn
+from deeptram.errors import EmptyClassWarning, EventsWarning, InvalidInputError, NotFittedError, warn
 from deeptram.inputs import Table
 from deeptram.inputs.entries import AsIs
 from deeptram.inputs.images import ImageSource
@@ -135,6 +135,27 @@ def check_class_counts(
             "zero there: merge strata or levels if they can occur.",
             EmptyClassWarning,
         )
+
+
+def check_events(y: Any, encoded: Encoded, name: str) -> None:
+    """Warn of positive numbers where censored times are usual.
+
+    Parameters
+    ----------
+    y : outcomes as given
+    encoded : Encoded
+        The outcomes, read.
+    name : str
+        Of the model.
+    """
+    seen = encoded.observations
+    if isinstance(y, Surv) or seen is None or not (seen.lower > 0).all():
+        return
+    warn(
+        f"{name} expects times with events, got numbers, so every row is taken as an event; write "
+        "dt.Surv.right(time, event), or dt.Surv.right(time, np.ones(n)) if no time is censored",
+        EventsWarning,
+    )
 
 
 def check_outcome_is_no_column(y: Any, table: Table, spec: Spec, design: Design) -> None:

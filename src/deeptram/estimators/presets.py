@@ -238,7 +238,8 @@ class Coxph(_Smooth):
     Parameters
     ----------
     terms, order, support, log_first, loss, training, random_state
-        As in ``Tram``; the outcome is ``dt.Surv`` or numbers.
+        As in ``Tram``; the outcome is ``dt.Surv``, or numbers, which all are events
+        (an ``EventsWarning`` says so where they may be times).
 
     Examples
     --------
@@ -248,6 +249,7 @@ class Coxph(_Smooth):
     """
 
     latent = "minimum-extreme-value"
+    expects_events = True
 
 
 class Lehmann(_Smooth):

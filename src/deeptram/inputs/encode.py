@@ -23,7 +23,7 @@ from deeptram.inputs.factors import (
     FactorEncoder,
     check_extent,
     check_numeric,
-    check_several_levels,
+    learned_factor,
 )
 from deeptram.inputs.formula import FormulaEncoder
 from deeptram.inputs.formula_terms import expressions, read_terms
@@ -115,12 +115,10 @@ class LinearEncoder:
     def _fit_mixed(cls, table: Table, columns: tuple[str, ...]) -> tuple[LinearEncoder, Floats]:
         values = {name: table.column(name) for name in columns}
         factors = [
-            FactorEncoder.from_column(column, name)
+            learned_factor(table, name, column)
             for name, column in values.items()
             if isinstance(column, pd.Categorical)
         ]
-        for factor in factors:
-            check_several_levels(factor)
         by_name = {factor.column: factor for factor in factors}
         check_extent(
             table.n_rows,

@@ -12,7 +12,7 @@ import pandas as pd
 
 from deeptram._validation import first_rows
 from deeptram.errors import InvalidInputError, UnknownNameError
-from deeptram.inputs.table import Column, as_column, missing_values, read_table
+from deeptram.inputs.table import Column, Table, as_column, missing_values, read_table
 
 SHOWN_LEVELS = 10
 MAX_COLUMNS = 10_000
@@ -209,6 +209,32 @@ def check_extent(rows: int, columns: int, what: str) -> None:
 
 def _is_factor(values: Column) -> bool:
     return isinstance(values, pd.Categorical)
+
+
+def learned_factor(table: Table, name: str, values: Column, *, is_said: bool = False) -> FactorEncoder:
+    """Return the levels of a column that was read from a table, for a term in which they have an effect.
+
+    Parameters
+    ----------
+    table : Table
+    name : str
+        Of the column.
+    values : Categorical
+        The column.
+    is_said : bool
+        Whether the user said that it holds levels, as ``C(column)`` does.
+
+    Examples
+    --------
+    >>> table = read_table({"s": ["b", "a"]})
+    >>> learned_factor(table, "s", table.column("s")).levels
+    ('a', 'b')
+    """
+    if not is_said:
+        table.check_levels(name)
+    factor = FactorEncoder.from_column(values, name)
+    check_several_levels(factor)
+    return factor
 
 
 def check_several_levels(factor: FactorEncoder) -> None:

@@ -33,6 +33,7 @@ from deeptram.inputs.factors import (
     check_extent,
     check_numeric,
     check_several_levels,
+    learned_factor,
     level_name,
 )
 from deeptram.inputs.formula_terms import (
@@ -172,10 +173,10 @@ class FormulaEncoder:
     def _values(self, table: Table, *, is_fitting: bool = False) -> dict[str, Any]:
         """Return the columns as the pieces shall see them: factors with all levels, numbers checked."""
         values: dict[str, Any] = {name: table.column(name) for name in self.columns}
+        said = {c for piece in expressions(self.terms).values() if piece.factor for c in piece.columns}
         for name, column in values.items():
             if is_fitting and isinstance(column, pd.Categorical):
-                self.factors[name] = FactorEncoder.from_column(column, name)
-                check_several_levels(self.factors[name])
+                self.factors[name] = learned_factor(table, name, column, is_said=name in said)
             if name in self.factors:
                 codes, levels = self.factors[name].codes_of(column), self.factors[name].levels
                 values[name] = pd.Categorical.from_codes(codes, categories=list(levels))

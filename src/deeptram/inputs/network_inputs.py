@@ -18,6 +18,7 @@ its first column stands).
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -268,7 +269,7 @@ class NetworkInputs:
         names = list(columns) or known
         for name in names:
             if name not in known:
-                raise InvalidInputError(did_not_find(name, known))
+                raise _unknown_column(name, known)
         blocks = [name for name in names if name in table.names and _width(entries.get(name)) is not None]
         plain = tuple(name for name in names if name in table.names and name not in blocks)
         for name in plain:
@@ -454,6 +455,17 @@ def _load(entry: Any, n: int) -> Floats:
     if not isinstance(entry, (list, tuple, np.ndarray, torch.Tensor)):
         entry = entry[np.arange(n)]
     return np.asarray(entry, dtype=np.float64)
+
+
+def _unknown_column(name: str, known: Sequence[str]) -> InvalidInputError:
+    """Return the error for a column that is not there, or for a formula in place of one."""
+    parts = [part.strip() for part in re.split(r"[-+*:/^|()]+", name) if part.strip()]
+    if len(parts) < 2 or not set(parts) & set(known):
+        return InvalidInputError(did_not_find(name, known))
+    written = ", ".join(map(repr, parts))
+    return InvalidInputError(
+        f"a network (CS, CI) takes the names of columns, got the formula {name!r}; write CS(net, {written})"
+    )
 
 
 def _check_not_files(values: Any, name: str) -> None:

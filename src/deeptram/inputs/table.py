@@ -20,13 +20,20 @@ from scipy import sparse
 from sklearn.utils import check_array
 
 from deeptram._validation import as_pandas, check_same_length, did_you_mean, first_rows
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from deeptram.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    MixedColumnWarning,
+    UnknownNameError,
+    warn,
+)
 from deeptram.inputs.entries import AsIs, DatasetRows
 from deeptram.responses import SurvColumns
 
 Column = Any  # npt.NDArray of numbers, or pd.Categorical
 SHOWN_COLUMNS = 10
 SHOWN_LENGTH = 200
+FEW_LEVELS = 10  # numbers that may be names of levels
 NETWORKS_ONLY = 9  # axes: more than a table has
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal", "boolean", "empty")
 
@@ -72,6 +79,30 @@ class Table:
         ['u', 'v']
         """
         return as_column(self._raw(name), name)
+
+    def check_levels(self, name: str) -> None:
+        """Refuse, or warn of, a few texts among numbers, which would make a level of every number.
+
+        They are refused where they stand alone or the numbers are many, as in a measurement; a few numbers
+        and texts that recur (``0, 1, 2, 3+``) may be levels.
+
+        Examples
+        --------
+        >>> read_table({"b": ["v", "u"]}).check_levels("b")
+        """
+        values = self._raw(name)
+        text = stray_text(values)
+        if text is None:
+            return
+        cells = np.asarray(values, dtype=object)
+        said = (
+            f"column {name!r} must hold numbers alone, or levels, got {int(text.sum())} text among "
+            f"{int((~text).sum())} numbers, {str(cells[text][0])!r} in {first_rows(text)}; correct or leave "
+            f"out these rows, or, if all are levels, make it a pandas categorical or write LS('C({name})')"
+        )
+        if text.sum() < 2 or len(set(cells[~text])) > FEW_LEVELS:
+            raise InvalidInputError(said)
+        warn(said, MixedColumnWarning)
 
     def numeric_block(self, names: Sequence[str]) -> npt.NDArray[np.float64] | None:
         """Return columns as float64 of shape (n, p) without looking at each, or None if one is not numeric.
@@ -226,6 +257,30 @@ def as_column(values: Any, name: str) -> Column:
     raise _not_a_column(name, kind, array)
 
 
+def stray_text(values: Any) -> npt.NDArray[np.bool_] | None:
+    """Return which cells of a column of text are no numbers, where most are numbers; else None.
+
+    Parameters
+    ----------
+    values : Series, array or Categorical
+        A pandas categorical that the user made has the levels it has: None.
+
+    Examples
+    --------
+    >>> stray_text(np.array(["1.5", "12,5", "2", "3"], dtype=object))
+    array([False,  True, False, False])
+    >>> stray_text(["warm", "cold"])
+    """
+    if isinstance(getattr(values, "dtype", None), pd.CategoricalDtype):
+        return None
+    column = as_column(values, "")
+    if not isinstance(column, pd.Categorical):
+        return None
+    is_text = pd.to_numeric(pd.Series(np.asarray(column.categories)), errors="coerce").isna().to_numpy()
+    text = np.append(is_text, False)[column.codes]  # the last is that of missing cells
+    return text if 0 < 2 * text.sum() < len(text) else None
+
+
 def shortened(text: str) -> str:
     """Return a text for a message, quoted, its tail left out where it is long.
 
@@ -376,8 +431,12 @@ def _not_a_column(name: str, kind: str, array: npt.NDArray[Any]) -> Exception:
             f"column {name!r} must be real: Complex data not supported; pass its real and imaginary parts"
         )
     if kind == "mixed-integer" or any(isinstance(v, (str, bytes)) for v in array):
+        text = np.array([isinstance(v, (str, bytes)) for v in array])
+        fewer = text if 2 * text.sum() <= len(text) else ~text
         return InvalidInputError(
-            f"column {name!r} must hold numbers or strings, got both; convert it to one of them"
+            f"column {name!r} must hold numbers or strings, got both, {array[fewer][0]!r} in "
+            f"{first_rows(fewer)} among {'numbers' if fewer is text else 'text'}; correct or leave out these "
+            "rows, or convert all of them to text"
         )
     example = next((type(v).__name__ for v in array if not isinstance(v, (int, float))), kind)
     return InvalidTypeError(

@@ -175,13 +175,18 @@ class Observations:
         return Observations(np.where(self.lower <= start, -np.inf, self.lower), self.upper, entry)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False)
 class Surv:
     """A response of which some values are known only up to an interval.
 
-    Made by :meth:`right`, :meth:`left` or :meth:`interval`. It can be sliced,
-    and indexed by integer and boolean arrays, so scikit-learn's splitters and
+    Made by :meth:`right`, :meth:`left` or :meth:`interval`; ``Surv(time, event)`` is :meth:`right` of arrays.
+    It can be sliced, and indexed by integer and boolean arrays, so scikit-learn's splitters and
     ``cross_val_score`` accept it as ``y``.
+
+    Parameters
+    ----------
+    time, event, entry
+        As in :meth:`right`.
 
     Examples
     --------
@@ -194,6 +199,21 @@ class Surv:
 
     observations: Observations
     kind: str
+
+    def __init__(self, time: npt.ArrayLike, event: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> None:
+        if _is_deferred(time):
+            raise InvalidTypeError(
+                f"Surv(time, event) takes arrays, got {type(time).__name__}; write Surv.right for names of "
+                "columns and Dask series"
+            )
+        self.__dict__.update(Surv.right(time, event, entry).__dict__)
+
+    @classmethod
+    def of(cls, observations: Observations, kind: str) -> Surv:
+        """Return a response from intervals that were checked already."""
+        made: Surv = object.__new__(cls)
+        made.__dict__.update(observations=observations, kind=kind)
+        return made
 
     @overload
     @classmethod
@@ -223,7 +243,7 @@ class Surv:
         if _is_deferred(time):
             return SurvColumns("right", {"time": time, "event": event, "entry": entry})
         times, seen = _times_and_events(time, event)
-        return cls(_observations(times, np.where(seen, times, np.inf), entry, times), "right")
+        return cls.of(_observations(times, np.where(seen, times, np.inf), entry, times), "right")
 
     @overload
     @classmethod
@@ -245,7 +265,7 @@ class Surv:
         if _is_deferred(time):
             return SurvColumns("left", {"time": time, "event": event, "entry": entry})
         times, seen = _times_and_events(time, event)
-        return cls(_observations(np.where(seen, times, -np.inf), times, entry, times), "left")
+        return cls.of(_observations(np.where(seen, times, -np.inf), times, entry, times), "left")
 
     @overload
     @classmethod
@@ -281,7 +301,7 @@ class Surv:
         _refuse(low > high, "lower must not exceed upper", "lower > upper", "swap or correct the two ends")
         nowhere = np.isposinf(low) | np.isneginf(high)
         _refuse(nowhere, "an interval must contain finite values", "an empty interval", "correct its ends")
-        return cls(_observations(low, high, entry, high, "upper"), "interval")
+        return cls.of(_observations(low, high, entry, high, "upper"), "interval")
 
     def __len__(self) -> int:
         return len(self.observations)
@@ -293,7 +313,7 @@ class Surv:
     def __getitem__(self, rows: Any) -> Surv:
         if isinstance(rows, tuple) and rows:  # scikit-learn indexes what has a shape by (rows, ...)
             rows = rows[0]
-        return Surv(self.observations.take(row_numbers(rows, len(self), "Surv")), self.kind)
+        return Surv.of(self.observations.take(row_numbers(rows, len(self), "Surv")), self.kind)
 
     @property
     def shape(self) -> tuple[int]:

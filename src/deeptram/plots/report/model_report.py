@@ -238,7 +238,7 @@ class _Context:
         return rows
 
     def _assumption(self) -> str:
-        """Return whether effects change with the outcome, by a score test on these rows."""
+        """Return whether effects change with the outcome, by a score test on the training rows if known."""
         spec = getattr(self.model, "spec_", None)
         if (
             spec is None
@@ -249,13 +249,16 @@ class _Context:
             return ""
         word = {"minimum-extreme-value": "Proportional hazards", "logistic": "Proportional odds"}
         name = word.get(self.model.latent_.name, "Effects that are the same at every outcome")
+        problem = getattr(self.model.fit_, "problem", None)
+        known = problem is not None and problem.pieces is None
+        rows = "on its training rows" if known else "of the model refitted to these rows"
         try:
-            test = proportionality_test(clone(self.model).fit(self.X, self.y))
+            test = proportionality_test(self.model if known else clone(self.model).fit(self.X, self.y))
         except DeeptramError as error:
-            return f"{name}: not checked on these rows ({error})."
+            return f"{name}: not checked by a score test {rows} ({error})."
         p, each = float(test["p"]["overall"]), test["p"].drop("overall")
         said = (
-            f"{name}, checked by a score test of the model fitted to these rows: p {wording.decimal(p, 3)} "
+            f"{name}, checked by a score test {rows}: p {wording.decimal(p, 3)} "
             f"overall, least for {each.idxmin()} (p {wording.decimal(float(each.min()), 3)})"
         )
         if p >= 0.05:
