@@ -61,7 +61,8 @@ def test_summary_is_built_from_coefficients_and_covariance(frame, grades):
     shown = table.printed()
     assert list(shown.columns) == [*COLUMNS, "exp_lower", "exp_upper"]
     np.testing.assert_allclose(shown[["exp_lower", "exp_upper"]], ratios)
-    assert "exp_coef  exp_lower  exp_upper" in repr(table) and "<th>exp_upper</th>" in table._repr_html_()
+    assert "exp_coef  exp_lower  exp_upper" in repr(table)
+    assert "<th>exp_upper</th>" in table._repr_html_()
     pd.testing.assert_frame_equal(model.confint(0.9), table[["lower", "upper"]], check_like=True)
 
 

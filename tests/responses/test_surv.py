@@ -210,12 +210,13 @@ def test_messages(make, match):
 
 def test_a_call_of_the_class_is_right_censoring():
     y, expected = Surv([2.0, 3.0], [1, 0], entry=[0.5, 1.0]), Surv.right([2.0, 3.0], [1, 0], entry=[0.5, 1.0])
-    assert ends(y) == ends(expected) and y.kind == "right"
+    assert ends(y) == ends(expected)
+    assert y.kind == "right"
     assert y.observations.entry.tolist() == [0.5, 1.0]
     assert ends(Surv(time=[2.0], event=[False])) == ([2.0], [INF])
     with pytest.raises(InvalidInputError, match="event must be True/False or 1/0"):
         Surv([1, 1], [2.0, 3.0])
     with pytest.raises(
-        InvalidTypeError, match="takes arrays, got str; write Surv.right for names of columns"
+        InvalidTypeError, match=r"takes arrays, got str; write Surv\.right for names of columns"
     ):
         Surv("time", "event")
