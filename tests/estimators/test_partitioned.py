@@ -10,6 +10,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 import deeptram as dt
 from deeptram.errors import (
@@ -22,6 +23,10 @@ from deeptram.errors import (
     UnsupportedError,
 )
 from deeptram.estimators import partitioned
+from deeptram.fitting.exact.pieces import Likeness
+from deeptram.inputs.partitions import Parquet
+from deeptram.latent import Logistic
+from deeptram.likelihood.cutpoints import CutpointLikelihood, cells_of
 
 N = 1500
 CUTS = (0, 0, 311, 330, 900, 1204, N)  # uneven pieces, the first of them empty
@@ -352,3 +357,42 @@ def test_parquet_knows_its_columns_and_rows_and_reads_lists_and_folders_by_name(
     agree(model.fit(dt.parquet(files), "grade"), dt.Polr([dt.LS("a")]).fit(frame, "grade"))
     expected = dt.Polr([dt.SI("s"), dt.LS("a")]).fit(frame, "grade")
     np.testing.assert_allclose(other.fit(source, "grade").coef_, expected.coef_, rtol=1e-9)
+
+
+def test_classes_need_a_pass_for_the_rows_and_few_for_the_fit(monkeypatch, tmp_path):
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame(rng.normal(size=(40_000, 3)), columns=["a", "b", "c"])
+    table["y"] = np.digitize(table["a"] - table["b"] / 2 + rng.logistic(size=40_000), [-2, 0, 1])
+    table.to_parquet(tmp_path / "rows.parquet")
+    monkeypatch.setattr(partitioned, "PILOT_ROWS", 8_000)
+    passes, reduce = [], Parquet.reduce
+    monkeypatch.setattr(Parquet, "reduce", lambda *one: passes.append(1) or reduce(*one))
+    found = dt.Polr().fit(dt.parquet(tmp_path / "rows.parquet", batch_rows=9_000), "y")
+    expected = dt.Polr().fit(table[["a", "b", "c"]], table["y"])
+    assert len(passes) <= 4
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-8)
+    np.testing.assert_allclose(found.vcov_, expected.vcov_, rtol=1e-7)
+
+
+def test_the_likeness_of_a_likelihood_has_its_derivatives():
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(200, 2))
+    codes = np.digitize(x[:, 0] + rng.logistic(size=200), [-1.0, 1.0])
+    codes[:3] = [0, 1, 2]
+    cells = cells_of(codes, 3, None, 1)
+    whole, part = (
+        CutpointLikelihood(codes[:n], cells, torch.from_numpy(x[:n]), None, Logistic()) for n in (200, 40)
+    )
+    point, away = np.array([-1.0, 0.8, 0.3, 0.1]), torch.tensor([0.02, -0.01, 0.03, 0.01])
+    at = torch.from_numpy(point)
+    value, gradient, hessian = whole.evaluate(at)
+    near = Likeness(part, 5.0, point, (value, gradient.numpy(), hessian.numpy()))
+    for found, expected in zip(near.evaluate(at), (value, gradient, hessian), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
+    moved = at + away.double()
+    value, gradient, hessian = near.evaluate(moved)
+    assert value == pytest.approx(near.value(moved), rel=1e-12)
+    for j, step in enumerate(1e-5 * torch.eye(4, dtype=torch.float64)):
+        ends = [near.evaluate(moved + sign * step) for sign in (1, -1)]
+        assert float(gradient[j]) == pytest.approx((ends[0][0] - ends[1][0]) / 2e-5, rel=1e-5, abs=1e-5)
+        np.testing.assert_allclose(hessian[j], (ends[0][1] - ends[1][1]) / 2e-5, rtol=1e-5, atol=1e-4)

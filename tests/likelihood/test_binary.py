@@ -33,7 +33,9 @@ def make(latent, n=70, p=3, weighted=False, offset=False, **options):
 def test_equals_the_likelihood_with_cutpoints(latent, weighted, offset):
     likelihood, point, x, codes, weights, known = make(latent, weighted=weighted, offset=offset)
     cells = cells_of(codes, 2, None, 1)
-    general = CutpointLikelihood(codes, cells, torch.from_numpy(x), weights, latents.get(latent), known)
+    general = CutpointLikelihood(
+        codes, cells, torch.from_numpy(x), weights, latents.get(latent), shift_offset=known
+    )
     at = torch.from_numpy(point)
     for ours, expected in zip(likelihood.evaluate(at), general.evaluate(at), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-11, atol=1e-11)

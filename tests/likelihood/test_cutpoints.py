@@ -36,7 +36,7 @@ def make(latent, n_classes=4, strata=1, p=2, weighted=False, offset=False, drop=
         torch.from_numpy(x),
         None if weights is None else torch.from_numpy(weights),
         latents.get(latent),
-        None if known is None else torch.from_numpy(known),
+        shift_offset=None if known is None else torch.from_numpy(known),
     )
     free = np.concatenate([np.sort(rng.normal(size=n_classes - 1)) + 0.1 * np.arange(n_classes - 1)] * strata)
     free = free[: cells.n_columns] if strata == 1 else np.sort(rng.normal(size=cells.n_columns))
@@ -117,3 +117,16 @@ def test_cells_of_empty_classes():
     np.testing.assert_array_equal(cells.columns, [[-1, 0, 0, 1, -2]])
     np.testing.assert_array_equal(cells.expand(np.array([0.5, 2.0])), [[-np.inf, 0.5, 0.5, 2.0, np.inf]])
     np.testing.assert_array_equal(cells.counts, [[0, 1, 0, 2, 1, 0]])
+
+
+def test_columns_are_centred_and_scaled_on_the_way_in():
+    _, point, cells, x, codes, *_ = make("normal")
+    centre, spread = np.array([3.0, -1.0]), np.array([0.5, 4.0])
+    scaled = torch.from_numpy((x - centre) / spread)
+    expected = CutpointLikelihood(codes, cells, scaled, None, latents.get("normal"))
+    found = CutpointLikelihood(
+        codes, cells, torch.from_numpy(x), None, latents.get("normal"), centre=centre, spread=spread
+    )
+    at = torch.from_numpy(point)
+    for ours, theirs in zip(found.evaluate(at), expected.evaluate(at), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

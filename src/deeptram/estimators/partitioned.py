@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Positions = NDArray[np.int64]
 
-_PER_LEVEL = 2  # rows kept of each level: with one, a column of levels would look like an identifier
 _MANY_ROWS = 20_000  # of telling rows: some tell the same by then
 _ID_STRIDE = 2**40  # rows of a piece have numbers of their own
 
@@ -111,11 +110,12 @@ def survey_piece(question: Question, size: int, frame: pd.DataFrame, number: int
         used = np.ones(len(frame), dtype=bool) if weights is None else weights > 0
         numbers = X[list(question.used)].select_dtypes(["number", "bool"])
         block = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
-        check_finite_columns(block[used], tuple(numbers.columns))
+        block = block if used.all() else block[used]
+        check_finite_columns(block, tuple(numbers.columns))
         telling = _telling_rows(question, frame)
-    n = int(used.sum())
-    mean = block[used].mean(axis=0) if n else np.zeros(block.shape[1])
-    squares = ((block[used] - mean) ** 2).sum(axis=0)
+    n = len(block)
+    mean = block.mean(axis=0) if n else np.zeros(block.shape[1])
+    squares = ((block - mean) ** 2).sum(axis=0)
     moments = {c: (n, float(m), float(s)) for c, m, s in zip(numbers.columns, mean, squares, strict=True)}
     drawn = np.random.default_rng([0, number]).permutation(np.flatnonzero(used))[:size]
     return Survey(
@@ -165,7 +165,8 @@ def _telling_rows(question: Question, frame: pd.DataFrame) -> Positions:
     used = np.arange(len(frame)) if weights is None else np.flatnonzero(weights)
     strata = None if question.strata is None else X[question.strata]
     found = [_outcome_rows(question, y, strata, np.arange(len(frame)))]
-    found.append(_outcome_rows(question, y, strata, used))
+    if len(used) < len(frame):
+        found.append(_outcome_rows(question, y, strata, used))
     for name in question.used:
         column = as_column(X[name], name)
         if isinstance(column, pd.Categorical) or name in question.factors:
@@ -176,14 +177,16 @@ def _telling_rows(question: Question, frame: pd.DataFrame) -> Positions:
 
 
 def _few_of_each(column: Any, name: str) -> Positions:
-    """Return the positions of the first rows of each level."""
+    """Return the positions of two rows of each level: with one, it would look like an identifier."""
     codes, levels = pd.factorize(column)
     if len(levels) > MAX_COLUMNS:
         raise InvalidInputError(
             f"a factor must have at most {MAX_COLUMNS} levels, got more in column {name!r}; leave it out, or "
             "make it numbers"
         )
-    return np.flatnonzero(pd.Series(codes).groupby(codes, sort=False).cumcount().to_numpy() < _PER_LEVEL)
+    again = pd.Series(codes).duplicated().to_numpy()
+    second = np.flatnonzero(again)
+    return np.concatenate([np.flatnonzero(~again), second[~pd.Series(codes[second]).duplicated()]])
 
 
 def _extremes(values: Any) -> Positions:

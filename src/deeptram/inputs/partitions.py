@@ -145,7 +145,7 @@ class Parquet(RowPieces):
                 memory_pool=system_memory_pool(),
             )
             for batch in batches:
-                yield batch.to_pandas()
+                yield batch.to_pandas(split_blocks=True)  # columns as they were decoded, not copied
 
     def reduce(self, task: Task[T], merge: Merge[T]) -> T:
         """Return what ``merge`` makes of ``task(frame, number)`` of all batches, on torch's threads."""
@@ -306,7 +306,8 @@ class Roles:
         """Return covariates, outcomes and weights of a piece."""
         y = frame[self.y] if isinstance(self.y, str) else self.y.of(frame)
         weights = None if self.weight is None else check_sample_weight(frame[self.weight], len(frame))
-        return frame[list(self.features)], y, weights
+        features = {name: frame[name] for name in self.features}  # a list of names would copy them
+        return pd.DataFrame(features, copy=False), y, weights
 
 
 def in_pieces(X: Any, y: Any, sample_weight: Any) -> tuple[RowPieces, Roles]:

@@ -98,11 +98,13 @@ class CutpointLikelihood:
     cells : Cells
         The cutpoints that bound each cell.
     x : Tensor, shape (n, p)
-        Design of the linear shift.
+        Columns of the linear shift.
     weights : Tensor or None, shape (n,)
         Case weights.
     latent : Latent
         The latent distribution.
+    centre, spread : ndarray, optional, shape (p,)
+        The design is ``(x - centre) / spread``.
     shift_offset : Tensor, optional, shape (n,)
         Known part of the shift (a coefficient held fixed by a profile).
     """
@@ -116,6 +118,9 @@ class CutpointLikelihood:
         x: Tensor,
         weights: Tensor | None,
         latent: Latent,
+        *,
+        centre: Array | None = None,
+        spread: Array | None = None,
         shift_offset: Tensor | None = None,
     ) -> None:
         self._latent = latent
@@ -125,8 +130,9 @@ class CutpointLikelihood:
         # order of the rows: bounded above only, below only, both, neither; by cell inside
         kind = np.select([has_upper & ~has_lower, has_lower & ~has_upper, has_lower], [0, 1, 2], 3)
         by_kind = np.argsort(kind, kind="stable")
-        position = np.empty(len(by_kind), dtype=np.int32)
-        position[by_kind] = np.arange(len(by_kind), dtype=np.int32)
+        # numbers of 16 bits are sorted in linear time
+        position = np.empty(len(by_kind), dtype=np.int16 if len(by_kind) < 2**15 else np.int32)
+        position[by_kind] = np.arange(len(by_kind))
         place = position[cell]
         self.order = torch.from_numpy(np.argsort(place, kind="stable"))
         counts = np.bincount(place, minlength=len(by_kind))
@@ -140,9 +146,12 @@ class CutpointLikelihood:
         self._n_first, self._n_outer, self._n_bound = (int(t) for t in np.cumsum(totals)[:3])
         # one row per column of (1, x): sums over a class are then contiguous
         self._n = len(x)
-        self._design = torch.ones(1 + self._p, self._n, dtype=torch.float64)
-        for j in range(self._p):
-            torch.index_select(x[:, j], 0, self.order, out=self._design[1 + j])
+        self._design = torch.empty(1 + self._p, self._n, dtype=torch.float64)
+        self._design[0] = 1.0
+        for j, row in enumerate(self._design[1:]):
+            torch.index_select(x[:, j], 0, self.order, out=row)
+            if centre is not None and spread is not None:
+                row.sub_(float(centre[j])).div_(float(spread[j]))
         self._w = None if weights is None else weights[self.order]
         self._known = None if shift_offset is None else shift_offset[self.order]
         lengths = torch.tensor([end - start for start, end, _, _ in self._segments], dtype=torch.int64)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.separation import TOLERANCE, FoundRows, unit_rows
+from deeptram.optimise.newton import Found, SmoothObjective
 
 if TYPE_CHECKING:
     from deeptram.fitting.exact.problem import Coordinates, Held
@@ -63,7 +64,12 @@ class PiecewiseLikelihood:
     ) -> None:
         self.pieces, self.coordinates, self.held = pieces, coordinates, held
         self.pilot = coordinates.likelihood(pilot, held)
+        self.pilot_weight = float(len(pilot.x) if pilot.weights is None else pilot.weights.sum())
         self.n_parameters, self.is_convex = self.pilot.n_parameters, self.pilot.is_convex
+
+    def likeness(self, point: Array, found: Found) -> Likeness:
+        """Return the pilot's likelihood, with the value and the derivatives of all rows at a point."""
+        return Likeness(self.pilot, self.pieces.weight / self.pilot_weight, point, found)
 
     def _sum(self, method: str, merge: Callable[[Any, Any], Any], *arguments: Tensor) -> Any:
         task = partial(_ask, self.coordinates, self.held, method, [one.numpy() for one in arguments])
@@ -107,6 +113,55 @@ class PiecewiseLikelihood:
         task = partial(_recession_rows, self.coordinates, parameters, coordinates, direction, unit)
         found: FoundRows = self.pieces.reduce(task, partial(_merge_rows, direction))
         return found
+
+
+class Likeness:
+    r"""A function like the likelihood of all rows near a point :math:`\psi_0`, without a pass over them.
+
+    :math:`c\,\ell_0(\psi) + (g - c g_0)'d + d'(H - c H_0)d/2` plus a constant, with
+    :math:`d = \psi - \psi_0`; :math:`\ell_0, g_0, H_0` belong to the pilot and :math:`g, H` to all rows, at
+    :math:`\psi_0`. Its third derivatives are c times those of the pilot, so the error of a step to its
+    minimum is that of a Newton step times the sampling error of these.
+
+    Parameters
+    ----------
+    pilot : SmoothObjective
+        The likelihood of some rows.
+    times : float
+        c, the weight of all rows in units of that of the pilot.
+    point : ndarray, shape (k,)
+    found : (float, ndarray, ndarray)
+        Value, gradient and Hessian of all rows there.
+    """
+
+    def __init__(self, pilot: SmoothObjective, times: float, point: Array, found: Found) -> None:
+        self.pilot, self.times, self.n_parameters = pilot, times, len(point)
+        self.point = torch.from_numpy(point)
+        own = pilot.evaluate(self.point)
+        self.constant = found[0] - times * own[0]
+        self.slope, self.curvature = (
+            torch.from_numpy(all_rows) - times * part
+            for all_rows, part in zip(found[1:], own[1:], strict=True)
+        )
+
+    def value(self, parameters: Tensor) -> float:
+        """Return the value."""
+        away = parameters - self.point
+        rest = self.constant + float(away @ self.slope + away @ self.curvature @ away / 2)
+        return self.times * self.pilot.value(parameters) + rest
+
+    def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
+        """Return value, gradient and Hessian."""
+        value, gradient, hessian = self.pilot.evaluate(parameters)
+        away = parameters - self.point
+        bent = self.curvature @ away
+        rest = self.constant + float(away @ self.slope + away @ bent / 2)
+        gradient = self.times * gradient + self.slope + bent
+        return self.times * value + rest, gradient, self.times * hessian + self.curvature
+
+    def longest_step(self, parameters: Tensor, step: Tensor) -> float:
+        """Return that of the pilot."""
+        return self.pilot.longest_step(parameters, step)
 
 
 def _ask(

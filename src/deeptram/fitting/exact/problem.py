@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
@@ -113,16 +114,18 @@ class Coordinates:
         self, data: StructuredData, cells: Cells, held: Held | None
     ) -> CutpointLikelihood | BinaryLikelihood:
         """Return the likelihood of classes; two of them in one stratum have a quicker one."""
-        cell, weights = data.cell, None if data.weights is None else torch.from_numpy(data.weights)
-        if not (data.latent.is_symmetric and len(cells.counts) == 1 and cells.n_columns == 1):
-            x, known = self._shift(data, held)
-            return CutpointLikelihood(cell, cells, x, weights, data.latent, known)
-        lower = cell == np.flatnonzero(cells.upper == 0)[0]
+        weights = None if data.weights is None else torch.from_numpy(data.weights)
+        parts: dict[str, Any] = {}
         if held is None and self.columns.are_plain:
-            mean, sd = self.columns.mean, self.columns.sd
-            return BinaryLikelihood(lower, data.x, weights, data.latent, centre=mean, spread=sd)
-        x, known = self._shift(data, held)
-        return BinaryLikelihood(lower, x.numpy(), weights, data.latent, shift_offset=known)
+            x, parts = data.x, {"centre": self.columns.mean, "spread": self.columns.sd}
+        else:
+            scaled, known = self._shift(data, held)
+            x, parts = scaled.numpy(), {"shift_offset": known}
+        if data.latent.is_symmetric and len(cells.counts) == 1 and cells.n_columns == 1:
+            lower = data.cell == np.flatnonzero(cells.upper == 0)[0]
+            return BinaryLikelihood(lower, x, weights, data.latent, **parts)
+        columns = torch.from_numpy(x if x.flags.writeable else x.copy())  # torch refuses what is read-only
+        return CutpointLikelihood(data.cell, cells, columns, weights, data.latent, **parts)
 
     def _n_blocks(self, data: StructuredData) -> int:
         return data.n_strata + (0 if self.varying is None else len(self.varying.turn))
