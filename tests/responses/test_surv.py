@@ -25,23 +25,23 @@ def test_right_censoring():
     y = Surv.right([2.0, 3.0, 4.0], [True, False, True])
     assert ends(y) == ([2.0, 3.0, 4.0], [2.0, INF, 4.0])
     assert y.observations.exact.tolist() == [True, False, True]
-    assert y.observations.right_censored.tolist() == [False, True, False]
+    assert y.observations.cases.right.tolist() == [False, True, False]
     assert y.observations.entry is None
 
 
 def test_left_censoring():
     y = Surv.left([2.0, 3.0], [1, 0])
     assert ends(y) == ([2.0, -INF], [2.0, 3.0])
-    assert y.observations.left_censored.tolist() == [False, True]
+    assert y.observations.cases.left.tolist() == [False, True]
 
 
 def test_interval_censoring():
     y = Surv.interval([-1.0, 2.0, -INF, 0.5, -INF], [3.0, 2.0, 1.0, INF, INF])
     observed = y.observations
-    assert observed.interval_censored.tolist() == [True, False, False, False, False]
+    assert observed.cases.interval.tolist() == [True, False, False, False, False]
     assert observed.exact.tolist() == [False, True, False, False, False]
-    assert observed.left_censored.tolist() == [False, False, True, False, False]
-    assert observed.right_censored.tolist() == [False, False, False, True, False]
+    assert observed.cases.left.tolist() == [False, False, True, False, False]
+    assert observed.cases.right.tolist() == [False, False, False, True, False]
 
 
 def test_entry_times_truncate_and_bound_what_was_seen_from_below():

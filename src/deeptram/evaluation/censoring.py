@@ -35,7 +35,7 @@ def right_censored(y: Any, what: str) -> tuple[Floats, Mask]:
     """
     seen = encode_survival(y)
     event = seen.exact
-    other = ~(event | seen.right_censored) | seen.truncated
+    other = ~(event | seen.cases.right) | seen.truncated
     if other.any():
         raise UnsupportedError(
             f"{what} needs exact and right-censored outcomes without left truncation, got others in "

@@ -105,7 +105,7 @@ class Marginal:
 
 def _representatives(seen: Observations, weights: NDArray[np.float64]) -> tuple[Any, NDArray[np.float64]]:
     """Return rows in the middle of blocks of equal weight of each kind of censoring, and these weights."""
-    group = 2 * seen.right_censored + seen.left_censored + 4 * seen.exact
+    group = 2 * seen.cases.right + seen.cases.left + 4 * seen.exact
     rows, shares = [], []
     for kind in np.unique(group):
         own = np.flatnonzero((group == kind) & (weights > 0))

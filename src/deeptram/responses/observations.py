@@ -84,7 +84,7 @@ class Observations:
     Examples
     --------
     >>> seen = Observations(np.array([1.0, 2.0]), np.array([1.0, np.inf]))
-    >>> len(seen), seen.exact, seen.right_censored
+    >>> len(seen), seen.exact, seen.cases.right
     (2, array([ True, False]), array([False,  True]))
     """
 
@@ -117,21 +117,6 @@ class Observations:
     def cases(self) -> Cases[Mask]:
         """How each row enters a likelihood."""
         return Cases.of_ends(np.isfinite(self.lower), np.isfinite(self.upper), self.exact)
-
-    @property
-    def right_censored(self) -> Mask:
-        """Rows of which only Y > lower is known."""
-        return self.cases.right
-
-    @property
-    def left_censored(self) -> Mask:
-        """Rows of which only Y <= upper is known."""
-        return self.cases.left
-
-    @property
-    def interval_censored(self) -> Mask:
-        """Rows with two finite, different ends."""
-        return self.cases.interval
 
     @property
     def truncated(self) -> Mask:
