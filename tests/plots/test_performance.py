@@ -75,7 +75,7 @@ def test_panels_do_not_touch_each_other_or_the_title(table):
 def test_members_have_a_line_of_their_own_without_an_average(table, drawn):
     rest = table[table["name"] != "average"]
     ax = drawn(plots.performance(rest, members=SINGLE, metrics=["nll"]))
-    assert ax.child_axes[0].get_yticklabels()[0].get_text() == "members"
+    assert ax.get_yticklabels()[0].get_text() == "members"
 
 
 def test_infinite_and_undefined_estimates_are_written(drawn):
@@ -89,7 +89,7 @@ def test_infinite_and_undefined_estimates_are_written(drawn):
         }
     )
     ax = drawn(plots.performance(table))
-    assert [text.get_text() for text in ax.child_axes[0].texts] == ["∞", "undefined"]
+    assert [text.get_text() for text in ax.texts] == ["∞", "undefined"]
 
 
 def test_ideal_calibration_is_marked(drawn):

@@ -30,7 +30,6 @@ from deeptram.fitting.deep.hooks import listening
 from deeptram.paper import storage
 from deeptram.paper.config import Study, Unit, unit_hash
 from deeptram.paper.data import data_digests, load_study_data
-from deeptram.paper.grid_progress import EpochFile
 from deeptram.paper.members import fit_member, save_member
 from deeptram.paper.splits import Split, splits_from_frame
 from deeptram.paper.storage import RunFolder
@@ -120,6 +119,35 @@ def fit_on_this_machine(work: Work, units: Sequence[Unit], n_jobs: int) -> Itera
             "every worker process must live until its member is finished, got one that was killed (too "
             "little memory?); start again with fewer --n-jobs, finished members are kept"
         ) from error
+
+
+class EpochFile:
+    """Where a worker notes its finished epochs."""
+
+    def __init__(self, folder: Path, unit: Unit) -> None:
+        self._path = folder / unit.folder.replace("/", "_")
+
+    def __call__(self, epoch: int, epochs: int) -> None:
+        """Note that an epoch is finished; nobody's work depends on it, so no error stops anybody."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(str(epoch), encoding="ascii")
+        except OSError:
+            return
+
+    def read(self) -> float:
+        """Return the number of finished epochs."""
+        try:
+            return float(self._path.read_text(encoding="ascii") or 0)
+        except (OSError, ValueError):
+            return 0.0
+
+    def remove(self) -> None:
+        """Forget a finished unit."""
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError:
+            return
 
 
 def fit_unit(work: Work, unit: Unit) -> Finished:

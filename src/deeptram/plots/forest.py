@@ -1,19 +1,46 @@
-"""Estimates with intervals on lines, groups side by side in colour: performance and coefficients."""
+"""Estimates with intervals on lines, groups side by side in colour (Figs. 5, 6C, 7 and E.10 of the paper).
+
+Performance of models and pools, what pooling gains, and coefficients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from deeptram._validation import as_list, check_number, did_you_mean
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 from deeptram.plots import wording
-from deeptram.plots.style import GUIDE_COLOR, MARKS, OTHER_MARKERS, Look, mark_label, reference_line, say
+from deeptram.plots.display import Display, each_panel, panels_size, table_with
+from deeptram.plots.style import (
+    AVERAGE,
+    GUIDE_COLOR,
+    IDEAL,
+    MARKS,
+    OTHER_MARKERS,
+    TRUTH_COLOR,
+    Look,
+    legend_beside,
+    log_axis,
+    looks,
+    mark_label,
+    metric_hint,
+    metric_label,
+    reference_line,
+    say,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+COLUMNS = ("name", "metric", "estimate", "lower", "upper")
+DIFFERENCES = ("difference", "difference_lower", "difference_upper")
+NEEDED = ("coef", "lower", "upper")
 
 
 def places(
@@ -38,12 +65,6 @@ def places(
     shift = {name: step * (k - (len(groups) - 1) / 2) for k, name in enumerate(groups)}
     number = {name: k for k, name in enumerate(lines)}
     return np.array([number[one] + shift.get(two, 0.0) for one, two in zip(line, group, strict=True)])
-
-
-def interval_ends(rows: pd.DataFrame, value: str = "estimate") -> npt.NDArray[np.float64]:
-    """Return the limits (n, 2) of the rows; where there is none, the estimate."""
-    ends = rows[["lower", "upper"]].to_numpy(dtype=float)
-    return np.asarray(np.where(np.isfinite(ends), ends, rows[[value]].to_numpy(dtype=float)))
 
 
 def draw_forest(
@@ -86,7 +107,8 @@ def draw_forest(
 
 
 def _draw_estimates(ax: Axes, rows: pd.DataFrame, look: Look) -> None:
-    ends = interval_ends(rows)
+    ends = rows[["lower", "upper"]].to_numpy(dtype=float)
+    ends = np.where(np.isfinite(ends), ends, rows[["estimate"]].to_numpy(dtype=float))
     ax.hlines(rows["place"], ends[:, 0], ends[:, 1], color=look.color, linewidth=1.5, zorder=3)
     style: dict[str, Any] = {"color": look.color, "markersize": 4.5, "zorder": 4, "label": look.label}
     _draw_points(ax, rows, look.marker, style, look.label)
@@ -116,3 +138,287 @@ def _draw_points(ax: Axes, rows: pd.DataFrame, marker: str, style: dict[str, Any
             for row in known.itertuples(index=False)
         ],
     )
+
+
+@dataclass(frozen=True, eq=False)
+class ForestDisplay(Display):
+    """Estimates with intervals: a line for each name or coefficient, a panel for each metric or model.
+
+    Parameters
+    ----------
+    table : DataFrame
+        What ``frame()`` gives.
+    shown : DataFrame
+        The same rows with their ``panel``, ``group``, ``kind`` and ``place``.
+    lines : sequence of str
+        From the top.
+    look : mapping of group -> Look
+    axes : mapping of panel -> (str, str)
+        Title and name of the x-axis.
+    references : mapping of panel -> float
+        Where a dashed line stands.
+    inches : (float, float)
+        Width and height.
+    exp : bool
+        Whether the x-axis is logarithmic.
+    legend : bool
+        Whether groups are several on a line, and named in a legend.
+    """
+
+    shown: pd.DataFrame
+    lines: Sequence[str]
+    look: Mapping[str, Look]
+    axes: Mapping[str, tuple[str, str]]
+    references: Mapping[str, float | None]
+    inches: tuple[float, float]
+    exp: bool = False
+    legend: bool = False
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in inches: room for every line and panel."""
+        return self.inches
+
+    def _draw(self, ax: Axes) -> None:
+        for name, panel, first in each_panel(ax, list(self.axes)):
+            part, (title, label) = self.shown[self.shown["panel"] == name], self.axes[name]
+            draw_forest(panel, part, self.lines, self.look, reference=self.references.get(name))
+            for row in part[~np.isfinite(part["estimate"]) & ~part["kind"].isin(MARKS)].itertuples():
+                text = "undefined" if np.isnan(row.estimate) else wording.decimal(row.estimate)
+                place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center"}
+                panel.annotate(text, (1.0, row.place), color=self.look[row.group].color, **place)
+            if not first:
+                panel.set_yticks(range(len(self.lines)), [""] * len(self.lines))
+            if self.exp:
+                log_axis(panel, "x")
+            if not self.legend:
+                panel.set_title(title, loc="left")
+                panel.locator_params(axis="x", nbins=4)
+            panel.set_xlabel(label, fontsize=None if self.legend else 7.5)
+        if self.legend and len(ax.get_legend_handles_labels()[0]) > 1:
+            legend_beside(ax)
+
+
+def performance(
+    table: pd.DataFrame,
+    *,
+    members: pd.DataFrame | Sequence[str] | None = None,
+    metrics: Sequence[str] | None = None,
+    reference: str | None = None,
+    difference: bool = False,
+) -> ForestDisplay:
+    """Show metrics of several predictions with their intervals.
+
+    Parameters
+    ----------
+    table : DataFrame
+        From ``deeptram.evaluate``: columns ``name, metric, estimate, lower, upper``.
+    members : list of names in ``table``, or a table of the same form, optional
+        Single members: drawn as grey dots on the line "average" (or on a line of their own).
+    metrics : list of str, optional
+        Which metrics, in this order; all by default.
+    reference : str, optional
+        A name whose estimate is drawn as a line.
+    difference : bool
+        Show the differences to the reference that ``evaluate(..., reference=...)`` computed.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``name, metric, estimate, lower, upper, kind``; kind is "model" or
+        "member".
+
+    Examples
+    --------
+    >>> values = {"estimate": [0.5, 0.4], "lower": [0.4, 0.3], "upper": [0.6, 0.5]}
+    >>> table = pd.DataFrame({"name": ["a", "b"], "metric": "nll", **values})
+    >>> performance(table, reference="a").frame()[["name", "metric", "estimate", "kind"]]
+      name metric  estimate   kind
+    0    a    nll       0.5  model
+    1    b    nll       0.4  model
+    """
+    shown = _columns(table, difference)
+    if members is not None and not isinstance(members, pd.DataFrame):
+        _known(members, shown["name"].unique(), "members")
+        single = shown[shown["name"].isin(list(members))]
+        shown = shown[~shown["name"].isin(list(members))]
+    else:
+        single = shown.iloc[:0] if members is None else _columns(members, difference)
+    if metrics is not None:
+        _known(metrics, shown["metric"].unique(), "metrics")
+        shown = pd.concat([shown[shown["metric"] == metric] for metric in metrics])
+        single = single[single["metric"].isin(list(metrics))]
+    if reference is not None:
+        _known([reference], shown["name"].unique(), "reference")
+    known, lines = list(shown["metric"].unique()), list(shown["name"].unique())
+    look, average = looks(lines), AVERAGE
+    if len(single) and AVERAGE not in lines:  # a line of their own, with a name that no prediction has
+        average = "members" if "members" not in lines else "single members"
+        lines = [average, *lines]
+    combined = pd.concat([shown.assign(kind="model"), single.assign(kind="member")], ignore_index=True)
+    is_member = combined["kind"] == "member"
+    line = combined["name"].where(~is_member, average)
+    # Members stand a little above the average that they share the line with.
+    height = places(line, line, lines, [], 0.0) - 0.22 * (is_member & (line == AVERAGE))
+    drawn = combined.assign(panel=combined["metric"], group=line, place=height)
+    axes = {one: (metric_label(one), "difference" if difference else metric_hint(one)) for one in known}
+    own = shown[shown["name"] == reference].set_index("metric")["estimate"].to_dict()
+    references = {one: 0.0 if difference else IDEAL.get(one, own.get(one)) for one in known}
+    margin, height_of_one = 0.6 + 0.065 * max(map(len, lines)), 0.9 + 0.26 * len(lines)
+    inches = panels_size(len(known), margin, 2.15, height_of_one)
+    return ForestDisplay(combined, drawn, lines, look, axes, references, inches)
+
+
+def _columns(table: Any, difference: bool) -> pd.DataFrame:
+    needed = (*COLUMNS[:2], *(DIFFERENCES if difference else COLUMNS[2:]))
+    remedy = "pass reference= to evaluate" if difference else "make it with deeptram.evaluate"
+    known = table_with(needed, table, "table", remedy)
+    if not len(known):
+        raise InvalidInputError("table must have at least one row, got none; evaluate a prediction")
+    return known[list(needed)].set_axis(list(COLUMNS), axis=1)
+
+
+def _known(chosen: Sequence[str], names: Sequence[str], what: str) -> None:
+    for name in as_list(chosen, what, "names"):
+        if name not in list(names):
+            raise UnknownNameError(
+                f"{what} must be among {', '.join(map(repr, names))}, got {name!r}{did_you_mean(name, names)}"
+            )
+
+
+def gains(tables: Any, *, metric: str = "nll") -> ForestDisplay:
+    """Show the differences of predictions to a reference, computed on the same rows.
+
+    Parameters
+    ----------
+    tables : DataFrame, or dict of name -> DataFrame
+        From ``dt.evaluate(..., reference=...)``: for an ensemble its pools, with the members' average as
+        the reference. Each table has a panel with its own axis.
+    metric : str
+        Which metric.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``panel, name, estimate, lower, upper``.
+
+    Examples
+    --------
+    >>> limits = {"difference_lower": [0.0, -0.2], "difference_upper": [0.0, -0.05]}
+    >>> table = pd.DataFrame({"name": ["members", "linear"], "difference": [0.0, -0.1], **limits})
+    >>> table["metric"] = "nll"
+    >>> gains({"CI": table}).frame()
+      panel    name  estimate  lower  upper
+    0    CI  linear      -0.1   -0.2  -0.05
+    """
+    parts, references = [], set()
+    for panel, table in (tables if isinstance(tables, Mapping) else {"": tables}).items():
+        needed = ("name", "metric", *DIFFERENCES)
+        table_with(needed, table, "a table of differences", "pass reference= to evaluate", panel)
+        chosen = table[table["metric"] == metric]
+        differs = (chosen[list(DIFFERENCES)] != 0).any(axis=1)
+        references.update(chosen.loc[~differs, "name"])
+        values = chosen.loc[differs, list(DIFFERENCES)].set_axis(list(COLUMNS[2:]), axis=1)
+        parts.append(chosen.loc[differs, ["name"]].assign(panel=str(panel))[["panel", "name"]].join(values))
+    combined = pd.concat(parts, ignore_index=True)
+    if combined.empty:
+        raise InvalidInputError(f"tables must hold differences in {metric!r}, got none; evaluate this metric")
+    lines, panels = list(combined["name"].unique()), list(combined["panel"].unique())
+    drawn = combined.assign(group=combined["name"], kind="model", place=combined["name"].map(lines.index))
+    reference = references.pop() if len(references) == 1 else "the reference"
+    label = f"difference in {metric_label(metric)} to {reference}\n({metric_hint(metric)})"
+    inches = panels_size(len(panels), 1.4, 2.3, 1.0 + 0.26 * len(lines))
+    axes = {panel: (panel, label) for panel in panels}
+    return ForestDisplay(combined, drawn, lines, looks(lines), axes, dict.fromkeys(panels, 0.0), inches)
+
+
+def coefficients(
+    tables: Any,
+    *,
+    exp: bool = False,
+    truth: Mapping[str, float] | pd.Series | None = None,
+    truth_name: str = "truth",
+    members: pd.DataFrame | None = None,
+) -> ForestDisplay:
+    """Show coefficients with their intervals.
+
+    Parameters
+    ----------
+    tables : DataFrame, or dict of name -> DataFrame
+        From ``summary()`` of a model or ``coef_table()`` of an ensemble: index
+        the names of the coefficients, columns ``coef, lower, upper``.
+    exp : bool
+        Show exp(coefficient), for example odds ratios, on a logarithmic axis.
+    truth : mapping of coefficient -> value, optional
+        Known effects, marked by bars below the estimates.
+    truth_name : str
+        What they are the truth of, for the legend.
+    members : DataFrame, optional
+        Coefficients of single members, one row each; drawn as grey dots.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``name, coefficient, estimate, lower, upper, kind``;
+        kind is "estimate", "member" or "truth".
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"coef": [0.0], "lower": [-1.0], "upper": [1.0]}, index=["age"])
+    >>> coefficients(table, exp=True, truth={"age": 0.0}).frame().round(3)
+        name coefficient  estimate  lower  upper      kind
+    0  model         age       1.0  0.368  2.718  estimate
+    1  truth         age       1.0    NaN    NaN     truth
+    """
+    named = {str(k): v for k, v in (tables if isinstance(tables, Mapping) else {"model": tables}).items()}
+    remedy = "pass model.summary() or ensemble.coef_table()"
+    parts = []
+    for name, table in named.items():
+        known = table_with(NEEDED, table, "a table of coefficients", remedy, name)
+        parts.append(_rows(name, known.index.map(str), "estimate", known[list(NEEDED)].to_numpy(float)))
+    if not parts:
+        raise InvalidInputError("expected at least one table of coefficients, got none; pass model.summary()")
+    lines = list(pd.concat(parts)["coefficient"].unique())
+    if members is not None:
+        if not isinstance(members, pd.DataFrame):
+            raise InvalidTypeError(f"members must be a DataFrame, got {type(members).__name__}")
+        for line in members.columns.intersection(lines):
+            parts.append(_rows("member", line, "member", members[[line]].to_numpy(float)))
+    if truth is not None:
+        if not isinstance(truth, (Mapping, pd.Series)):
+            raise InvalidTypeError(f"truth must be a dict from names to effects, got {type(truth).__name__}")
+        for name, value in truth.items():
+            if name not in lines:
+                raise InvalidInputError(
+                    f"truth must name coefficients among {', '.join(lines)}, got {name!r}; leave it out"
+                )
+            parts.append(_rows(truth_name, name, "truth", [[check_number(value, f"truth[{name!r}]")]]))
+    combined = pd.concat(parts, ignore_index=True)
+    numbers = list(COLUMNS[2:])
+    if exp:
+        with np.errstate(over="ignore"):
+            combined[numbers] = np.exp(combined[numbers])
+    known_truth = [truth_name] if truth is not None and len(truth) else []
+    groups = [*named, *known_truth]  # true values have a place of their own, below the estimates
+    height = places(combined["coefficient"], combined["name"], lines, groups, 0.7 / len(groups))
+    height -= 0.25 * (combined["kind"] == "member")
+    look = looks(list(named)) | {name: Look(TRUTH_COLOR, "|", name) for name in known_truth}
+    drawn = combined.assign(panel="", group=combined["name"], place=height)
+    beside = 1.2 if len(named) > 1 or len(parts) > len(named) else 0.0
+    inches = (4.2 + beside, 0.9 + (0.16 + 0.12 * len(named)) * len(lines))
+    label = f"{_effect(named, exp)} ({'above 1' if exp else 'positive'}: larger outcome)"
+    axes, reference = {"": ("", label)}, {"": float(exp)}
+    return ForestDisplay(combined, drawn, lines, look, axes, reference, inches, exp, legend=True)
+
+
+def _rows(name: str, line: Any, kind: str, values: Any) -> pd.DataFrame:
+    table = pd.DataFrame(values, columns=list(COLUMNS[2:])[: np.shape(values)[1]])
+    table = table.assign(name=name, coefficient=line, kind=kind)
+    return table.reindex(columns=["name", "coefficient", *COLUMNS[2:], "kind"])
+
+
+def _effect(tables: Mapping[str, pd.DataFrame], exp: bool) -> str:
+    """Return what a coefficient is, for example a log odds-ratio, where all tables say the same."""
+    labels = {table.attrs.get("exp_effect" if exp else "effect") for table in tables.values()}
+    only = labels.pop() if len(labels) == 1 else None
+    return str(only) if only else ("exp(coefficient)" if exp else "coefficient")

@@ -1,4 +1,4 @@
-r"""What one covariate does: predictions while it changes and the others stay at typical values."""
+r"""What a covariate does: predictions while it changes, the others at typical values; varying effects."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.estimators.base import BaseTram
 from deeptram.inputs import Table, read_table
 from deeptram.inputs.network_inputs import TableInput
-from deeptram.plots.display import Display, each_panel, panels_size
-from deeptram.plots.style import BAND_COLOR, PLAIN_COLOR, colors, legend_beside, sequence_colors
+from deeptram.plots.display import Display, each_panel, panels_size, table_with
+from deeptram.plots.style import (
+    BAND_COLOR,
+    PLAIN_COLOR,
+    colors,
+    legend_beside,
+    reference_line,
+    sequence_colors,
+)
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.kinds import RowParameters
@@ -30,6 +37,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
+NEEDED_OF_EFFECTS = ("column", "y", "coef", "lower", "upper")
 Feature = tuple[str, Callable[[Any], Floats]]
 POINTS = 41
 FEW = 12  # distinct values of a column that are all shown
@@ -244,7 +252,7 @@ class ProfilesDisplay(Display):
         part = self.table[self.table["column"] == column]
         models, whats = list(self.table["name"].unique()), list(self.table["what"].unique())
         by_model = len(models) > 1
-        shades = colors(models) if by_model else dict(zip(whats, _shades(len(whats)), strict=True))
+        shades = colors(models) if by_model else _shades(whats)
         numeric = all(
             isinstance(value, (int, float)) and not isinstance(value, bool) for value in part["value"]
         )
@@ -253,7 +261,7 @@ class ProfilesDisplay(Display):
             color = shades[name] if by_model else shades[what]
             label = f"{name}, {what}" if by_model else str(what)
             place = curve["value"].to_numpy(dtype=float) if numeric else np.arange(len(levels), dtype=float)
-            self._draw_curve(ax, curve, place, color, label, lines=numeric and len(levels) > 2)
+            _draw_band(ax, curve, place, "estimate", color, label, lines=numeric and len(levels) > 2)
         if not numeric:
             ax.set_xticks(range(len(levels)), [str(level) for level in levels])
         ax.set(xlabel=column, ylabel=whats[0] if len(whats) == 1 else "prediction")
@@ -269,25 +277,21 @@ class ProfilesDisplay(Display):
         low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
         return low - 0.05 * (high - low), high + 0.05 * (high - low)
 
-    def _draw_curve(
-        self, ax: Axes, curve: pd.DataFrame, place: Floats, color: str, label: str, *, lines: bool
-    ) -> None:
-        estimate, lower, upper = (
-            curve[name].to_numpy(dtype=float) for name in ("estimate", "lower", "upper")
-        )
-        known = np.isfinite(lower).all()
-        if not lines:
-            if known:
-                ax.vlines(place, lower, upper, color=color, linewidth=1.5)
-            ax.plot(place, estimate, "o", color=color, label=label)
-            return
-        if known:
-            ax.fill_between(place, lower, upper, color=color, alpha=0.22, linewidth=0)
-        ax.plot(place, estimate, color=color, label=label)
+
+def _draw_band(
+    ax: Axes, part: pd.DataFrame, place: Any, value: str, color: str, label: str, *, lines: bool
+) -> None:
+    """Draw a line with its band, or dots with bars; without limits, neither band nor bars."""
+    lower, upper = (part[name].to_numpy(dtype=float) for name in ("lower", "upper"))
+    if np.isfinite(lower).all() and lines:
+        ax.fill_between(place, lower, upper, color=color, alpha=0.22, linewidth=0)
+    elif np.isfinite(lower).all():
+        ax.vlines(place, lower, upper, color=color, linewidth=1.5)
+    ax.plot(place, part[value], "-" if lines else "o", color=color, label=label, zorder=3)
 
 
-def _shades(n: int) -> list[str]:
-    return [PLAIN_COLOR] if n == 1 else sequence_colors(n)
+def _shades(whats: list[str]) -> dict[str, str]:
+    return dict(zip(whats, sequence_colors(len(whats)) if len(whats) > 1 else [PLAIN_COLOR], strict=True))
 
 
 def _columns(columns: Sequence[str] | None, table: Table, models: Mapping[Any, Any]) -> list[str]:
@@ -343,23 +347,12 @@ def _profile(
     grid = with_column(take_rows(row, np.zeros(len(values), dtype=int)), table, column, values)
     estimate = [read(model.predict_distribution(grid)) for _, read in features]
     limits = _limits(model, row, grid, column, features, level)
-    return pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "name": name,
-                    "column": column,
-                    "value": pd.Series(values, dtype=object),
-                    "what": what,
-                    "estimate": estimate[k],
-                    "lower": limits[k][0],
-                    "upper": limits[k][1],
-                }
-            )
-            for k, (what, _) in enumerate(features)
-        ],
-        ignore_index=True,
-    )
+    about = pd.DataFrame({"name": name, "column": column, "value": pd.Series(values, dtype=object)})
+    parts = [
+        about.assign(what=what, estimate=estimate[k], lower=limits[k][0], upper=limits[k][1])
+        for k, (what, _) in enumerate(features)
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def _limits(
@@ -414,3 +407,76 @@ def _shift_covariance(model: Any) -> Floats | None:
         return np.asarray(whole[start : start + p, start : start + p])
     given = getattr(model, "shift_vcov_", None)
     return None if given is None else np.asarray(given.to_numpy())
+
+
+def effect(models: Any, y: Any = None, *, level: float = 0.95) -> EffectDisplay:
+    """Show the effects of ``Varying`` columns over the outcome.
+
+    Parameters
+    ----------
+    models : Tram or DataFrame, or dict of name -> these
+        A fitted model with a ``Varying`` term, or what its ``effect()`` returned.
+    y : array-like, optional
+        Outcomes at which to show them; see ``Tram.effect``.
+    level : float
+        Level of the pointwise Wald limits.
+
+    Returns
+    -------
+    Display
+        ``frame()`` has the columns ``column, y, coef, se, lower, upper``, of several models also ``name``.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"column": ["a"], "y": [1.0], "coef": [0.5], "lower": [0.0], "upper": [1.0]})
+    >>> effect(table).frame().shape
+    (1, 5)
+    """
+    several = isinstance(models, Mapping)
+    parts = []
+    for name, model in (models if several else {"": models}).items():
+        table = model if isinstance(model, pd.DataFrame) else model.effect(y, level)
+        table_with(NEEDED_OF_EFFECTS, table, "a table of effects", "pass model.effect()", name)
+        parts.append(table.assign(name=str(name)) if several else table.copy())
+    labels = {str(part.attrs.get("effect", "effect")) for part in parts}
+    label = labels.pop() if len(labels) == 1 else "effect"
+    return EffectDisplay(pd.concat(parts, ignore_index=True), label, level)
+
+
+@dataclass(frozen=True, eq=False)
+class EffectDisplay(Display):
+    """A line with its band for each column; bars at the cutoffs of classes.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``column, y, coef, lower, upper``.
+    label : str
+        What an effect is, for example "log odds-ratio".
+    level : float
+        Of the limits.
+    """
+
+    label: str = "effect"
+    level: float = 0.95
+
+    def _draw(self, ax: Axes) -> None:
+        table = self.table
+        if "name" in table:
+            table = table.assign(column=table["name"] + ", " + table["column"].astype(str))
+        names = list(table["column"].unique())
+        numeric = self.table["y"].dtype.kind in "iuf"
+        levels = list(self.table["y"].unique())
+        color = colors(names)
+        ax.axhline(0.0, zorder=1, **reference_line())
+        for k, name in enumerate(names):
+            part = table[table["column"] == name]
+            part = part.sort_values("y") if numeric else part
+            beside = 0.3 * (k / max(len(names) - 1, 1) - 0.5) * (len(names) > 1)
+            place = part["y"] if numeric else np.array([levels.index(one) for one in part["y"]]) + beside
+            _draw_band(ax, part, place, "coef", color[name], name, lines=numeric)
+        if not numeric:
+            ax.set_xticks(range(len(levels)), [f"above {level}" for level in levels])
+        ax.set(xlabel="y" if numeric else "cutoff", ylabel=f"{self.label} (positive: larger outcome)")
+        ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=f"{100 * self.level:g} % limits")
+        legend_beside(ax)

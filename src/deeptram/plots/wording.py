@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 
 def decimal(value: float, digits: int = 4, *, sign: bool = False) -> str:
     """Return a number with a fixed count of decimals and a real minus sign.
@@ -140,3 +142,51 @@ def gain_words(difference: float, lower: float, upper: float, *, smaller_is_bett
     better = (difference < 0) == smaller_is_better
     least, most = sorted([abs(lower), abs(upper)])
     return f"{'better' if better else 'worse'} by {estimate(abs(difference), least, most)}"
+
+
+def coefficient_words(
+    subject: str,
+    coef: float,
+    lower: float,
+    upper: float,
+    latent: str = "logistic",
+    event: str = "a larger outcome",
+    given: str = "",
+) -> str:
+    """Return a coefficient as a sentence.
+
+    Parameters
+    ----------
+    subject : str
+        What changes.
+    coef, lower, upper : float
+    latent : str
+        Name of F_Z.
+    event : str
+        Whose odds these are.
+    given : str
+        What else is held, said after the number.
+
+    Examples
+    --------
+    >>> coefficient_words("One unit more of age", 0.6931, 0.4055, 1.0986)
+    'One unit more of age multiplies the odds of a larger outcome by 2.00 (1.50 to 3.00).'
+    >>> coefficient_words("One unit more of age", 0.6931, 0.4055, 1.0986, "minimum-extreme-value")
+    'One unit more of age multiplies the hazard by 0.50 (0.33 to 0.67).'
+    """
+    if not math.isfinite(coef):
+        return f"{subject}: no finite coefficient (left out, or the data are separated)."
+    none = "; the interval includes no effect." if lower <= 0 <= upper else "."
+    if latent == "normal":
+        value = estimate(coef, lower, upper, 2)
+        return (
+            f"{subject} moves the outcome by {value} on the scale of a standard normal variable{given}{none}"
+        )
+    sign = -1.0 if latent == "minimum-extreme-value" else 1.0
+    ratio, *ends = (float(np.exp(sign * value)) for value in (coef, lower, upper))
+    what = {
+        "logistic": f"the odds of {event}",
+        "minimum-extreme-value": "the hazard",
+        "maximum-extreme-value": "the reverse-time hazard",
+    }.get(latent, "exp(-h)")
+    return f"{subject} multiplies {what} by {estimate(ratio, min(ends), max(ends), 2)}{given}{none}"

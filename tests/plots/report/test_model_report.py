@@ -14,7 +14,8 @@ from scipy.stats import norm
 import deeptram as dt
 from deeptram.errors import InvalidInputError
 from deeptram.plots.report.model_answers import null_model, shuffled_losses
-from deeptram.plots.report.page import lighter, render, script_json
+from deeptram.plots.report.page import Page as ReportPage
+from deeptram.plots.report.page import lighter, script_json
 from deeptram.plots.wording import gain_words, large_sentence, slope_sentence
 from headless_browser import Browser, find_browser
 from what_if_models import covariates, fit_ensemble, fit_exact, outcome
@@ -318,8 +319,9 @@ def test_width_of_intervals_is_judged(rng):
 def test_dark_colours_are_lighter_on_a_dark_page():
     assert lighter("#ffffff") == "#ffffff"
     assert lighter("#000000") != "#000000"
-    assert "@media (prefers-color-scheme:dark)" in render("page.html.j2", {"title": "<b>"})
-    assert "<title>&lt;b&gt;" in render("page.html.j2", {"title": "<b>"})
+    page = ReportPage("<b>", "", []).html()
+    assert "@media (prefers-color-scheme:dark)" in page
+    assert "<title>&lt;b&gt;" in page
     assert str(script_json(["\u2028&"])) == '["\\u2028\\u0026"]'
 
 

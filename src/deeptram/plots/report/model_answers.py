@@ -23,6 +23,7 @@ from deeptram.inputs import Table
 from deeptram.model.terms import SI
 from deeptram.plots import wording
 from deeptram.plots.profiles import columns_read, with_column
+from deeptram.plots.report.page import Cell, TextTable
 from deeptram.plots.style import metric_hint, metric_label
 from deeptram.plots.wording import gain_words, large_sentence, slope_sentence
 from deeptram.predictive.base import Predictive
@@ -168,9 +169,8 @@ def quality_sentence(scores: pd.DataFrame, n: int, has_null: bool) -> str:
     if has_null:
         gain = gain_words(first["difference"], first["difference_lower"], first["difference_upper"])
         sentence += f", {gain} than the null model, which ignores all covariates"
-        sentence = (
-            sentence.replace(") than the null", ") than that of the null") if "clearly" in gain else sentence
-        )
+        if "clearly" in gain:
+            sentence = sentence.replace(") than the null", ") than that of the null")
     others = [
         f"{metric_label(row['metric'])} {wording.estimate(row['estimate'], row['lower'], row['upper'], 3)}"
         for _, row in mine.iloc[1:].iterrows()
@@ -202,11 +202,8 @@ def _confidence_sentence(y: Any, pred: DiscretePredictive, level: float) -> str:
     lower, upper = (float(end[()]) for end in clopper_pearson(right.sum(), len(right), level))
     words = "as often as it claims"
     if not lower <= claimed <= upper:
-        words = (
-            "less often than it claims: it is over-confident"
-            if claimed > upper
-            else ("more often than it claims: it is under-confident")
-        )
+        words = "more often than it claims: it is under-confident"
+        words = "less often than it claims: it is over-confident" if claimed > upper else words
     return (
         f"The level it holds most likely is the right one in {_percent(right.mean())} of the rows "
         f"({_percent(lower)} to {_percent(upper)}), where it claims {_percent(claimed)}: {words}."
@@ -225,16 +222,15 @@ def _coverage_sentence(y: Floats, pred: Predictive, level: float) -> str:
     low, high = (np.asarray(end, dtype=np.float64) for end in pred.interval(COVERAGE))
     inside = (low <= y) & (y <= high)
     lower, upper = (float(end[()]) for end in clopper_pearson(inside.sum(), len(inside), level))
-    said = (
-        f"Of its {COVERAGE:.0%} intervals {_percent(inside.mean())} ({_percent(lower)} to {_percent(upper)})"
-    )
-    said = said.replace("%", " %", 1)
-    whole = not isinstance(pred, LinePredictive)  # intervals of counts hold at least what they promise
-    if lower > COVERAGE and not whole:
-        return f"{said} hold the outcome: they are too wide."
+    verdict = "predictions are calibrated in width as far as these rows show"
+    if lower > COVERAGE and isinstance(
+        pred, LinePredictive
+    ):  # those of counts hold at least what they promise
+        verdict = "they are too wide"
     if upper < COVERAGE:
-        return f"{said} hold the outcome: they are too narrow."
-    return f"{said} hold the outcome: predictions are calibrated in width as far as these rows show."
+        verdict = "they are too narrow"
+    share = f"{_percent(inside.mean())} ({_percent(lower)} to {_percent(upper)})"
+    return f"Of its {_percent(COVERAGE)} intervals {share} hold the outcome: {verdict}."
 
 
 def shuffled_losses(
@@ -299,61 +295,47 @@ def importance_sentence(importance: pd.DataFrame) -> str:
     return f"What matters: {wording.joined(told)}{rest}."
 
 
-def score_rows(scores: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the table of scores for a page."""
-    wide: dict[str, dict[str, Any]] = {}
-    for row in scores.to_dict("records"):
-        entry = wide.setdefault(
-            row["metric"], {"metric": metric_label(row["metric"]), "hint": metric_hint(row["metric"])}
+def score_table(found: Answers, n_boot: int, level: float) -> TextTable:
+    """Return the scores beside those of the null model."""
+    caption = f"Scores with {100 * level:g} % intervals of {n_boot} paired bootstrap samples."
+    if found.null is not None:
+        whence = (
+            "estimated from these very rows, which favours it: the outcomes that the model was fitted to "
         )
-        entry[row["name"]] = wording.estimate(row["estimate"], row["lower"], row["upper"])
-        if row["name"] == MODEL and "difference" in row:
-            entry["difference"] = wording.estimate(
-                row["difference"], row["difference_lower"], row["difference_upper"]
-            )
-    return list(wide.values())
+        whence += "are not known"
+        if found.null_from_training:
+            whence = "fitted to the outcomes that the model was fitted to"
+        caption += f" The null model gives every row the same distribution, {whence}."
+    wide: dict[str, list[str | Cell]] = {}
+    for row in found.scores.to_dict("records"):
+        cells = wide.setdefault(row["metric"], [metric_label(row["metric"])])
+        cells.append(Cell.of(row["estimate"], row["lower"], row["upper"]))
+        if row["name"] == NULL:
+            model = next(one for one in found.scores.to_dict("records") if one["metric"] == row["metric"])
+            cells.append(Cell.of(*(model[f"difference{end}"] for end in ("", "_lower", "_upper"))))
+    rows = [[*cells, metric_hint(metric)] for metric, cells in wide.items()]
+    header = [
+        "score",
+        "model",
+        *(["null model", "difference"] if found.null is not None else []),
+        "direction",
+    ]
+    return TextTable(header, rows, 1, caption, "Scores", words=("direction",))
+
+
+def importance_table(importance: pd.DataFrame) -> TextTable | None:
+    """Return what shuffling a column costs; None where no column is read."""
+    if importance.empty:
+        return None
+    caption = (
+        "By how much the NLL grows when a column is shuffled; columns that say the same hide each other."
+    )
+    rows = [[str(row["column"]), wording.decimal(row["loss"])] for row in importance.to_dict("records")]
+    return TextTable(["column", "NLL lost"], rows, 1, caption, "Importance")
 
 
 def _percent(share: float) -> str:
     return f"{100 * float(share):.0f} %"
-
-
-def coefficient_words(
-    subject: str, coef: float, lower: float, upper: float, latent: str, event: str = "a larger outcome"
-) -> str:
-    """Return a coefficient as a sentence.
-
-    Parameters
-    ----------
-    subject : str
-        What changes.
-    coef, lower, upper : float
-    latent : str
-        Name of F_Z.
-    event : str
-        Whose odds these are.
-
-    Examples
-    --------
-    >>> coefficient_words("One unit more of age", 0.6931, 0.4055, 1.0986, "logistic")
-    'One unit more of age multiplies the odds of a larger outcome by 2.00 (1.50 to 3.00).'
-    >>> coefficient_words("One unit more of age", 0.6931, 0.4055, 1.0986, "minimum-extreme-value")
-    'One unit more of age multiplies the hazard by 0.50 (0.33 to 0.67).'
-    """
-    if not math.isfinite(coef):
-        return f"{subject}: no finite coefficient (left out, or the data are separated)."
-    none = "; the interval includes no effect." if lower <= 0 <= upper else "."
-    if latent == "normal":
-        value = wording.estimate(coef, lower, upper, 2)
-        return f"{subject} moves the outcome by {value} on the scale of a standard normal variable{none}"
-    sign = -1.0 if latent == "minimum-extreme-value" else 1.0
-    ratio, *ends = (float(np.exp(sign * value)) for value in (coef, lower, upper))
-    what = {
-        "logistic": f"the odds of {event}",
-        "minimum-extreme-value": "the hazard",
-        "maximum-extreme-value": "the reverse-time hazard",
-    }.get(latent, "exp(-h)")
-    return f"{subject} multiplies {what} by {wording.estimate(ratio, min(ends), max(ends), 2)}{none}"
 
 
 def subjects(design: Any, names: Sequence[str]) -> list[str | None]:

@@ -12,8 +12,8 @@ import pandas as pd
 from deeptram.errors import DeeptramError
 from deeptram.inputs import Table
 from deeptram.plots.calibration import calibration, pit
-from deeptram.plots.coefficients import coefficients
 from deeptram.plots.display import Display, Panel, PanelGrid, without_legend
+from deeptram.plots.forest import coefficients
 from deeptram.plots.profiles import profiles
 from deeptram.plots.report.model_answers import Answers
 from deeptram.plots.report.page import PageFigure, page_figure

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import hashlib
 import html
 import os
-import platform
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +17,6 @@ from sklearn.base import clone
 from deeptram._files import write_bytes
 from deeptram._rows import take_rows
 from deeptram._validation import check_integer, check_probability_level, check_same_length
-from deeptram._version import __version__
 from deeptram.errors import DeeptramError, DeeptramWarning
 from deeptram.estimators import proportionality_test
 from deeptram.estimators.coefficient_table import described_outcome
@@ -27,16 +24,9 @@ from deeptram.estimators.presets import common_name
 from deeptram.evaluation.scores import nll
 from deeptram.inputs import Table, read_table
 from deeptram.plots import wording
-from deeptram.plots.report.model_answers import (
-    MODEL,
-    NULL,
-    answers,
-    coefficient_words,
-    score_rows,
-    subjects,
-)
+from deeptram.plots.report.model_answers import answers, importance_table, score_table, subjects
 from deeptram.plots.report.model_figures import MOST_COEFFICIENTS, ModelFigures
-from deeptram.plots.report.page import render
+from deeptram.plots.report.page import Cell, Facts, Page, Section, Sentences, TextTable, Words, made_by
 from deeptram.plots.report.whatif import WhatIf, described_fixed, what_if
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -113,8 +103,7 @@ def model_report(
         warnings.simplefilter("ignore", DeeptramWarning)  # the page says what it extrapolates
         pred = model.predict_distribution(X)
         check_same_length(X=np.empty(len(pred)), y=y)
-        context = _Context(model, X, y, pred, n_boot, level, random_state, source).page()
-    page = render("model.html.j2", context)
+        page = _Context(model, X, y, pred, n_boot, level, random_state, source).page().html()
     report = Report(page, None if path is None else Path(path))
     if path is not None:
         report.save(path)
@@ -123,7 +112,7 @@ def model_report(
 
 @dataclass(frozen=True, eq=False)
 class _Context:
-    """Everything the page shows."""
+    """A model, the rows it is judged on, and the page about both."""
 
     model: Any
     X: Any
@@ -134,48 +123,48 @@ class _Context:
     random_state: Any
     source: str
 
-    def page(self) -> dict[str, Any]:
+    def page(self) -> Page:
         table = read_table(self.X)
-        found = answers(
-            self.model,
-            self.X,
-            self.y,
-            self.pred,
-            table,
-            n_boot=self.n_boot,
-            level=self.level,
-            random_state=self.random_state,
-        )
+        settings = {"n_boot": self.n_boot, "level": self.level, "random_state": self.random_state}
+        found = answers(self.model, self.X, self.y, self.pred, table, **settings)
         score = np.asarray(nll(self.y, self.pred, reduction="none"))
-        made, labels = self._what_if(score)
-        drawn = ModelFigures(self.model, self.X, self.y, self.pred, self.level, self._coefficient_table())
+        known = self._coefficient_table()
+        drawn = ModelFigures(self.model, self.X, self.y, self.pred, self.level, known)
         figures = {figure.name: figure for figure in drawn.all(found, table)}
-        return {
-            "title": f"{self._name} on {len(self.pred):,} rows",
-            "lead": self._lead(),
-            "head": found.head,
-            "scores": score_rows(found.scores),
-            "has_null": found.null is not None,
-            "null_from_training": found.null_from_training,
-            "assumption": self._assumption(),
-            "calibration": found.calibration,
-            "coefficients": self._coefficients(),
-            "no_coefficients": self._why_no_coefficients(),
-            "worst": self._worst(score),
-            "figures": figures,
-            "importance": [
-                {"column": row["column"], "loss": wording.decimal(row["loss"])}
-                for row in found.importance.to_dict("records")
+        made, coefficients = self._what_if(score), self._coefficients(known)
+        reason = getattr(self.model, "why_no_coefficients", lambda: "")()
+        notes = [
+            f"There is no what-if view: {made.reason}." if made.reason else "",
+            f"There are no coefficients: {reason}" if reason and coefficients is None else "",
+        ]
+        answer = [Sentences(found.head, "answer"), score_table(found, self.n_boot, self.level)]
+        answer += [Words(note, "notice") for note in notes if note]
+        shifts = ["A positive coefficient means a larger outcome.", coefficients, self._assumption()]
+        effects = [figures.get("effects"), importance_table(found.importance)]
+        outcomes = [Words("Predictions and outcomes", "h3"), figures["distribution"]]
+        facts = Facts(self._facts(table))
+        return Page(
+            f"{self._name} on {len(self.pred):,} rows",
+            self._lead(),
+            [
+                Section("answer", "The answer", answer),
+                Section("what-if", "What if", [self._what_if_words(made), made] if made.spec else []),
+                Section(
+                    "coefficients-section",
+                    "Coefficients",
+                    [*shifts, figures.get("coefficients")] if coefficients else [],
+                ),
+                Section("effects-section", "Effects", effects),
+                Section(
+                    "calibration-section",
+                    "Calibration",
+                    [Sentences(found.calibration), figures["calibration"], *outcomes],
+                ),
+                Section("survival-section", "Survival", [figures.get("survival")]),
+                Section("worst", "Worst rows", self._worst(score)),
+                Section("provenance", "Data and provenance", [facts]),
             ],
-            "what_if": made,
-            "what_if_note": described_fixed(made),
-            "start_rows": labels,
-            "facts": self._facts(table),
-            "n_boot": self.n_boot,
-            "level": f"{100 * self.level:g}",
-            "MODEL": MODEL,
-            "NULL": NULL,
-        }
+        )
 
     # -- words --------------------------------------------------------------------------------------
 
@@ -207,45 +196,31 @@ class _Context:
         except DeeptramError:
             return None
 
-    def _why_no_coefficients(self) -> str:
-        reason = getattr(self.model, "why_no_coefficients", None)
-        return "" if reason is None else str(reason() or "")
-
-    def _coefficients(self) -> list[dict[str, str]]:
-        table = self._coefficient_table()
-        if table is None or table.empty or not hasattr(self._first, "design_"):
-            return []
+    def _coefficients(self, known: pd.DataFrame | None) -> TextTable | None:
+        """Return the coefficients in numbers and words; None where there are none."""
+        if known is None or known.empty or not hasattr(self._first, "design_"):
+            return None
         design, outcome, latent = self._first.design_, self._first.outcome_, self._first.latent_.name
         nominal = outcome.kind.is_nominal
-        rows = []
-        for name, row in table.head(MOST_COEFFICIENTS).iterrows():
+        rows: list[list[str | Cell]] = []
+        for name, row in known.head(MOST_COEFFICIENTS).iterrows():
             coef, lower, upper = (float(row[key]) for key in ("coef", "lower", "upper"))
             group, _, column = str(name).partition(":") if nominal else ("", "", str(name))
             event = f"{group} against {outcome.levels[0]}" if nominal else "a larger outcome"
             (subject,) = subjects(design, [column])
             sentence = "Read it with the curves of its covariates below."
             if subject is not None:
-                sentence = coefficient_words(subject, coef, lower, upper, latent, event)
-            rows.append(
-                {
-                    "name": str(name),
-                    "text": wording.decimal(coef, 3),
-                    "value": str(coef),
-                    "interval": wording.interval(lower, upper, 3),
-                    "sentence": sentence,
-                }
-            )
-        return rows
+                sentence = wording.coefficient_words(subject, coef, lower, upper, latent, event)
+            rows.append([str(name), Cell.of(coef, lower, upper, 3), sentence])
+        header = ["column", f"coefficient ({100 * self.level:g} % interval)", "in words"]
+        return TextTable(header, rows, 1, label="Coefficients", words=("in words",))
 
     def _assumption(self) -> str:
         """Return whether effects change with the outcome, by a score test on the training rows if known."""
         spec = getattr(self.model, "spec_", None)
-        if (
-            spec is None
-            or spec.is_deep
-            or self.model.design_.linear is None
-            or self.model.outcome_.kind.is_nominal
-        ):
+        if spec is None or spec.is_deep or self.model.design_.linear is None:
+            return ""
+        if self.model.outcome_.kind.is_nominal:
             return ""
         word = {"minimum-extreme-value": "Proportional hazards", "logistic": "Proportional odds"}
         name = word.get(self.model.latent_.name, "Effects that are the same at every outcome")
@@ -265,45 +240,57 @@ class _Context:
             return f"{said}; nothing speaks against it here."
         return f"{said}: effects change with the outcome; consider dt.Varying, or strata, for these columns."
 
-    def _worst(self, score: Any) -> dict[str, Any]:
+    def _worst(self, score: Any) -> list[Words | TextTable]:
         """Return the rows that the model explains worst, with the parts of h where they add up."""
         order = np.argsort(-score, kind="stable")[:WORST]
-        rows = take_rows(self.X, order)
         try:
-            parts = self.model.contributions(rows)
-            parts = parts.drop(columns="log scale", errors="ignore").reset_index(drop=True)
+            parts = self.model.contributions(take_rows(self.X, order)).drop(
+                columns="log scale", errors="ignore"
+            )
         except (DeeptramError, AttributeError):
             parts = pd.DataFrame(index=range(len(order)))
-        index = self.X.index if isinstance(self.X, pd.DataFrame) else range(len(self.pred))
         chosen = self.pred[order.tolist()]
         predicted = chosen.mode() if isinstance(chosen, DiscretePredictive) else np.asarray(chosen.median())
-        lines = []
+        rows = []
         for k, row in enumerate(order.tolist()):
-            own = parts.iloc[k] if parts.shape[1] else pd.Series(dtype=float)
+            own = parts.iloc[k].astype(float)
             own = own.reindex(own.abs().sort_values(ascending=False).index)[:4]
-            own = own[own.abs() >= 0.005]
-            lines.append(
-                {
-                    "row": str(index[row]),
-                    "observed": _shown(self.y, row),
-                    "predicted": wording.short(_plain(predicted[k])),
-                    "score": wording.decimal(float(score[row]), 2),
-                    "parts": ", ".join(
-                        f"{name} {wording.decimal(float(v), 2, sign=True)}" for name, v in own.items()
-                    ),
-                }
+            told = [
+                f"{name} {wording.decimal(v, 2, sign=True)}" for name, v in own.items() if abs(v) >= 0.005
+            ]
+            cells = [str(self._index[row]), _shown(self.y, row), wording.short(_plain(predicted[k]))]
+            rows.append(
+                [*cells, wording.decimal(float(score[row]), 2), *([", ".join(told)] if len(own) else [])]
             )
-        return {"lines": lines, "has_parts": bool(parts.shape[1])}
+        intro, header = (
+            "The rows whose outcome the model held least likely.",
+            ["row", "observed", "predicted", "NLL"],
+        )
+        if parts.shape[1]:
+            header.append("parts of h")
+            intro += " The parts are what covariates add to h, the largest first: a negative part means a "
+            intro += "larger outcome."
+        return [Words(intro, "soft"), TextTable(header, rows, 3, label="Worst rows", words=("parts of h",))]
 
     # -- what-if and facts ---------------------------------------------------------------------------------
 
-    def _what_if(self, score: Any) -> tuple[WhatIf, list[str]]:
+    @property
+    def _index(self) -> Any:
+        return self.X.index if isinstance(self.X, pd.DataFrame) else range(len(self.pred))
+
+    def _what_if(self, score: Any) -> WhatIf:
         order = np.argsort(score, kind="stable")
         middle = order[np.linspace(0, len(order) - 1, min(TYPICAL, len(order))).astype(int)]
         rows = list(dict.fromkeys([*middle.tolist()[:-1], *order[::-1][:TYPICAL].tolist()]))
-        index = self.X.index if isinstance(self.X, pd.DataFrame) else range(len(self.pred))
-        labels = [f"row {index[row]}, observed {_shown(self.y, row)}" for row in rows]
-        return what_if(self.model, self.X, rows, labels), labels
+        labels = [f"row {self._index[row]}, observed {_shown(self.y, row)}" for row in rows]
+        return what_if(self.model, self.X, rows, labels)
+
+    def _what_if_words(self, made: WhatIf) -> Words:
+        said = (
+            "The distribution that the model predicts, computed in this page from its coefficients. Blue: at "
+        )
+        said += "the covariates chosen here; dashed: at the row; grey: single members. "
+        return Words(said + described_fixed(made), "soft")
 
     def _facts(self, table: Table) -> list[tuple[str, str]]:
         first = self._first
@@ -323,9 +310,7 @@ class _Context:
             facts.append(("Fitted to", f"{first.n_obs_:,} rows{words}"))
         boot = f"{self.n_boot} bootstrap samples, seed {self.random_state}"
         facts.append(("Intervals", f"{100 * self.level:g} %, {boot}"))
-        now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-        facts.append(("Report", f"deeptram {__version__}, Python {platform.python_version()}, {now}"))
-        return facts
+        return [*facts, made_by()]
 
 
 def _shown(y: Any, row: int) -> str:

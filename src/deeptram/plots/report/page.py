@@ -1,4 +1,7 @@
-"""The frame of every report: one file with its style, scripts and figures, that opens without a network.
+"""Every report is a ``Page``: sections of sentences, tables and figures, one file that needs no network.
+
+Whoever makes a report fills in a page (``model_report`` that of a model, ``deeptram.paper.report`` that of a
+study); how it looks is decided here. Tables are written as Markdown, too.
 
 Figures are SVG inside the page: small, in its fonts and colours, with words on their marks. Artists carry the
 words as ``style.say`` put them there. Colours that are ink, paper or shades of grey become variables of the
@@ -7,46 +10,155 @@ style sheet, so that the same figure is right on a dark page.
 
 from __future__ import annotations
 
-import base64
+import datetime
 import functools
 import io
 import json
+import platform
 import re
-import struct
 import xml.etree.ElementTree as ET
-import zlib
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jinja2
 import numpy as np
 from markupsafe import Markup
-from numpy.typing import NDArray
 
+from deeptram._version import __version__
+from deeptram.plots import style, wording
 from deeptram.plots.display import PanelGrid, legend_entries
-from deeptram.plots.style import (
-    BAND_COLOR,
-    COUNT_COLOR,
-    GUIDE_COLOR,
-    MEMBER_COLOR,
-    REFERENCE_COLOR,
-    SINGLE_COLOR,
-    WORDS,
-    paper_style,
-)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PACKAGE = "deeptram.plots.report"
 _SWATCH = (0.34, 0.15)  # inches
 _STYLE = re.compile(r'(?<=\s)style="([^"{}<>]+)"(?= /?>| [a-z])')
 _HEX = re.compile(r"#[0-9a-f]{6}\b")
 DARK_PAPER = (0x14, 0x18, 0x1D)  # as in the style sheet
 LEAST_CONTRAST = 3.5  # 3 is asked for of graphics
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+@dataclass(frozen=True)
+class Words:
+    """A paragraph; ``look`` is a class of the style sheet ("soft", "notice"), or "h3" for a heading."""
+
+    kind: ClassVar[str] = "words"
+    text: str
+    look: str = ""
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """A list of sentences; ``look`` is "answer" for what is read first, "folded" for what is hidden."""
+
+    kind: ClassVar[str] = "sentences"
+    texts: Sequence[str]
+    look: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell with more than a text.
+
+    Attributes
+    ----------
+    text : str
+    more : str
+        Said after it, smaller: an interval.
+    beside : str
+        What others found: below it on a page, in a column of its own in Markdown.
+    look : str
+        Class of the style sheet.
+    """
+
+    text: str
+    more: str = ""
+    beside: str = ""
+    look: str = ""
+
+    @classmethod
+    def of(cls, value: float, lower: float, upper: float, digits: int = 4, **more: str) -> Cell:
+        """Return a number with its interval in brackets, where there is one.
+
+        Examples
+        --------
+        >>> Cell.of(0.5, 0.4, 0.6, 1)
+        Cell(text='0.5', more='(0.4 to 0.6)', beside='', look='')
+        """
+        text, _, limits = wording.estimate(value, lower, upper, digits).partition(" ")
+        return cls(text, limits, **more)
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of texts.
+
+    Attributes
+    ----------
+    header : sequence of str
+    rows : sequence of rows, of texts or ``Cell``
+    numbers_from : int
+        Columns from here on are numbers, set to the right; those in ``words`` are not.
+    caption, label : str
+        What it shows; the label is for those who do not see it.
+    words : collection of str
+        Columns of sentences, which Markdown leaves out.
+    hints : sequence of str
+        Said after the header on a page.
+    look : str
+        Class of the style sheet.
+
+    Examples
+    --------
+    >>> print(TextTable(["model", "NLL"], [["SI", Cell("0.1", "(0.0 to 0.2)", beside="0.2")]], 1).markdown())
+    | model | NLL | published |
+    |---|---:|---:|
+    | SI | 0.1 (0.0 to 0.2) | 0.2 |
+    """
+
+    kind: ClassVar[str] = "table"
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | Cell]]
+    numbers_from: int
+    caption: str = ""
+    label: str = ""
+    words: Collection[str] = ()
+    hints: Sequence[str] = ()
+    look: str = ""
+
+    def cells(self) -> list[list[Cell]]:
+        """Return the rows with every text as a cell."""
+        return [[one if isinstance(one, Cell) else Cell(str(one)) for one in row] for row in self.rows]
+
+    def markdown(self) -> str:
+        """Return the table as Markdown; what stands beside the cells of a column has the next one."""
+        rows, columns = self.cells(), []
+        for j, name in enumerate(self.header):
+            kept, rule = name not in self.words, "---:" if j >= self.numbers_from else "---"
+            if kept:
+                columns.append([name, rule, *(f"{row[j].text} {row[j].more}".strip() for row in rows)])
+            if kept and any(row[j].beside for row in rows):
+                columns.append(["published", rule, *(row[j].beside for row in rows)])
+        lines = [f"| {' | '.join(line)} |" for line in zip(*columns, strict=True)]
+        return "\n".join([lines[0], lines[1].replace(" ", ""), *lines[2:]])
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Names and what is known under them."""
+
+    kind: ClassVar[str] = "facts"
+    rows: Sequence[tuple[str, str]]
+
+
+def made_by() -> tuple[str, str]:
+    """Return the last fact of every page: what made it, and when."""
+    now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    return "Report", f"deeptram {__version__}, Python {platform.python_version()}, {now}"
 
 
 @dataclass(frozen=True)
@@ -76,12 +188,66 @@ class PageFigure:
         Whether it is shown on demand only.
     """
 
+    kind: ClassVar[str] = "figure"
     name: str
     caption: str
     panels: tuple[PagePanel, ...]
     legend: tuple[tuple[str, str], ...] = ()
     rows: tuple[str, ...] = ()
     folded: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page; what is None or empty is left out, and a section without anything too.
+
+    Attributes
+    ----------
+    name : str
+        Its identifier.
+    title : str
+    blocks : sequence
+        Texts (paragraphs), ``Words``, ``Sentences``, ``TextTable``, ``Facts``, ``PageFigure``, ``WhatIf``.
+    """
+
+    name: str
+    title: str
+    blocks: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report.
+
+    Attributes
+    ----------
+    title, lead : str
+    sections : sequence of Section
+    notices : sequence of str
+        What must be known before anything is read.
+
+    Examples
+    --------
+    >>> page = Page("A <model>", "Ordinal.", [Section("answer", "The answer", ["Good & fast.", None])]).html()
+    >>> "<h1>A &lt;model&gt;</h1>" in page, "<p>Good &amp; fast.</p>" in page
+    (True, True)
+    """
+
+    title: str
+    lead: str
+    sections: Sequence[Section]
+    notices: Sequence[str] = ()
+
+    def html(self) -> str:
+        """Return the page; every text is escaped unless it is ``Markup``."""
+        shown = [
+            replace(one, blocks=[b for b in one.blocks if b is not None and b != ""]) for one in self.sections
+        ]
+        shown = [section for section in shown if section.blocks]
+        made = [b for section in shown for b in section.blocks if getattr(b, "kind", "") == "what-if"]
+        template = _environment("deeptram.plots.report").get_template("page.html.j2")
+        page = template.render(page=self, sections=shown, what_if=made[0] if made else None)
+        return _with_classes(page.lstrip())
 
 
 def page_figure(
@@ -110,7 +276,8 @@ def page_figure(
     (['line'], True)
     """
     several = len(panels.rows) > 1
-    about = about or caption.split(". ")[0].rstrip(".")
+    plain = caption.unescape() if isinstance(caption, Markup) else caption
+    about = about or plain.split(". ")[0].rstrip(".")
     drawn, axes = [], []
     for k, (panel, figure) in enumerate(panels.each()):
         row = panels.rows[panel.row] if several else ""
@@ -125,21 +292,6 @@ def page_figure(
     return PageFigure(name, caption, tuple(drawn), legend, tuple(panels.rows) if several else (), folded)
 
 
-def render(template: str, context: dict[str, Any], packages: Sequence[str] = ()) -> str:
-    """Return a page.
-
-    Parameters
-    ----------
-    template : str
-        Its name in the folder ``templates`` of this package or one of ``packages``; it extends
-        ``page.html.j2``. Everything shown is escaped.
-    context : dict
-    packages : sequence of str
-        Further packages with templates.
-    """
-    return _with_classes(_environment(tuple(packages)).get_template(template).render(**context))
-
-
 def _with_classes(page: str) -> str:
     """Return a page in which styles that drawings repeat stand once, in the style sheet.
 
@@ -148,12 +300,12 @@ def _with_classes(page: str) -> str:
     dark = {color: lighter(color) for color in sorted(set(_HEX.findall("".join(_STYLE.findall(page)))))}
     dark = {color: light for color, light in dark.items() if color != light}
 
-    def adapted(style: str) -> str:
-        return _HEX.sub(lambda found: f"var(--c{found[0][1:]})" if found[0] in dark else found[0], style)
+    def adapted(look: str) -> str:
+        return _HEX.sub(lambda found: f"var(--c{found[0][1:]})" if found[0] in dark else found[0], look)
 
     counts = Counter(_STYLE.findall(page))
-    names = {style: f"s{k}" for k, (style, count) in enumerate(counts.items()) if count > 1}
-    sheet = "".join(f".{name}{{{adapted(style)}}}" for style, name in names.items())
+    names = {look: f"s{k}" for k, (look, count) in enumerate(counts.items()) if count > 1}
+    sheet = "".join(f".{name}{{{adapted(look)}}}" for look, name in names.items())
     page = _STYLE.sub(
         lambda found: f'class="{names[found[1]]}"' if found[1] in names else f'style="{adapted(found[1])}"',
         page,
@@ -189,9 +341,9 @@ def _luminance(parts: Sequence[int]) -> float:
 
 
 @functools.cache
-def _environment(packages: tuple[str, ...]) -> jinja2.Environment:
+def _environment(package: str) -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name) for name in (*packages, PACKAGE)]),
+        loader=jinja2.PackageLoader(package),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -199,6 +351,11 @@ def _environment(packages: tuple[str, ...]) -> jinja2.Environment:
     )
     environment.filters["script_json"] = script_json
     return environment
+
+
+def words_of(package: str) -> Any:
+    """Return the texts in ``templates/words.j2`` of a package, a function for each; values are escaped."""
+    return _environment(package).get_template("words.j2").module
 
 
 def script_json(value: Any) -> Markup:
@@ -213,38 +370,6 @@ def script_json(value: Any) -> Markup:
     for character, safe in _UNSAFE.items():
         text = text.replace(character, safe)
     return Markup(text)
-
-
-def png_address(image: NDArray[np.uint8]) -> str:
-    """Return an image (H, W) or (H, W, 3) as the address of an ``<img>``.
-
-    Examples
-    --------
-    >>> png_address(np.zeros((2, 2, 3), dtype=np.uint8))[:22]
-    'data:image/png;base64,'
-    """
-    return "data:image/png;base64," + base64.b64encode(png_bytes(image)).decode("ascii")
-
-
-def png_bytes(image: NDArray[np.uint8]) -> bytes:
-    """Return an image (H, W) or (H, W, 3) as a PNG file.
-
-    Examples
-    --------
-    >>> png_bytes(np.zeros((2, 3), dtype=np.uint8))[1:4]
-    b'PNG'
-    """
-    pixels: NDArray[Any] = np.ascontiguousarray(image, dtype=np.uint8)
-    height, width = pixels.shape[:2]
-    colour = 2 if pixels.ndim == 3 else 0
-    rows = b"".join(b"\x00" + row.tobytes() for row in pixels)
-    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
-    body = _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(rows, 9)) + _chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + body
-
-
-def _chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
 def _swatch(handle: Any, name: str) -> str:
@@ -262,12 +387,12 @@ PIXELS_PER_POINT = 96 / 72
 VARIABLES = {
     "#000000": "currentColor",
     "#ffffff": "var(--paper)",
-    GUIDE_COLOR: "var(--line)",
-    BAND_COLOR: "var(--band)",
-    COUNT_COLOR: "var(--count)",
-    MEMBER_COLOR: "var(--member)",
-    REFERENCE_COLOR: "var(--soft)",
-    SINGLE_COLOR: "var(--soft)",
+    style.GUIDE_COLOR.lower(): "var(--line)",
+    style.BAND_COLOR.lower(): "var(--band)",
+    style.COUNT_COLOR.lower(): "var(--count)",
+    style.MEMBER_COLOR.lower(): "var(--member)",
+    style.REFERENCE_COLOR.lower(): "var(--soft)",
+    style.SINGLE_COLOR.lower(): "var(--soft)",
 }
 _COLOR = re.compile("|".join(VARIABLES), re.IGNORECASE)
 _LONG = re.compile(r"-?\d+\.\d{3,}")
@@ -299,7 +424,7 @@ def inline_svg(figure: Figure, name: str, text: str | None = None) -> str:
     '<svg viewBox="0 0 144 72" width="192" role="img"'
     """
     buffer = io.StringIO()
-    with paper_style({"svg.fonttype": "none", "svg.hashsalt": name}):
+    with style.paper_style({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.patch.set_visible(False)
         for ax in figure.axes:
             ax.patch.set_visible(False)
@@ -325,8 +450,8 @@ def _clean(root: ET.Element, name: str) -> None:
     known = {old: f"{name}-{k}" for k, old in enumerate(sorted(used))}
     for element in root.iter():
         words = element.attrib.get("id", "")
-        if words.startswith(WORDS):
-            _tell(element, json.loads(words.removeprefix(WORDS)))
+        if words.startswith(style.WORDS):
+            _tell(element, json.loads(words.removeprefix(style.WORDS)))
         if words in known:
             element.attrib["id"] = known[words]
         else:
@@ -369,20 +494,18 @@ def _attribute(key: str, value: str, known: dict[str, str]) -> str:
     if key == "data-tip":
         return value
     if key == LINK:
-        return f"#{known[value[1:]]}"
+        return (
+            f"#{known[value[1:]]}" if value.startswith("#") else value
+        )  # a part of the figure, or a picture
     if key == "style":
         parts = [part.strip() for part in value.split(";")]
         value = ";".join(re.sub(r":\s+", ":", part) for part in parts if part and not _DEFAULT.match(part))
-        value = _COLOR.sub(lambda found: VARIABLES[_same_case(found[0])], value)
+        value = _COLOR.sub(lambda found: VARIABLES[found[0].lower()], value)
     value = _REFERENCE.sub(lambda found: f"url(#{known[found[1]]})", value)
     if key in ("style", "d", "points", "transform", "x", "y", "width", "height"):
         value = _LONG.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), value)
     value = re.sub(r"rotate\(-?0[^)]*\)", "", value)
     return re.sub(r" ?([MLCzQ]) ?", r"\1", " ".join(value.split())) if key == "d" else " ".join(value.split())
-
-
-def _same_case(color: str) -> str:
-    return next(known for known in VARIABLES if known.lower() == color.lower())
 
 
 def _plain_names(text: str) -> str:

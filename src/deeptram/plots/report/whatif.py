@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -57,6 +57,7 @@ class WhatIf:
         Columns that cannot be changed, because something that only Python computes reads them.
     """
 
+    kind: ClassVar[str] = "what-if"
     spec: dict[str, Any] | None
     reason: str = ""
     fixed: tuple[str, ...] = ()

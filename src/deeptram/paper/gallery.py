@@ -7,9 +7,10 @@ and the band :math:`F_Z(\bar h \pm 2\,\mathrm{sd}(h_m))` of its CDF (Fig. 4C of 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from deeptram.ensemble.epistemic import epistemic_band
@@ -17,76 +18,129 @@ from deeptram.errors import FileFormatError
 from deeptram.paper import storage
 from deeptram.paper.config import Unit
 from deeptram.paper.members import load_coefficients, load_parts, load_predictions
-from deeptram.paper.report.results import RunView
+from deeptram.paper.results import RunView
 from deeptram.paper.storage import RunFolder
-from deeptram.plots.report.page import png_address
+from deeptram.plots.display import Panel, PanelGrid
 from deeptram.plots.report.whatif import WhatIf, shifted_rows
+from deeptram.plots.style import MEMBER_COLOR, POOL_COLORS, REFERENCE_COLOR, say
 from deeptram.pooling import pool
-from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Floats = NDArray[np.float64]
 PER_KIND = 6
 OFFERED = 12  # rows of the what-if view
 WIDTH = 2.0  # standard deviations of the band
+CARD = (3.4, 1.25)  # inches
+KINDS = {"sure": "Surely right", "unsure": "Unsure", "wrong": "Wrong, the worst first"}
 
 
-@dataclass(frozen=True)
-class Card:
-    """One image with its prediction.
-
-    Attributes
-    ----------
-    image : str
-        Address of the picture.
-    truth, guess : str
-    kind : {"sure", "unsure", "wrong"}
-    bars : tuple of Bar
-    """
-
-    image: str
-    truth: str
-    guess: str
-    kind: str
-    bars: tuple[Bar, ...]
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One class of one image: probability, members' probabilities, CDF and its epistemic band."""
-
-    level: str
-    probability: float
-    members: tuple[float, ...]
-    cdf: float
-    lower: float
-    upper: float
-    is_truth: bool
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """Cards, and which ensemble they are predictions of."""
+@dataclass(frozen=True, eq=False)
+class ShownEnsemble:
+    """The best ensemble of the split that the stored images are from, and its predictions of them."""
 
     model: str
     loss: str
     split: int
-    cards: tuple[Card, ...]
+    images: NDArray[Any]
+    outcomes: NDArray[np.int64]
+    levels: list[str]
+    units: list[Unit]
+    members: list[DiscretePredictive]
 
 
-def make_gallery(run: RunFolder, view: RunView) -> Gallery | None:
+def gallery_panels(
+    run: RunFolder, view: RunView
+) -> tuple[ShownEnsemble, dict[tuple[str, str], PanelGrid]] | None:
     """Return test images with the predictions of the best ensemble; None without images or ensembles.
 
     Parameters
     ----------
     run : RunFolder
     view : RunView
+
+    Returns
+    -------
+    ShownEnsemble, dict
+        Whose predictions they are; panels by kind (its name, and in words).
     """
     found = _shown_ensemble(run, view)
     if found is None:
         return None
-    cards = _cards(found.images, found.outcomes, found.members, found.levels)
-    return Gallery(found.model, found.loss, found.split, tuple(cards))
+    pooled = pool(found.members, method="transformation")
+    chosen = choose_rows(np.asarray(pooled.pmf()), found.outcomes)
+    tables = prediction_tables(found.members, found.levels, found.outcomes)
+    grids = {}
+    for kind, rows in chosen.items():
+        panels = [_card(found.images[i], tables[i], i + 1, column) for column, i in enumerate(rows)]
+        if panels:
+            grids[kind, KINDS[kind]] = PanelGrid(panels, CARD, legend=False)
+    return found, grids
+
+
+def prediction_tables(
+    members: list[DiscretePredictive], levels: list[str], outcomes: NDArray[np.int64]
+) -> list[pd.DataFrame]:
+    r"""Return of each row what the transformation ensemble says about every level.
+
+    Parameters
+    ----------
+    members : list of M DiscretePredictive
+        Of n rows, with equal weights.
+    levels : list of K str
+    outcomes : array of int, shape (n,)
+
+    Returns
+    -------
+    list of n DataFrame
+        Columns level, probability, member_1, ..., cdf, lower, upper (the limits
+        :math:`F_Z(\bar h \pm 2\,\mathrm{sd}(h_m))`; one member has no band), observed.
+    """
+    pooled, n = pool(members, method="transformation"), len(outcomes)
+    band = epistemic_band(members, pooled, np.full(len(members), 1 / len(members)), "cdf", None, WIDTH)
+    limits = {
+        name: band[name].fillna(band["estimate"]).to_numpy().reshape(n, -1) for name in ("lower", "upper")
+    }
+    whole = {name: np.hstack([values, np.ones((n, 1))]) for name, values in limits.items()}
+    each = {f"member_{m}": np.asarray(one.pmf()) for m, one in enumerate(members, start=1)}
+    values = {"probability": np.asarray(pooled.pmf()), **each, "cdf": np.asarray(pooled.cdf()), **whole}
+    return [
+        pd.DataFrame({"level": levels, **{name: one[i] for name, one in values.items()}}).assign(
+            observed=np.arange(len(levels)) == outcomes[i]
+        )
+        for i in range(n)
+    ]
+
+
+def _card(image: NDArray[Any], table: pd.DataFrame, number: int, column: int) -> Panel:
+    truth, top = table.loc[table["observed"], "level"].item(), table.loc[table["probability"].idxmax()]
+    title = f"Image {number}: observed {truth}, predicted {top['level']} ({100 * top['probability']:.0f} %)"
+    return Panel(title, lambda ax: _draw_card(ax, image, table), column=column, table=table)
+
+
+def _draw_card(ax: Axes, image: NDArray[Any], table: pd.DataFrame) -> None:
+    """Draw the picture, and beside it the distribution with its band, its members, and what was observed."""
+    ax.set_axis_off()
+    picture, bars = ax.inset_axes((0.0, 0.0, 0.28, 1.0)), ax.inset_axes((0.33, 0.0, 0.67, 1.0))
+    picture.imshow(image, cmap="gray", interpolation="none")
+    picture.set_axis_off()
+    place = np.arange(len(table))
+    height = np.maximum(table["upper"] - table["lower"], 0.008)
+    band = bars.bar(place, height, 1.0, table["lower"], color=POOL_COLORS["quasi-arithmetic"], alpha=0.32)
+    drawn = bars.bar(place, table["probability"], 0.64, color=POOL_COLORS["transformation"])
+    for row, steps, bar in zip(table.itertuples(), band, drawn, strict=True):
+        say(steps, [f"P(Y ≤ {row.level}) = {row.cdf:.3f} ({row.lower:.3f} to {row.upper:.3f})"])
+        say(bar, [f"P(Y = {row.level}) = {row.probability:.3f}"])
+    for name in table.columns[table.columns.str.startswith("member_")]:
+        bars.plot(place, table[name], "o", color=MEMBER_COLOR, markersize=2)
+    seen = place[table["observed"]]
+    bars.bar(seen, 1.03, 0.9, fill=False, edgecolor=REFERENCE_COLOR, linewidth=1.0)
+    bars.set(ylim=(0, 1.05), yticks=[], xlim=(-0.6, len(table) - 0.4))
+    bars.set_xticks(place, table["level"], fontsize=7)
+    bars.tick_params(length=0)
+    bars.spines["left"].set_visible(False)
 
 
 def gallery_what_if(run: RunFolder, view: RunView) -> tuple[str, WhatIf] | None:
@@ -112,21 +166,7 @@ def gallery_what_if(run: RunFolder, view: RunView) -> tuple[str, WhatIf] | None:
     return found.model, shifted_rows(heights, tables, changes, found.levels, labels)
 
 
-@dataclass(frozen=True, eq=False)
-class _ShownEnsemble:
-    """The best ensemble of the split that the stored images are from, and its predictions of them."""
-
-    model: str
-    loss: str
-    split: int
-    images: NDArray[Any]
-    outcomes: NDArray[np.int64]
-    levels: list[str]
-    units: list[Unit]
-    members: list[DiscretePredictive]
-
-
-def _shown_ensemble(run: RunFolder, view: RunView, *, linear: bool = False) -> _ShownEnsemble | None:
+def _shown_ensemble(run: RunFolder, view: RunView, *, linear: bool = False) -> ShownEnsemble | None:
     """Return the best ensemble, if asked with a linear shift; None without images or ensembles."""
     if storage.GALLERY not in view.config["files"]:
         return None
@@ -141,33 +181,7 @@ def _shown_ensemble(run: RunFolder, view: RunView, *, linear: bool = False) -> _
     known = tuple(range(len(levels)))
     members = [load_predictions(run, unit, known)["test"][rows] for unit in units]
     outcomes = np.asarray(codes[splits[split - 1].test[rows]])
-    return _ShownEnsemble(*chosen, split, images, outcomes, levels, units, members)
-
-
-def cdf_band(members: list[DiscretePredictive], pooled: Predictive) -> tuple[Floats, Floats]:
-    r"""Return the limits :math:`F_Z(\bar h \pm 2\,\mathrm{sd}(h_m))` of the CDF, each (n, K).
-
-    One member has no band.
-
-    Parameters
-    ----------
-    members : list of M DiscretePredictive
-        With equal weights.
-    pooled : Predictive
-        Their transformation pool.
-
-    Examples
-    --------
-    >>> one = DiscretePredictive.from_h(np.zeros((1, 1)))
-    >>> cdf_band([one, one], one)
-    (array([[0.5, 1. ]]), array([[0.5, 1. ]]))
-    """
-    equal = np.full(len(members), 1 / len(members))
-    band = epistemic_band(members, pooled, equal, "cdf", None, WIDTH)
-    limits = [band[name].fillna(band["estimate"]).to_numpy() for name in ("lower", "upper")]
-    ones = np.ones((len(pooled), 1))
-    lower, upper = (np.hstack([one.reshape(len(pooled), -1), ones]) for one in limits)
-    return lower, upper
+    return ShownEnsemble(*chosen, split, images, outcomes, levels, units, members)
 
 
 def choose_rows(probability: Floats, y: NDArray[np.int64], per_kind: int = PER_KIND) -> dict[str, list[int]]:
@@ -227,44 +241,12 @@ def _stored(run: RunFolder) -> tuple[NDArray[Any], int, NDArray[np.int64]]:
     return images, int(split), rows.astype(np.int64)
 
 
-def _cards(
-    images: NDArray[Any], y: NDArray[np.int64], members: list[DiscretePredictive], names: list[str]
-) -> list[Card]:
-    pooled = pool(members, method="transformation")
-    probability, cdf = np.asarray(pooled.pmf()), np.asarray(pooled.cdf())
-    of_members = np.stack([member.pmf() for member in members])
-    lower, upper = cdf_band(members, pooled)
-    cards = []
-    for kind, rows in choose_rows(probability, y).items():
-        for i in rows:
-            bars = tuple(
-                Bar(
-                    name,
-                    float(probability[i, k]),
-                    tuple(float(p) for p in of_members[:, i, k]),
-                    float(cdf[i, k]),
-                    float(lower[i, k]),
-                    float(upper[i, k]),
-                    bool(y[i] == k),
-                )
-                for k, name in enumerate(names)
-            )
-            guess = names[int(probability[i].argmax())]
-            cards.append(Card(png_address(images[i]), names[y[i]], guess, kind, bars))
-    return cards
-
-
 def _best_ensemble(view: RunView, split: int, *, linear: bool = False) -> tuple[str, str] | None:
     """Return model and loss of the ensemble with the smallest NLL, if asked with a linear shift."""
-    table = view.tables.metrics
-    chosen = table[
-        (table["method"] == "transformation")
-        & (table["weights"] == "equal")
-        & (table["metric"] == "nll")
-        & (table["split"] == split)
-    ]
-    if linear:
-        chosen = chosen[chosen["model"].str.endswith("LS")]
+    chosen = view.tables.metrics.query(
+        "method == 'transformation' and weights == 'equal' and metric == 'nll'"
+    )
+    chosen = chosen[(chosen["split"] == split) & (chosen["model"].str.endswith("LS") | (not linear))]
     if chosen.empty:
         return None
     best = chosen.sort_values(["loss", "estimate"], kind="stable").iloc[0]

@@ -14,7 +14,7 @@ from deeptram.paper import make_study, run_study
 from deeptram.paper.protocols import published_metrics
 from deeptram.paper.report import replace_block, results_markdown
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ import pytest
 
 from deeptram.paper import make_study
 from deeptram.paper.aggregate import RECALIBRATED, Tables
-from deeptram.paper.protocols import published_coefficients, published_metrics
-from deeptram.paper.report.figures import (
+from deeptram.paper.figures import (
     calibration_panels,
     coefficient_panels,
     gain_panels,
@@ -23,7 +22,8 @@ from deeptram.paper.report.figures import (
     study_figures,
     weight_panels,
 )
-from deeptram.paper.report.results import (
+from deeptram.paper.protocols import published_coefficients, published_metrics
+from deeptram.paper.results import (
     CALIBRATION_METRICS,
     RunView,
     coefficient_view,

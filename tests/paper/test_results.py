@@ -7,29 +7,28 @@ import re
 
 import pytest
 
-from deeptram.paper.report.results import (
+from deeptram.paper.results import (
     best_sentence,
     coefficient_readings,
     gain_sentences,
     guarantee_summary,
-    odds_sentence,
 )
+from deeptram.plots.wording import coefficient_words
 
 
 def test_odds_ratios_in_words():
-    sentence = odds_sentence(
-        "one standard deviation of age", "melanoma", math.log(1.9), math.log(1.7), math.log(2.1)
-    )
+    numbers = (math.log(value) for value in (1.9, 1.7, 2.1))
+    sentence = coefficient_words("One standard deviation of age", *numbers, event="melanoma")
     assert sentence == "One standard deviation of age multiplies the odds of melanoma by 1.90 (1.70 to 2.10)."
 
 
 def test_an_interval_with_no_effect_says_so():
-    sentence = odds_sentence("one unit of x", "a higher class", 0.05, -0.1, 0.2, ", given the image")
+    sentence = coefficient_words("One unit of x", 0.05, -0.1, 0.2, given=", given the image")
     assert sentence.endswith("by 1.05 (0.90 to 1.22), given the image; the interval includes no effect.")
 
 
 def test_without_an_interval_there_are_no_brackets():
-    assert "(" not in odds_sentence("one unit of x", "y", 0.5, math.nan, math.nan)
+    assert "(" not in coefficient_words("One unit of x", 0.5, math.nan, math.nan)
 
 
 def test_readings_are_of_every_model_with_a_linear_shift(view):

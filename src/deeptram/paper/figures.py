@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from deeptram.paper.ensembles import POOLS, SCHEMES
-from deeptram.paper.report.results import (
+from deeptram.paper.results import (
     CALIBRATION_METRICS,
     METHODS,
     RunView,
@@ -24,7 +24,8 @@ from deeptram.plots import wording
 from deeptram.plots.calibration import CalibrationDisplay
 from deeptram.plots.display import Panel, PanelGrid, without_legend
 from deeptram.plots.forest import draw_forest, places
-from deeptram.plots.history import history
+from deeptram.plots.members import StackedWeightsDisplay, history
+from deeptram.plots.report.page import words_of
 from deeptram.plots.style import (
     IDEAL,
     METHOD_LABELS,
@@ -35,7 +36,6 @@ from deeptram.plots.style import (
     metric_label,
     say,
 )
-from deeptram.plots.weights import StackedWeightsDisplay
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 FORMATS = ("png", "pdf")
 STEP = 0.19  # between methods or models on the line of a model or variable
 PAGE, FOLDED, FILE = "page", "folded", "file"
+SAID = words_of("deeptram.paper")
 Draw = Callable[["Axes", "pd.DataFrame", int, int], None]
 
 
@@ -70,98 +71,25 @@ def study_figures(view: RunView, loss: str) -> Iterator[StudyFigure]:
     """Yield the figures of one training loss, those that there are data for."""
     own = view.own_metric(loss)
     others = [metric for metric in view.main_metrics if metric != own]
-    known: list[tuple[str, PanelGrid | None, str, str]] = [
-        (
-            "differences",
-            gain_panels(view, loss, [own]),
-            "What pooling gains: the score of each pool minus the average score of its members, on the same "
-            "rows (paired bootstrap intervals). Left of the dashed line the pool is better. Each model has "
-            "its own axis.",
-            PAGE,
-        ),
-        (
-            "differences-others",
-            gain_panels(view, loss, others),
-            "The same for the other metrics: of accuracy, AUC and κ larger is better.",
-            FOLDED,
-        ),
-        (
-            "performance",
-            performance_panels(view, loss, view.main_metrics),
-            "Test performance: mean over splits with bootstrap intervals, splits as small marks.",
-            PAGE,
-        ),
-        (
-            "members",
-            performance_panels(view, loss, view.main_metrics, members=True),
-            "The same with single members as grey dots.",
-            FILE,
-        ),
-        (
-            "relative",
-            performance_panels(view, loss, view.main_metrics, relative=True),
-            "Difference to SI-LS, computed within splits and bootstrap samples.",
-            FOLDED,
-        ),
-        (
-            "calibration",
-            calibration_panels(view, loss),
-            f"Observed against predicted frequency of {view.study.protocol.event}, averaged over classes and "
-            "splits, for single models and transformation ensembles with equal weights; Clopper-Pearson "
-            "intervals, and below how many rows each prediction stands for. On the dashed line predictions "
-            "come true.",
-            PAGE,
-        ),
-        (
-            "calibration-pools",
-            calibration_panels(view, loss, pools=True),
-            "The same for the members' average (the mean of their curves) and all pools, both weights.",
-            FILE,
-        ),
-        (
-            "calibration-metrics",
-            performance_panels(view, loss, CALIBRATION_METRICS),
-            "Calibration in the large (ideal: 0) and calibration slope (ideal: 1; below it predictions are "
-            "too extreme, above it too timid).",
-            PAGE,
-        ),
-        (
-            "recalibrated",
-            performance_panels(view, loss, [own, *CALIBRATION_METRICS], recalibrated=True),
-            "The same, and the score, with every member recalibrated on the validation part before pooling "
-            "(an intercept for each threshold and one slope, by maximum likelihood).",
-            FOLDED,
-        ),
-        (
-            "sizes",
-            size_panels(view, loss),
-            "Ensembles of m members with equal weights: mean over choices of m members (line) with the best "
-            "and the worst choice (band); dashed, the m members with the smallest validation loss (top-K).",
-            PAGE,
-        ),
-        (
-            "coefficients",
-            coefficient_panels(view, loss),
-            "Log odds-ratios over all splits with intervals for sampling and training together; small marks "
-            "are single splits and members.",
-            PAGE,
-        ),
-        (
-            "weights",
-            weight_panels(view, loss),
-            "Weights tuned on the validation part, a bar per split.",
-            PAGE,
-        ),
-        (
-            "history",
-            history_panels(view, loss),
-            "Losses of every member while it was trained, on a logarithmic axis.",
-            FOLDED,
-        ),
+    recalibrated = [own, *CALIBRATION_METRICS]
+    known: list[tuple[str, str, PanelGrid | None]] = [
+        ("differences", PAGE, gain_panels(view, loss, [own])),
+        ("differences-others", FOLDED, gain_panels(view, loss, others)),
+        ("performance", PAGE, performance_panels(view, loss, view.main_metrics)),
+        ("members", FILE, performance_panels(view, loss, view.main_metrics, members=True)),
+        ("relative", FOLDED, performance_panels(view, loss, view.main_metrics, relative=True)),
+        ("calibration", PAGE, calibration_panels(view, loss)),
+        ("calibration-pools", FILE, calibration_panels(view, loss, pools=True)),
+        ("calibration-metrics", PAGE, performance_panels(view, loss, CALIBRATION_METRICS)),
+        ("recalibrated", FOLDED, performance_panels(view, loss, recalibrated, recalibrated=True)),
+        ("sizes", PAGE, size_panels(view, loss)),
+        ("coefficients", PAGE, coefficient_panels(view, loss)),
+        ("weights", PAGE, weight_panels(view, loss)),
+        ("history", FOLDED, history_panels(view, loss)),
     ]
-    for name, panels, caption, place in known:
+    for name, place, panels in known:
         if panels is not None:
-            yield StudyFigure(name, panels, caption, place)
+            yield StudyFigure(name, panels, SAID.caption(name, view.study.protocol.event), place)
 
 
 def save_figures(figures: Sequence[StudyFigure], loss: str, folder: Path) -> list[Path]:
@@ -193,8 +121,7 @@ def gain_panels(view: RunView, loss: str, metrics: Sequence[str]) -> PanelGrid |
 
     Rows are metrics, columns models, each with its own axis; a line for each pool and kind of weights.
     """
-    table = view.tables.gains
-    data = with_kinds(view, table[(table["loss"] == loss) & table["metric"].isin(metrics)])
+    data = with_kinds(view, view.rows("gains", loss, overall=False, metric=metrics))
     models = view.deep_models(loss)
     if not models or data["estimate"].notna().sum() == 0:
         return None
@@ -214,8 +141,7 @@ def gain_panels(view: RunView, loss: str, metrics: Sequence[str]) -> PanelGrid |
 
 def size_panels(view: RunView, loss: str) -> PanelGrid | None:
     """Return the score of ensembles against their number of members; columns are models, colours pools."""
-    table = view.tables.sizes
-    table = table[(table["loss"] == loss) & table["split"].isna()]
+    table = view.rows("sizes", loss)
     models = [model for model in view.deep_models(loss) if model in set(table["model"])]
     if not models or table["members"].max() < 2:
         return None
@@ -294,7 +220,7 @@ def coefficient_panels(view: RunView, loss: str) -> PanelGrid | None:
     )
     variables = list(dict.fromkeys(data["variable"]))
     models = [model for model in view.models(loss) if model in set(data["model"])]
-    truth = {k: v for k, v in view.config.get("info", {}).get("beta", {}).items() if k in variables}
+    truth = {name: value for name, value in view.truth.items() if name in variables}
     known = pd.DataFrame({"variable": list(truth), "model": "truth", "estimate": list(truth.values())})
     schemes, cells = view.schemes(loss), {}
     for j, scheme in enumerate(schemes):
@@ -345,8 +271,7 @@ def calibration_panels(view: RunView, loss: str, *, pools: bool = False) -> Pane
 
 def weight_panels(view: RunView, loss: str) -> PanelGrid | None:
     """Return the tuned weights as stacked bars; columns are pools, lines models and splits."""
-    table = view.tables.weights
-    table = table[table["loss"] == loss]
+    table = view.rows("weights", loss, overall=False)
     if table.empty:
         return None
     pairs = zip(table["model"], table["split"], strict=True)
@@ -364,8 +289,7 @@ def weight_panels(view: RunView, loss: str) -> PanelGrid | None:
 
 def history_panels(view: RunView, loss: str) -> PanelGrid | None:
     """Return the losses of every member over the epochs; columns are models."""
-    table = view.tables.history
-    table = table[table["loss"] == loss]
+    table = view.rows("history", loss, overall=False)
     models = [model for model in view.models(loss) if model in set(table["model"])]
     if not models:
         return None

@@ -1,0 +1,429 @@
+"""The results of a run: its tables with what is needed to read them, rows that figures show, and words."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from deeptram.paper import RunFolder, aggregate
+from deeptram.paper.aggregate import NUMBERS, RECALIBRATED, Tables
+from deeptram.paper.config import Study
+from deeptram.paper.ensembles import POOLS, SCHEMES
+from deeptram.paper.protocols import (
+    N_BOOT,
+    comparable,
+    published_coefficients,
+    published_means,
+    published_metrics,
+)
+from deeptram.plots import wording
+from deeptram.plots.report.page import Cell, TextTable
+from deeptram.plots.style import SMALLER_IS_BETTER, metric_label
+
+BINARY_METRICS = ("nll", "brier", "auc", "accuracy")
+ORDINAL_METRICS = ("nll", "rps", "qwk", "accuracy")
+CALIBRATION_METRICS = ("citl", "calibration_slope")
+METHODS = ("single", "average", *POOLS)
+SIZES = (1, 2, 3, 5, 10, 20, 50, 100)  # of ensembles, in tables
+
+
+@dataclass(frozen=True, eq=False)
+class RunView:
+    """The tables of a run with what is needed to read them.
+
+    Parameters
+    ----------
+    study : Study
+    tables : Tables
+    config : dict
+        The run's configuration file: levels, info, versions, machine.
+    """
+
+    study: Study
+    tables: Tables
+    config: dict[str, Any]
+
+    def rows(self, name: str, loss: str, *, overall: bool = True, **values: Any) -> pd.DataFrame:
+        """Return the rows of a table of one training loss, over all splits, with these values in columns.
+
+        Parameters
+        ----------
+        name : str
+            Of the table.
+        loss : str
+        overall : bool
+            False: those of splits and members as well.
+        **values : str or sequence of str
+            One of these.
+        """
+        table: pd.DataFrame = getattr(self.tables, name)
+        keep = (table["loss"] == loss) & (table["split"].isna() | (not overall))
+        for column, wanted in values.items():
+            keep &= table[column].isin([wanted] if isinstance(wanted, str) else list(wanted))
+        return table[keep]
+
+    @property
+    def splits(self) -> list[int]:
+        """The splits of which something is there."""
+        found = self.tables.metrics["split"].dropna().unique()
+        return sorted(int(split) for split in found)
+
+    @property
+    def losses(self) -> list[str]:
+        """The training losses of which something is there."""
+        return [loss for loss in self.study.losses if loss in set(self.tables.metrics["loss"])]
+
+    @property
+    def truth(self) -> dict[str, float]:
+        """The simulated effects, where there are."""
+        return dict(self.config.get("info", {}).get("beta", {}))
+
+    @property
+    def main_metrics(self) -> tuple[str, ...]:
+        """The four metrics of the headline and the performance figures."""
+        return BINARY_METRICS if self.study.protocol.outcome == "binary" else ORDINAL_METRICS
+
+    def own_metric(self, loss: str) -> str:
+        """The metric that models of a training loss are trained for."""
+        return "nll" if loss == "nll" else self.main_metrics[1]
+
+    def models(self, loss: str, **values: Any) -> list[str]:
+        """The models trained with a loss, in the order of Table 1."""
+        there = set(self.rows("metrics", loss, overall=False, **values)["model"])
+        return [model for model in self.study.models if model in there]
+
+    def deep_models(self, loss: str) -> list[str]:
+        """Those of them that are ensembles."""
+        return self.models(loss, method="transformation")
+
+    def schemes(self, loss: str) -> list[str]:
+        """The kinds of weights: those of exact models are of one kind."""
+        return list(SCHEMES) if self.deep_models(loss) else ["equal"]
+
+
+def view_of_run(
+    path: str | os.PathLike[str], *, n_boot: int | None, level: float, n_jobs: int
+) -> tuple[RunFolder, RunView, int]:
+    """Return a run, its tables (made if they are not there), and the number of bootstrap samples.
+
+    Parameters
+    ----------
+    path : path-like
+        Folder of the run, finished or not.
+    n_boot : int, optional
+        Bootstrap samples; by default the preset's.
+    level : float
+        Coverage of the intervals.
+    n_jobs : int
+        Models evaluated at the same time.
+    """
+    run = RunFolder(path).require()
+    study = run.study()
+    n_boot = N_BOOT.get(study.preset, 1000) if n_boot is None else n_boot
+    tables = aggregate(run.path, n_boot=n_boot, level=level, n_jobs=n_jobs)
+    return run, RunView(study, tables, run.described()), n_boot
+
+
+# -- rows that figures show ---------------------------------------------------------------------------
+
+
+def performance_view(
+    view: RunView,
+    loss: str,
+    metrics: tuple[str, ...],
+    *,
+    relative: bool = False,
+    recalibrated: bool = False,
+) -> pd.DataFrame:
+    """Return metrics of one loss: over all splits, per split, per member, and as published.
+
+    Parameters
+    ----------
+    view : RunView
+    loss : str
+    metrics : tuple of str
+    relative : bool
+        Differences to SI-LS instead.
+    recalibrated : bool
+        With members recalibrated on the validation part.
+
+    Returns
+    -------
+    DataFrame
+        Columns model, weights, method, metric, kind (overall, split, member, published), split, member,
+        estimate, lower, upper. Exact models appear with both weights, members with the average.
+    """
+    chosen = view.rows("relative" if relative else "metrics", loss, overall=False, metric=metrics)
+    chosen = with_kinds(view, chosen)
+    chosen["method"] = chosen["method"].replace("member", "average")
+    chosen = as_recalibrated(chosen) if recalibrated else chosen
+    published = published_metrics(recalibrated=recalibrated)
+    published = published[(published["loss"] == loss) & published["metric"].isin(metrics)]
+    published = comparable(_relative(published) if relative else published, view.study, view.splits)
+    parts = [chosen, published.assign(kind="published")]
+    full = pd.concat([part for part in parts if len(part)] or [chosen], ignore_index=True)
+    twice = full[(full["method"] == "single") | (full["kind"] == "member")]
+    full = pd.concat([full, twice.assign(weights="tuned")], ignore_index=True)
+    about = ["model", "weights", "method", "metric", "kind", "split", "member"]
+    return full.reindex(columns=[*about, "estimate", "lower", "upper", "smallest", "largest"])
+
+
+def as_recalibrated(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of metrics with the recalibrated numbers in place of the raw ones."""
+    return table.drop(columns=list(NUMBERS)).rename(columns=dict(zip(RECALIBRATED, NUMBERS, strict=True)))
+
+
+def calibration_view(view: RunView, loss: str) -> pd.DataFrame:
+    """Return the calibration curves of one loss, averaged over splits; exact models with both weights."""
+    chosen = view.rows("calibration", loss)
+    single = chosen[chosen["method"] == "single"].assign(weights="tuned")
+    return pd.concat([chosen, single], ignore_index=True)
+
+
+def coefficient_view(view: RunView, loss: str) -> pd.DataFrame:
+    """Return coefficients of one loss with kind (overall, split, member, published); exact ones twice."""
+    chosen = with_kinds(view, view.rows("coefficients", loss, overall=False))
+    if chosen.empty:
+        return chosen
+    published = published_coefficients()
+    published = comparable(published[published["loss"] == loss], view.study, view.splits)
+    parts = [chosen, published.assign(kind="published")]
+    full = pd.concat([part for part in parts if len(part)], ignore_index=True)
+    twice = full[(full["method"] == "single") | (full["kind"] == "member") | (full["model"] == "SI-LS")]
+    return pd.concat([full, twice[twice["weights"] == "equal"].assign(weights="tuned")], ignore_index=True)
+
+
+def with_kinds(view: RunView, table: pd.DataFrame) -> pd.DataFrame:
+    """Return estimates with their kind; a split that is the only one has no marks: the mean is the same."""
+    kind = np.where(table["split"].isna(), "overall", "split")
+    kind = np.where(table["method"] == "member", "member", kind)
+    table = table.assign(kind=kind.astype(object))
+    return table if len(view.splits) > 1 else table[table["kind"] != "split"]
+
+
+def _relative(published: pd.DataFrame) -> pd.DataFrame:
+    keys = ["dataset", "loss", "metric", "split"]
+    base = published[published["model"] == "SI-LS"].set_index(keys)["estimate"].rename("base")
+    joined = published[published["model"] != "SI-LS"].join(base, on=keys, how="inner")
+    return joined.assign(estimate=joined["estimate"] - joined["base"]).drop(columns="base")
+
+
+# -- tables -------------------------------------------------------------------------------------------
+
+
+def performance_table(
+    view: RunView, loss: str, metrics: tuple[str, ...] = (), *, recalibrated: bool = False
+) -> TextTable:
+    """Return the table of results of one training loss; published means stand beside ours.
+
+    Parameters
+    ----------
+    view : RunView
+    loss : str
+    metrics : tuple of str
+        Default: the four of the headline.
+    recalibrated : bool
+        With members recalibrated on the validation part.
+    """
+    metrics = metrics or view.main_metrics
+    chosen = view.rows("metrics", loss, metric=metrics)
+    chosen = as_recalibrated(chosen) if recalibrated else chosen
+    keys = ["model", "weights", "method", "metric"]
+    ours = chosen.set_index(keys)[list(NUMBERS)].astype(float)
+    theirs = _published(view, published_metrics(recalibrated=recalibrated), loss, keys)
+    pools = ours[ours.index.get_level_values("method") != "average"]["estimate"]
+    best = {
+        one: pools.xs(one, level="metric").agg("min" if one in SMALLER_IS_BETTER else "max")
+        for one in set(pools.index.get_level_values("metric"))
+    }
+    rows: list[list[str | Cell]] = []
+    for line in itertools.product(view.models(loss), SCHEMES, METHODS):
+        if not any((*line, metric) in ours.index for metric in metrics):
+            continue
+        exact = line[2] == "single"
+        row: list[str | Cell] = [line[0], "" if exact else line[1]]
+        row.append("exact" if exact else Cell(line[2], look=line[2]))
+        for metric in metrics:
+            key = (*line, metric)
+            numbers = ours.loc[key].tolist() if key in ours.index else [math.nan] * 3
+            look = "best" if numbers[0] == best.get(metric) else ""
+            row.append(Cell.of(*numbers, beside=theirs.get(key, ""), look=look))
+        rows.append(row)
+    arrows = ["↓" if metric in SMALLER_IS_BETTER else "↑" for metric in metrics]
+    header = ["model", "weights", "method", *map(metric_label, metrics)]
+    return TextTable(header, rows, 3, hints=["", "", "", *arrows], look="headline")
+
+
+def sizes_table(view: RunView, loss: str) -> TextTable | None:
+    """Return the score of ensembles of m members, any of them or the best by validation loss."""
+    table = view.rows("sizes", loss)
+    if table.empty or table["members"].max() < 2:
+        return None
+    chosen = table.assign(kind=table["method"] + np.where(table["choice"] == "best", ", best", ""))
+    wide = chosen.pivot_table(index=["model", "members"], columns="kind", values="estimate", sort=False)
+    kinds = [f"{pool}{end}" for pool in POOLS for end in ("", ", best")]
+    shown = {*SIZES, int(table["members"].max())}
+    order = sorted(wide.index, key=lambda key: (view.models(loss).index(key[0]), key[1]))
+    rows = [
+        [key[0], str(key[1]), *(wording.decimal(wide.loc[key, kind]) for kind in kinds)]
+        for key in order
+        if key[1] in shown
+    ]
+    return TextTable(["model", "m", *kinds], rows, 1)
+
+
+def coefficient_readings(view: RunView, loss: str) -> list[dict[str, Any]]:
+    """Return one entry per model and variable: numbers, the true effect, and a sentence.
+
+    Parameters
+    ----------
+    view : RunView
+    loss : str
+    """
+    protocol, readings = view.study.protocol, []
+    for row in view.rows("coefficients", loss, weights="equal").itertuples(index=False):
+        is_total = not pd.isna(row.lower_total)
+        limits = (row.lower_total, row.upper_total) if is_total else (row.lower, row.upper)
+        given = "" if row.model == "SI-LS" else ", given the image"
+        unit = protocol.units.get(row.variable, f"one unit of {row.variable}")
+        words = wording.coefficient_words(
+            unit[0].upper() + unit[1:], row.estimate, *limits, event=protocol.event, given=given
+        )
+        about = {"model": row.model, "variable": row.variable, "truth": view.truth.get(row.variable)}
+        numbers = dict(zip(NUMBERS, (row.estimate, *limits), strict=True))
+        readings.append({**about, **numbers, "sentence": words})
+    return readings
+
+
+def odds_table(view: RunView, loss: str) -> TextTable | None:
+    """Return the log odds-ratios beside the simulated and the published ones; None without any."""
+    readings = coefficient_readings(view, loss)
+    if not readings:
+        return None
+    theirs = _published(view, published_coefficients(), loss, ["model", "variable", "weights"], 3)
+    rows = []
+    for one in readings:
+        beside = theirs.get((one["model"], one["variable"], "equal"), "")
+        cell = Cell.of(one["estimate"], one["lower"], one["upper"], 3, beside=beside)
+        truth = (
+            [] if not view.truth else [wording.decimal(one["truth"], 3) if one["truth"] is not None else ""]
+        )
+        rows.append([one["model"], one["variable"], cell, *truth, one["sentence"]])
+    header = ["model", "variable", "log odds-ratio", *(["simulated"] if view.truth else []), "in words"]
+    return TextTable(header, rows, 2, words=("in words",))
+
+
+def _published(
+    view: RunView, table: pd.DataFrame, loss: str, keys: list[str], digits: int = 4
+) -> dict[tuple[str, ...], str]:
+    """Return published means with the range of all splits, by what they are about."""
+    means = published_means(table[table["loss"] == loss], view.study, view.splits)
+    found = {}
+    for row in means.to_dict("records"):
+        mean, *ends = (wording.decimal(row[name], digits) for name in ("estimate", "smallest", "largest"))
+        found[tuple(row[key] for key in keys)] = f"{mean} [{ends[0]}–{ends[1]}]"
+    return found
+
+
+# -- words --------------------------------------------------------------------------------------------
+
+
+def head_sentences(view: RunView, loss: str) -> list[str]:
+    """Return the answer first: the best model, what pooling gained, calibration, the strongest effect.
+
+    Parameters
+    ----------
+    view : RunView
+    loss : str
+    """
+    sentences = [best_sentence(view, loss), *gain_sentences(view, loss)]
+    sentences += calibration_sentences(view, loss)[-1:]
+    strongest = max(coefficient_readings(view, loss), key=lambda one: abs(one["estimate"]), default=None)
+    if strongest is not None:
+        words = strongest["sentence"]
+        sentences.append(f"Strongest effect, in {strongest['model']}: {words[0].lower()}{words[1:]}")
+    return [*filter(None, [*sentences, guarantee_sentence(view)])] or ["Nothing to compare yet."]
+
+
+def gain_sentences(view: RunView, loss: str) -> list[str]:
+    """Return what pooling gained in the training loss, one sentence per ensemble."""
+    metric = view.own_metric(loss)
+    keys = ["model", "weights", "method"]
+    gains = view.rows("gains", loss, metric=metric).set_index(keys)[list(NUMBERS)].astype(float)
+    values = view.rows("metrics", loss, metric=metric).set_index(keys)["estimate"].astype(float)
+    sentences = []
+    for model in view.deep_models(loss):
+        own, average = (model, "equal", "transformation"), values.get((model, "equal", "average"), math.nan)
+        if own not in gains.index or not math.isfinite(average):
+            continue
+        others = [
+            f"{pool} {wording.decimal(gains.loc[model, 'equal', pool]['estimate'], sign=True)}"
+            for pool in POOLS[:2]
+            if (model, "equal", pool) in gains.index
+        ]
+        tuned = values.get((model, "tuned", "transformation"))
+        sentences.append(
+            f"{model}: the transformation ensemble has {metric_label(metric)} {values[own]:.4f}, "
+            f"{wording.gain_words(*gains.loc[own])} than its members on average "
+            f"({average:.4f}; the other pools: {', '.join(others)})"
+            + ("" if tuned is None else f"; with tuned weights {tuned:.4f}")
+            + "."
+        )
+    return sentences
+
+
+def calibration_sentences(view: RunView, loss: str) -> list[str]:
+    """Return whether single models and transformation ensembles are over- or under-confident."""
+    methods = ("single", "transformation")
+    chosen = view.rows("metrics", loss, metric="calibration_slope", method=methods, weights="equal")
+    rows = chosen[chosen["estimate"].notna() & (chosen["model"] != "SI")].itertuples(index=False)
+    return [
+        wording.slope_sentence(
+            row.model if row.method == "single" else f"The ensemble of {row.model}",
+            *(row.estimate, row.lower, row.upper),
+        )
+        for row in rows
+    ]
+
+
+def best_sentence(view: RunView, loss: str) -> str:
+    """Return which model is best in the training loss, over all splits."""
+    metric = view.own_metric(loss)
+    chosen = view.rows("metrics", loss, metric=metric, method=("single", "transformation"))
+    chosen = chosen[chosen["estimate"].notna()]
+    if chosen["model"].nunique() < 2:
+        return ""
+    best = chosen.loc[chosen["estimate"].idxmin()]
+    name = f"the {best['weights']}-weight ensemble of {best['model']}"
+    return (
+        "Among single models and transformation ensembles, "
+        f"{best['model'] if best['method'] == 'single' else name} has the smallest {metric_label(metric)}: "
+        f"{wording.estimate(best['estimate'], best['lower'], best['upper'])}."
+    )
+
+
+def guarantee_summary(view: RunView) -> pd.DataFrame:
+    """Return how often each statement applied and held, over models, losses, splits and pools."""
+    table = view.tables.guarantees
+    if "applies" not in table or table.empty:
+        return pd.DataFrame(columns=["held", "checks"])
+    covered = table[table["applies"].astype(str) == "True"]  # as text, where a file has empty cells
+    covered = covered.assign(held=covered["held"].astype(str) == "True")
+    grouped = covered.groupby(["statement", "claim", "score", "method"], sort=True)
+    counts = {"checks": ("held", "size"), "held": ("held", "sum"), "worst_row": ("worst_row", "max")}
+    return grouped.agg(**counts).reset_index().astype({"held": int})
+
+
+def guarantee_sentence(view: RunView) -> str:
+    """Return how many of the paper's guarantees held; nothing where none applies."""
+    held = guarantee_summary(view)
+    if held.empty:
+        return ""
+    n_held, n_checks = int(held["held"].sum()), int(held["checks"].sum())
+    return f"Guarantees of the paper, checked in every row: {n_held} of {n_checks} held."
