@@ -17,9 +17,8 @@ from deeptram.evaluation import scores
 from deeptram.evaluation.bootstrap import Sample, mean_sample, resample
 from deeptram.paper import RunFolder, Unit, aggregate, make_study
 from deeptram.paper.aggregate import CURVE_NUMBERS, RECALIBRATED, _Aggregation, _mean_curve
-from deeptram.paper.data import load_study_data, make_splits
 from deeptram.paper.ensembles import METRICS, Entry, Group, _subsets, split_samples
-from deeptram.paper.members import load_predictions
+from deeptram.paper.members import load_predictions, load_study_data, make_splits
 from deeptram.pooling import pool
 from deeptram.pooling.recalibration import Recalibration
 from deeptram.pooling.weights import tune_weights

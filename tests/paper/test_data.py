@@ -8,7 +8,7 @@ import pytest
 from deeptram import datasets
 from deeptram.errors import InvalidInputError
 from deeptram.paper import make_study, paper_splits
-from deeptram.paper.data import data_digests, gallery, has_images, load_study_data, make_splits
+from deeptram.paper.members import data_digests, gallery, has_images, load_study_data, make_splits
 
 
 @pytest.fixture(scope="module")

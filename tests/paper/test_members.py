@@ -11,12 +11,13 @@ from deeptram.estimators import Tram
 from deeptram.evaluation import scores
 from deeptram.model.terms import Spec
 from deeptram.paper import RunFolder, Unit
-from deeptram.paper.data import load_study_data, make_splits
 from deeptram.paper.members import (
     FILES,
     fit_member,
     load_predictions,
+    load_study_data,
     machine,
+    make_splits,
     model_terms,
     save_member,
     versions,

@@ -13,7 +13,8 @@ from deeptram.pooling import METHODS
 def test_every_pool_has_its_own_colour_and_marker():
     assert set(METHODS) <= set(style.POOL_COLORS)
     assert len(set(style.POOL_COLORS.values())) == len(style.POOL_COLORS)
-    assert set(style.POOL_MARKERS) == set(style.POOL_COLORS)
+    looks = style.looks(list(style.POOL_COLORS)).values()
+    assert len({look.marker for look in looks}) == len(style.POOL_COLORS)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -42,7 +43,7 @@ def test_no_colour_is_used_twice():
     names = [f"model {k}" for k in range(20)]
     assert len(set(style.colors(names).values())) == 20
     assert len(set(style.colors([*names[:6], "linear", "average"]).values())) == 8
-    assert set(style.markers(names).values()) <= set(style.OTHER_MARKERS)
+    assert {look.marker for look in style.looks(names).values()} <= set(style.OTHER_MARKERS)
 
 
 def simulate_deuteranopia(color):

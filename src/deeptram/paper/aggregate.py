@@ -190,10 +190,11 @@ class _BatchResult:
     split: int
     samples: dict[Key, Sample]
     groups: list[Group] = field(default_factory=list)
-    calibration: list[pd.DataFrame] = field(default_factory=list)
-    weights: list[dict[str, Any]] = field(default_factory=list)
-    sizes: list[dict[str, Any]] = field(default_factory=list)
-    guarantees: list[pd.DataFrame] = field(default_factory=list)
+    tables: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
+
+    def add(self, name: str, table: pd.DataFrame) -> None:
+        """Keep a part of a table."""
+        self.tables.setdefault(name, []).append(table)
 
 
 class _Aggregation:
@@ -223,11 +224,14 @@ class _Aggregation:
         result = _BatchResult(split, samples)
         for group in groups:
             labels = self._labels(group, split)
-            result.calibration.extend(self._calibration(group, y_test, split))
-            result.weights.extend({**labels, **row} for row in group.weight_rows())
             seed = np.random.SeedSequence(self.study.seed, spawn_key=(split, 3))
-            result.sizes.extend({**labels, **row} for row in group.size_rows(y_val, y_test, seed))
-            result.guarantees.extend(frame.assign(**labels) for frame in group.guarantee_rows(y_test))
+            for curve in self._calibration(group, y_test, split):
+                result.add("calibration", curve)
+            for frame in group.guarantee_rows(y_test):
+                result.add("guarantees", frame.assign(**labels))
+            result.add("weights", pd.DataFrame([{**labels, **row} for row in group.weight_rows()]))
+            sizes = group.size_rows(y_val, y_test, seed)
+            result.add("sizes", pd.DataFrame([{**labels, **row} for row in sizes]))
             result.groups.append(dataclasses.replace(group, val=(), test=()))
         return result
 
@@ -240,28 +244,27 @@ class _Aggregation:
         by_split: dict[int, dict[Key, Sample]] = {}
         for result in results:
             by_split.setdefault(result.split, {}).update(result.samples)
-        groups = [group for result in results for group in result.groups]
-        calibration = [curve for result in results for curve in result.calibration]
-        weights = [row for result in results for row in result.weights]
-        held = [frame for result in results for frame in result.guarantees]
-        sizes = pd.DataFrame([row for one in results for row in one.sizes], columns=SIZE_COLUMNS)
         named = pd.DataFrame(self._metric_rows(by_split))
         is_other = (named["pool"] != "") & (named["pool"] != "transformation")
+        loaded = [
+            (group, [load_coefficients(self.run, unit) for unit in group.units])
+            for result in results
+            for group in result.groups
+        ]
         return Tables(
             metrics=named[~is_other].drop(columns="pool").reset_index(drop=True),
             averages=named[named["pool"] != ""].drop(columns="member").reset_index(drop=True),
             relative=self._differences(by_split, _baseline),
             gains=self._differences(by_split, _own_average),
-            sizes=with_means(sizes, SIZE_COLUMNS[4:7], SIZE_COLUMNS[7:]),
+            sizes=with_means(_joined(results, "sizes", SIZE_COLUMNS), SIZE_COLUMNS[4:7], SIZE_COLUMNS[7:]),
             coefficients=coefficient_table(
-                [(group, [load_coefficients(self.run, unit) for unit in group.units]) for group in groups],
-                self.study.dataset,
-                level=self.level,
-                seed=self.study.seed,
+                loaded, self.study.dataset, level=self.level, seed=self.study.seed
             ),
-            weights=pd.DataFrame(weights, columns=WEIGHT_COLUMNS),
-            calibration=with_means(pd.concat(calibration), ["weights", "method", "bin"], CURVE_NUMBERS),
-            guarantees=pd.concat(held, ignore_index=True) if held else pd.DataFrame(columns=["statement"]),
+            weights=_joined(results, "weights", WEIGHT_COLUMNS),
+            calibration=with_means(
+                _joined(results, "calibration"), ["weights", "method", "bin"], CURVE_NUMBERS
+            ),
+            guarantees=_joined(results, "guarantees", ["statement"]),
             members=self._members(),
             history=self._history(),
         )
@@ -363,6 +366,12 @@ class _Aggregation:
                 frames.append(load_history(self.run, unit).assign(**dataclasses.asdict(unit)))
         columns = ["epoch", "train_loss", "validation_loss", "model", "loss", "split", "member"]
         return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def _joined(results: Sequence[_BatchResult], name: str, columns: Sequence[str] = ()) -> pd.DataFrame:
+    """Return one table of all parts; an empty one with these columns where there are none."""
+    parts = [part for result in results for part in result.tables.get(name, []) if len(part)]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(columns))
 
 
 def _mean_curve(curves: Sequence[pd.DataFrame], weights: Any) -> pd.DataFrame:

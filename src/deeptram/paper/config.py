@@ -35,21 +35,9 @@ _MAX_PIXELS, _MAX_SEED, _MAX_ROWS, _MAX_NAMES = 10_000, 2**63, 10**9, 1000
 # What tells one member from another; device and progress bars do not.
 _DECISIVE = ("dataset", "outcome", "linear", "network", "splitting", "group", "p_val", "p_test")
 _DECISIVE_TRAINING = (
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "weight_decay",
-    "patience",
-    "warm_start",
-    "dtype",
-    "optimizer",
-    "schedule",
-    "clip_norm",
-    "restore_best",
-    "min_epochs",
-    "adam_epsilon",
-    "standardize",
-    "mixed_precision",
+    *("epochs", "batch_size", "learning_rate", "weight_decay", "patience", "min_epochs", "restore_best"),
+    *("optimizer", "schedule", "clip_norm", "adam_epsilon", "warm_start", "standardize"),
+    *("dtype", "mixed_precision"),
 )
 
 

@@ -348,81 +348,55 @@ def coefficient_table(
     level : float
     seed : int
     """
-    z = float(stats.norm.ppf((1 + level) / 2))
     rows: list[dict[str, Any]] = []
-    draws: dict[tuple[str, str, str, str, str], list[tuple[float, float, Floats]]] = {}
-    for group, tables in groups:
-        if not tables or tables[0].empty:
+    drawn: dict[tuple[str, ...], list[tuple[Floats, Floats, Floats]]] = {}
+    for group, found in groups:
+        if not found or found[0].empty:
             continue
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(group.units[0].split, 2)))
-        names = tables[0]["variable"].tolist()
-        if any(table["variable"].tolist() != names for table in tables):
+        unit = group.units[0]
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(unit.split, 2)))
+        names = found[0]["variable"].tolist()
+        if any(table["variable"].tolist() != names for table in found):
             raise FileFormatError(
                 f"all members of {group.model} must name the same variables in the same order, got others in "
-                f"split {group.units[0].split}; delete these members and run again"
+                f"split {unit.split}; delete these members and run again"
             )
-        estimates = np.stack([t["estimate"].to_numpy(dtype=np.float64) for t in tables])
-        errors = np.stack([t["se"].to_numpy(dtype=np.float64) for t in tables])
-        base = {"dataset": dataset, "model": group.model, "loss": group.loss, "split": group.units[0].split}
-        if not group.is_single:
-            rows.extend(_member_rows(base, group, names, estimates, errors, z))
+        values, errors = (
+            np.stack([t[c].to_numpy(dtype=np.float64) for t in found]) for c in ("estimate", "se")
+        )
+        labels = {"dataset": dataset, "model": group.model, "loss": group.loss, "split": unit.split}
+        labels |= {"variable": names}
+        for m, one in enumerate(() if group.is_single else group.units):
+            own = {**labels, "weights": "equal", "method": "member", "member": one.member}
+            rows.extend(_rows(own, values[m], errors[m], None, level))
+        method = "single" if group.is_single else "transformation"
         for scheme in SCHEMES[:1] if group.is_single else SCHEMES:
-            method = "single" if group.is_single else "transformation"
             weights = np.ones(1) if group.is_single else group.weights(scheme, "transformation")
-            mean = weights @ estimates
-            total = np.sqrt(total_variance(estimates, errors**2, weights))
-            means = mean[None] if group.is_single else drawn_means(estimates, weights, N_DRAWS, rng)
-            for j, name in enumerate(names):
-                key = (group.model, group.loss, scheme, method, name)
-                draws.setdefault(key, []).append((float(mean[j]), float(total[j]), means[:, j]))
-                labels = {**base, "weights": scheme, "method": method, "variable": name}
-                rows.append({**labels, **_interval(mean[j], total[j], means[:, j], z, level)})
-    rows.extend(_overall(draws, dataset, z, level))
+            mean, total = weights @ values, np.sqrt(total_variance(values, errors**2, weights))
+            means = mean[None] if group.is_single else drawn_means(values, weights, N_DRAWS, rng)
+            own = {**labels, "weights": scheme, "method": method}
+            rows.extend(_rows(own, mean, total, means, level))
+            key = (group.model, group.loss, scheme, method, *names)
+            drawn.setdefault(key, []).append((mean, total, means))
+    for (model, loss, scheme, method, *names), of_splits in drawn.items():
+        mean, total, means = (np.stack(one) for one in zip(*of_splits, strict=True))
+        labels = {"dataset": dataset, "model": model, "loss": loss, "split": None, "weights": scheme}
+        labels |= {"method": method, "variable": names}
+        error = np.sqrt((total**2).mean(axis=0))
+        rows.extend(_rows(labels, mean.mean(axis=0), error, means.mean(axis=0), level))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _member_rows(
-    base: Mapping[str, Any], group: Group, names: list[str], estimates: Floats, errors: Floats, z: float
-) -> Iterator[dict[str, Any]]:
-    for m, unit in enumerate(group.units):
-        for j, name in enumerate(names):
-            b, se = float(estimates[m, j]), float(errors[m, j])
-            yield {
-                **base,
-                "weights": "equal",
-                "method": "member",
-                "member": unit.member,
-                "variable": name,
-                "estimate": b,
-                "se_total": se,
-                "lower_total": b - z * se,
-                "upper_total": b + z * se,
-            }
-
-
-def _interval(estimate: float, total: float, draws: Floats, z: float, level: float) -> dict[str, float]:
-    wald = (estimate - z * total, estimate + z * total)
-    lower, upper = percentile_interval(draws, level) if len(draws) > 1 else wald
-    return {
-        "estimate": float(estimate),
-        "lower": lower,
-        "upper": upper,
-        "se_total": float(total),
-        "lower_total": wald[0],
-        "upper_total": wald[1],
-    }
-
-
-def _overall(
-    draws: Mapping[tuple[str, str, str, str, str], list[tuple[float, float, Floats]]],
-    dataset: str,
-    z: float,
-    level: float,
-) -> Iterator[dict[str, Any]]:
-    for (model, loss, scheme, method, name), found in draws.items():
-        estimate = float(np.mean([mean for mean, _, _ in found]))
-        total = float(np.sqrt(np.mean([error**2 for _, error, _ in found])))
-        means = np.mean([values for _, _, values in found], axis=0)
-        labels = {"dataset": dataset, "model": model, "loss": loss, "split": None}
-        labels.update(weights=scheme, method=method, variable=name)
-        yield {**labels, **_interval(estimate, total, means, z, level)}
+def _rows(
+    labels: Mapping[str, Any], estimate: Floats, total: Floats, draws: Floats | None, level: float
+) -> list[dict[str, Any]]:
+    """Return coefficients with Wald limits and, where members were drawn, their percentiles."""
+    half = float(stats.norm.ppf((1 + level) / 2)) * total
+    wald = {"lower_total": estimate - half, "upper_total": estimate + half}
+    limits = np.full((len(estimate), 2), np.nan)
+    if draws is not None and len(draws) == 1:
+        limits = np.column_stack(list(wald.values()))
+    elif draws is not None:
+        limits = np.array([percentile_interval(column, level) for column in draws.T])
+    numbers = {"estimate": estimate, "lower": limits[:, 0], "upper": limits[:, 1], "se_total": total, **wald}
+    return pd.DataFrame({**labels, **numbers}).to_dict("records")

@@ -29,8 +29,7 @@ from deeptram.errors import ConvergenceWarning, DeeptramError, FittingError, Inv
 from deeptram.fitting.deep.hooks import listening
 from deeptram.paper import storage
 from deeptram.paper.config import Study, Unit, unit_hash
-from deeptram.paper.data import data_digests, load_study_data
-from deeptram.paper.members import fit_member, save_member
+from deeptram.paper.members import data_digests, fit_member, load_study_data, save_member
 from deeptram.paper.splits import Split, splits_from_frame
 from deeptram.paper.storage import RunFolder
 

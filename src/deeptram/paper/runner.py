@@ -16,12 +16,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from deeptram._files import versions, write_table
+from deeptram._progress import new_bar
 from deeptram._validation import check_integer
 from deeptram.datasets.base import Dataset
 from deeptram.datasets.sources import DATA_VARIABLE, Progress
@@ -31,8 +31,7 @@ from deeptram.errors import (
 )
 from deeptram.paper import storage
 from deeptram.paper.config import EXACT_MODELS, Study, Unit
-from deeptram.paper.data import data_digests, gallery, has_images, load_study_data, make_splits
-from deeptram.paper.members import machine
+from deeptram.paper.members import data_digests, gallery, has_images, load_study_data, machine, make_splits
 from deeptram.paper.places import EpochFile, Work, place_named
 from deeptram.paper.splits import Split, splits_frame, splits_from_frame
 from deeptram.paper.storage import RunFolder
@@ -331,19 +330,9 @@ class GridProgress:
         return self._finished_cost + sum(min(file.read(), limit) for file in self._open.values())
 
     def _start_bar(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
-            console=Console(stderr=True),
-        )
-        self._bar.start()
-        self._task = self._bar.add_task("", total=max(self._total, 1e-9), left="")
+        self._bar = new_bar()
+        self._bar.__enter__()
+        self._task = self._bar.add_task("", total=max(self._total, 1e-9))
         self._update()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -353,18 +342,16 @@ class GridProgress:
             self._update()
 
     def _update(self) -> None:
-        words = f"{self._study.dataset}: {self._n_done} of {self._n} members"
-        self._bar.update(self._task, completed=self._done(), description=words, left=self._left().strip("; "))
+        words = f"{self._study.dataset}: {self._n_done} of {self._n} members, epochs"
+        self._bar.update(self._task, completed=self._done(), description=words)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
         if self._bar is not None:
             self._update()
-            self._bar.stop()
+            self._bar.__exit__(None, None, None)
 
 
 def duration(seconds: float) -> str:

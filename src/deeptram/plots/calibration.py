@@ -108,12 +108,13 @@ def event_name(levels: Sequence[Any] | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CalibrationDisplay(Display):
-    """Calibration curves, a panel for each, above bars of how many rows are where; the diagonal is perfect.
+    """Calibration curves above bars of how many rows are where, a panel for each name; perfect: the diagonal.
 
     Parameters
     ----------
     table : DataFrame
-        Columns ``name, bin, n, observed, lower, upper, predicted, midpoint, ...``.
+        Columns ``name, bin, n, observed, lower, upper, predicted, midpoint, ...``; with ``threshold``, every
+        threshold has its curve.
     x : str
         The column on the x-axis.
     event : str
@@ -134,38 +135,49 @@ class CalibrationDisplay(Display):
 
     @property
     def size(self) -> tuple[float, float]:
-        """Width and height in inches: about a square for each curve."""
-        return panels_size(self.table["name"].nunique(), 0.7, 2.6, 3.3)
+        """Width and height in inches: about a square for each name, and the legend of thresholds."""
+        n = self.table["name"].nunique()
+        return panels_size(n, 1.3, 3.3, 4.0) if "threshold" in self.table else panels_size(n, 0.7, 2.6, 3.3)
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
         look = {**looks(names), **self.look}
         for name, panel, first in each_panel(ax, names):
-            curves, counts = self._draw_curve(panel, self.table[self.table["name"] == name], look[name])
+            curves, counts = above_counts(panel)
+            self._draw_panel(curves, counts, self.table[self.table["name"] == name], look[name])
             if len(names) > 1:
                 curves.set_title(look[name].label, loc="left")
             if not first:
                 curves.set_ylabel("")
                 counts.set_ylabel("")
+        if "threshold" in self.table:
+            legend_beside(curves, title="event")
 
-    def _draw_curve(self, ax: Axes, table: pd.DataFrame, look: Look) -> tuple[Axes, Axes]:
-        curves, counts = above_counts(ax)
-        filled = table.dropna(subset=["observed", self.x])
-        limit = self._limit if self.end is None else self.end
+    def _draw_panel(self, curves: Axes, counts: Axes, table: pd.DataFrame, look: Look) -> None:
+        filled, limit = table.dropna(subset=["observed", self.x]), self._limit
         curves.plot([0, 1], [0, 1], **reference_line(zorder=0))
-        _draw_curve(curves, filled, self.x, {"color": look.color, "marker": look.marker})
+        bins, rows = filled, "rows"
+        if "threshold" in table:
+            parts = list(filled.groupby("threshold", sort=False))
+            for (threshold, part), color in zip(parts, sequence_colors(len(parts)), strict=True):
+                style = {"color": color, "marker": "o", "label": f"Y > {threshold}"}
+                _draw_curve(curves, part, self.x, style)
+            bins, rows = table.groupby(["left", "right"], as_index=False)["n"].mean(), "rows, mean"
+        else:
+            _draw_curve(curves, filled, self.x, {"color": look.color, "marker": look.marker})
         share = "" if self.level is None else f"\n({100 * self.level:g} % interval)"
         curves.set_ylabel(f"observed frequency{share}")
         ends = (-0.02 * limit, 1.02 * limit)
         curves.set(xlim=ends, ylim=ends, xticklabels=[])
-        counts.set(xlim=ends, xlabel=f"predicted probability of {self.event}", ylabel="rows")
-        if "n" in filled:
-            _draw_counts(counts, filled, self.x, limit)
-        return curves, counts
+        counts.set(xlim=ends, xlabel=f"predicted probability of {self.event}", ylabel=rows)
+        if "n" in bins:
+            _draw_counts(counts, bins, self.x, limit)
 
     @property
     def _limit(self) -> float:
         """Where the axes end: of rare events, longer intervals may be cut."""
+        if self.end is not None:
+            return self.end
         filled = self.table.dropna(subset=["observed", self.x])
         top = float(np.nanmax(filled[[self.x, "observed"]].to_numpy())) if len(filled) else 1.0
         return 1.0 if top > 0.5 else 1.4 * top
@@ -190,10 +202,10 @@ def above_counts(ax: Axes) -> tuple[Axes, Axes]:
 def _draw_counts(ax: Axes, bins: pd.DataFrame, x: str, limit: float) -> None:
     """Draw the number of rows of each bin: over its width where that is known, else around its place."""
     known = {"left", "right"} <= set(bins)
-    middle = bins[x].to_numpy(dtype=float)
-    left = bins["left"].to_numpy(dtype=float) if known else middle - 0.02 * limit
-    right = bins["right"].to_numpy(dtype=float) if known else middle + 0.02 * limit
-    left, right = np.clip(left, 0.0, limit), np.clip(right, 0.0, limit)
+    ends = [
+        bins[end] if known else bins[x] + side * 0.02 * limit for end, side in (("left", -1), ("right", 1))
+    ]
+    left, right = (np.clip(end.to_numpy(dtype=float), 0.0, limit) for end in ends)
     bars = ax.bar(left, bins["n"], width=right - left, align="edge", color=COUNT_COLOR, linewidth=0)
     for bar, count in zip(bars, bins["n"], strict=True):
         say(bar, [f"{count:.0f} rows"])
@@ -221,7 +233,7 @@ def _checked(name: Any, curve: Any, x: str) -> pd.DataFrame:
 
 def reliability(
     y: Any, pred: Any, *, X: Any = None, cuts: int | Sequence[float] = 10, level: float = 0.95
-) -> ReliabilityDisplay:
+) -> CalibrationDisplay:
     """Show calibration of the events Y > y_k, one curve per threshold, and how many rows are where.
 
     Parameters
@@ -262,51 +274,7 @@ def reliability(
         table = calibration_curve(y, one, cuts, level=level, per_threshold=True)
         table.insert(0, "name", name)
         tables.append(table)
-    return ReliabilityDisplay(pd.concat(tables, ignore_index=True), level)
-
-
-@dataclass(frozen=True, eq=False)
-class ReliabilityDisplay(Display):
-    """Curves per threshold above bars of the number of rows in each bin, a panel for each name.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Columns ``name, threshold, bin, n, observed, lower, upper, predicted, left, right``.
-    level : float
-        Coverage of the intervals.
-    """
-
-    level: float = 0.95
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """Width and height in inches: about a square for each name, and the legend."""
-        return panels_size(self.table["name"].nunique(), 1.3, 3.3, 4.0)
-
-    def _draw(self, ax: Axes) -> None:
-        names = list(self.table["name"].unique())
-        for name, panel, _ in each_panel(ax, names):
-            curves = self._draw_panel(panel, self.table[self.table["name"] == name])
-            if len(names) > 1:
-                curves.set_title(name, loc="left")
-        legend_beside(curves, title="event")
-
-    def _draw_panel(self, ax: Axes, table: pd.DataFrame) -> Axes:
-        curves, counts = above_counts(ax)
-        thresholds = list(table["threshold"].unique())
-        curves.plot([0, 1], [0, 1], **reference_line(zorder=0))
-        for threshold, color in zip(thresholds, sequence_colors(len(thresholds)), strict=True):
-            curve = table[table["threshold"] == threshold].dropna(subset=["observed"])
-            _draw_curve(
-                curves, curve, "predicted", {"color": color, "marker": "o", "label": f"Y > {threshold}"}
-            )
-        ends = (-0.02, 1.02)
-        curves.set(xlim=ends, ylim=ends, xticklabels=[])
-        curves.set_ylabel(f"observed frequency\n({100 * self.level:g} % interval)")
-        _draw_counts(counts, table.groupby(["left", "right"], as_index=False)["n"].mean(), "left", 1.0)
-        counts.set(xlim=ends, xlabel="predicted probability of the event", ylabel="rows, mean")
-        return curves
+    return CalibrationDisplay(pd.concat(tables, ignore_index=True), event="the event", level=level, end=1.0)
 
 
 def pit(y: Any, predictions: Any, *, X: Any = None, bins: int = 10, level: float = 0.95) -> PitDisplay:

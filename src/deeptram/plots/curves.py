@@ -23,7 +23,7 @@ from deeptram.plots.style import (
     UNSHADED_COLOR,
     colors,
     legend_beside,
-    markers,
+    looks,
     reference_line,
     sequence_colors,
 )
@@ -208,13 +208,8 @@ class CurvesDisplay(Display):
             steps = np.r_[y[0] - 0.5, y, y[-1] + 0.5], np.r_[0.0, values, values[-1]]
             ax.plot(*steps, drawstyle="steps-post", **look)
         else:  # h jumps at the levels; the NLL of a level is a number of its own
-            ax.plot(
-                y,
-                values,
-                **look,
-                marker=marker,
-                drawstyle="steps-post" if self.value == "trafo" else "steps-mid",
-            )
+            steps_at = "steps-post" if self.value == "trafo" else "steps-mid"
+            ax.plot(y, values, **look, marker=marker, drawstyle=steps_at)
 
     @property
     def _stems(self) -> bool:
@@ -236,7 +231,8 @@ class CurvesDisplay(Display):
             shades: Sequence[Any] = sequence_colors(len(rows)) if len(rows) > 1 else [colors(names)[name]]
             return {**look, "color": shades[rows.index(row)]}
         single = [entry for entry in names if entry != AVERAGE and not self._is_group(entry)]
-        return {**look, "color": colors(single)[name], "marker": markers(single)[name]}
+        own = looks(single)[name]
+        return {**look, "color": own.color, "marker": own.marker}
 
     def _is_group(self, name: str) -> bool:
         return bool(self.table.loc[self.table["name"] == name, "member"].nunique() > 1)

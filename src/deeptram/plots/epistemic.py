@@ -90,9 +90,7 @@ def epistemic(
         table_with(NEEDED, members, "bands", "pass the members themselves, or a table with these columns")
         table, each, label = members.copy(), None, "" if latent is None else str(latent)
     else:
-        table, each, label = epistemic_tables(
-            members, scale=scale, at=at, rows=rows, weights=weights, width=width, latent=latent
-        )
+        table, each, label = _tables(members, scale, at, rows, weights, width, latent)
     if scale == "quantile":
         table["x"] = _positions(x, table["row"])
         if each is not None:
@@ -168,15 +166,13 @@ class EpistemicDisplay(Display):
             thin: dict[str, Any] = {"color": MEMBER_COLOR, "linewidth": 0.8, "zorder": 2, **style}
             ax.plot(curve[over], curve["value"], "--", label=label, **thin)
             label = None
-        ax.fill_between(
-            part[over],
-            part["lower"],
-            part["upper"],
-            color=look["color"],
-            alpha=0.25,
-            linewidth=0,
-            step="post" if steps else None,
-        )
+        shade: Any = {
+            "color": look["color"],
+            "alpha": 0.25,
+            "linewidth": 0,
+            "step": "post" if steps else None,
+        }
+        ax.fill_between(part[over], part["lower"], part["upper"], **shade)
         ax.plot(part[over], part["estimate"], color=look["color"], label=look["label"], zorder=3, **style)
 
     def _draw_levels(
@@ -214,48 +210,27 @@ def _positions(x: Any, rows: pd.Series) -> npt.NDArray[np.float64]:
     return np.asarray(values[rows.to_numpy()])
 
 
-def epistemic_tables(
-    members: Any,
-    *,
-    scale: str,
-    at: Any = None,
-    rows: Any = None,
-    weights: npt.ArrayLike | None = None,
-    width: float = 2.0,
-    latent: str | Latent | None = None,
+def _tables(
+    members: Any, scale: str, at: Any, rows: Any, weights: Any, width: float, latent: str | Latent | None
 ) -> tuple[pd.DataFrame, pd.DataFrame, str]:
-    """Return the bands, the members' values, and the name of F_Z; arguments as for ``plots.epistemic``.
-
-    Examples
-    --------
-    >>> from deeptram.predictive import Predictive
-    >>> pair = [Predictive.from_trafo([[-1.0]]), Predictive.from_trafo([[1.0]])]
-    >>> bands, _, _ = epistemic_tables(pair, scale="trafo")
-    >>> bands.round(3)
-       row  at  estimate     sd  lower  upper
-    0    0   0       0.0  1.414 -2.828  2.828
-    """
+    """Return the bands, the members' values, and the name of F_Z."""
     check_choice(scale, SCALES, "scale")
     groups = named_groups({"members": as_list(members, "members", "Predictives")})
-    law = common_scale(groups, latent)
-    first = groups["members"][0]
+    law, first = common_scale(groups, latent), groups["members"][0]
     shown = chosen_rows(slice(None) if rows is None and scale == "quantile" else rows, len(first))
     kept = [member[shown] for member in groups["members"]]
     w = normalised_weights(weights, len(kept))
     if scale == "quantile":
         points = np.atleast_1d(as_float(0.5 if at is None else at, "at"))
+        values = [quantiles(member, points) for member in kept]
     else:
         points = common_grid(groups, shown, at)
         points = points if first.levels is None else points[:-1]
-    bands = epistemic_band(kept, pool(kept, weights=w, latent=law), w, scale, points, width)
-    bands["row"] = np.repeat(shown, len(points))
-    if scale == "quantile":
-        values = [quantiles(member, points) for member in kept]
-    else:
         values = [trafo_values(member, points, law) for member in kept]
         values = [np.asarray(law.cdf(h)) for h in values] if scale == "cdf" else values
-    keys = bands[["row", "at"]]
-    each = [keys.assign(member=m, value=value.ravel()) for m, value in enumerate(values)]
+    bands = epistemic_band(kept, pool(kept, weights=w, latent=law), w, scale, points, width)
+    bands["row"] = np.repeat(shown, len(points))
+    each = [bands[["row", "at"]].assign(member=m, value=value.ravel()) for m, value in enumerate(values)]
     return bands, pd.concat(each, ignore_index=True), law.name
 
 
@@ -328,31 +303,16 @@ class StructureDisplay(Display):
         pool = finite.drop_duplicates(["row", "y"]).sort_values("trafo_mean")
         members = finite[np.isfinite(finite["trafo_member"])]
         few = len(pool) <= 400
-        ax.plot(
-            members["trafo_mean"],
-            members["trafo_member"],
-            "o",
-            color=MEMBER_COLOR,
-            markersize=2.4 if few else 1.4,
-            alpha=0.6 if few else 0.35,
-            markeredgewidth=0,
-            label="members",
-            rasterized=len(members) > 5000,
-        )
+        dots: dict[str, Any] = {"marker": "o", "linestyle": "none", "markeredgewidth": 0}
+        grey = {"color": MEMBER_COLOR, "markersize": 2.4 if few else 1.4, "alpha": 0.6 if few else 0.35}
+        place = members["trafo_mean"], members["trafo_member"]
+        ax.plot(*place, label="members", rasterized=len(members) > 5000, **dots, **grey)
         ends = np.array([pool["trafo_mean"].min(), pool["trafo_mean"].max()])
         ax.plot(ends, ends, label="mean of members", zorder=3, **reference_line(linewidth=1.0))
         shown = pool[np.isfinite(pool["trafo_pool"])]
         name = f"{self.method} pool" if self.method != "unknown" else "pool"
-        ax.plot(
-            shown["trafo_mean"],
-            shown["trafo_pool"],
-            "o",
-            color=colors([self.method])[self.method],
-            markersize=4.0 if few else 2.4,
-            markeredgewidth=0,
-            label=name,
-            zorder=4,
-        )
+        own = {"color": colors([self.method])[self.method], "markersize": 4.0 if few else 2.4, "zorder": 4}
+        ax.plot(shown["trafo_mean"], shown["trafo_pool"], label=name, **dots, **own)
         scale = LATENT_SCALES[self.latent]
         ax.set_xlabel(f"mean of members, {scale}")
         ax.set_ylabel(f"members and pool, {scale}")

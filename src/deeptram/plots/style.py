@@ -29,7 +29,6 @@ _POOLS = {
     "beta-linear": ("#882255", "h"),
 }
 POOL_COLORS = {name: color for name, (color, _) in _POOLS.items()}
-POOL_MARKERS = {name: marker for name, (_, marker) in _POOLS.items()}
 # Colours of what is no pool; none of them is the colour of one.
 OTHER_COLORS = ("#000000", "#6699CC", "#661100", "#332288", "#44AA99", "#AA4499", "#117733", "#777777")
 OTHER_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
@@ -186,46 +185,35 @@ def _method(name: str) -> str:
     return name.rpartition(": ")[2].lower()
 
 
-def colors(names: Sequence[str]) -> dict[str, str]:
-    """Return a colour for each name: pools and averages of members have their own, the others one each.
-
-    Examples
-    --------
-    >>> colors(["average", "CI: transformation", "SI-LS"])
-    {'average': '#000000', 'CI: transformation': '#0072B2', 'SI-LS': '#6699CC'}
-    """
-    fixed = {name: AVERAGE_COLOR for name in names if _method(name) in AVERAGES}
-    fixed |= {name: POOL_COLORS[pool] for name in names if (pool := pool_of(name)) is not None}
-    others = [name for name in dict.fromkeys(names) if name not in fixed]
-    free: Sequence[str] = [color for color in OTHER_COLORS if color not in fixed.values()]
-    if len(others) > len(free):  # no colour twice
-        free = sequence_colors(len(others))
-    return _in_turn(names, fixed, free)
-
-
-def markers(names: Sequence[str]) -> dict[str, str]:
-    """Return a marker for each name, so that no figure depends on colour alone.
-
-    Examples
-    --------
-    >>> markers(["average", "transformation"])
-    {'average': 'o', 'transformation': 'D'}
-    """
-    fixed = {name: "o" for name in names if _method(name) in AVERAGES}
-    fixed |= {name: POOL_MARKERS[pool] for name in names if (pool := pool_of(name)) is not None}
-    return _in_turn(names, fixed, OTHER_MARKERS)
-
-
 def looks(names: Sequence[str]) -> dict[str, Look]:
-    """Return colour, marker and label of each name.
+    """Return colour, marker and label of each name, so that no figure depends on colour alone.
+
+    Pools and averages of members have their own, the others one each.
 
     Examples
     --------
     >>> looks(["transformation"])
     {'transformation': Look(color='#0072B2', marker='D', label='transformation')}
     """
-    color, marker = colors(names), markers(names)
-    return {name: Look(color[name], marker[name], name) for name in names}
+    fixed = {name: (AVERAGE_COLOR, "o") for name in names if _method(name) in AVERAGES}
+    fixed |= {name: _POOLS[pool] for name in names if (pool := pool_of(name)) is not None}
+    others = [name for name in dict.fromkeys(names) if name not in fixed]
+    used = {color for color, _ in fixed.values()}
+    free: Sequence[str] = [color for color in OTHER_COLORS if color not in used]
+    free = free if len(others) <= len(free) else sequence_colors(len(others))  # no colour twice
+    own = {name: (free[k], OTHER_MARKERS[k % len(OTHER_MARKERS)]) for k, name in enumerate(others)}
+    return {name: Look(*(fixed | own)[name], name) for name in names}
+
+
+def colors(names: Sequence[str]) -> dict[str, str]:
+    """Return the colour of each name.
+
+    Examples
+    --------
+    >>> colors(["average", "CI: transformation", "SI-LS"])
+    {'average': '#000000', 'CI: transformation': '#0072B2', 'SI-LS': '#6699CC'}
+    """
+    return {name: look.color for name, look in looks(names).items()}
 
 
 def method_looks() -> dict[str, Look]:
@@ -236,11 +224,8 @@ def method_looks() -> dict[str, Look]:
     >>> method_looks()["single"]
     Look(color='#555555', marker='o', label='single model')
     """
-    color = {"single": SINGLE_COLOR, AVERAGE: AVERAGE_COLOR, **POOL_COLORS}
-    return {
-        method: Look(color[method], POOL_MARKERS.get(method, "o"), label)
-        for method, label in METHOD_LABELS.items()
-    }
+    known = {"single": (SINGLE_COLOR, "o"), AVERAGE: (AVERAGE_COLOR, "o"), **_POOLS}
+    return {method: Look(*known[method], label) for method, label in METHOD_LABELS.items()}
 
 
 def mark_label(kind: str, look: Look | None) -> str | None:
@@ -352,9 +337,3 @@ def metric_hint(metric: str) -> str:
     ('smaller is better', 'ideal: 1')
     """
     return metrics.get(metric).hint if metric in metrics.names() else ""
-
-
-def _in_turn(names: Sequence[str], fixed: dict[str, str], free: Sequence[str]) -> dict[str, str]:
-    others = [name for name in dict.fromkeys(names) if name not in fixed]
-    turns = {name: free[k % len(free)] for k, name in enumerate(others)}
-    return {name: fixed.get(name, turns.get(name, "")) for name in names}

@@ -23,7 +23,7 @@ from deeptram.inputs import Table
 from deeptram.model.terms import SI
 from deeptram.plots import wording
 from deeptram.plots.profiles import columns_read, with_column
-from deeptram.plots.report.page import Cell, TextTable
+from deeptram.plots.report.page import Cell, TextTable, words_of
 from deeptram.plots.style import metric_hint, metric_label
 from deeptram.plots.wording import gain_words, large_sentence, slope_sentence
 from deeptram.predictive.base import Predictive
@@ -37,6 +37,7 @@ MODEL, NULL = "model", "null model"
 SHUFFLES = 3
 MOST_ROWS = 2000  # for shuffling columns
 COVERAGE = 0.8
+SAID = words_of("deeptram.plots.report")
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,15 +298,7 @@ def importance_sentence(importance: pd.DataFrame) -> str:
 
 def score_table(found: Answers, n_boot: int, level: float) -> TextTable:
     """Return the scores beside those of the null model."""
-    caption = f"Scores with {100 * level:g} % intervals of {n_boot} paired bootstrap samples."
-    if found.null is not None:
-        whence = (
-            "estimated from these very rows, which favours it: the outcomes that the model was fitted to "
-        )
-        whence += "are not known"
-        if found.null_from_training:
-            whence = "fitted to the outcomes that the model was fitted to"
-        caption += f" The null model gives every row the same distribution, {whence}."
+    caption = SAID.scores(f"{100 * level:g}", n_boot, found.null is not None, found.null_from_training)
     wide: dict[str, list[str | Cell]] = {}
     for row in found.scores.to_dict("records"):
         cells = wide.setdefault(row["metric"], [metric_label(row["metric"])])
@@ -327,11 +320,8 @@ def importance_table(importance: pd.DataFrame) -> TextTable | None:
     """Return what shuffling a column costs; None where no column is read."""
     if importance.empty:
         return None
-    caption = (
-        "By how much the NLL grows when a column is shuffled; columns that say the same hide each other."
-    )
     rows = [[str(row["column"]), wording.decimal(row["loss"])] for row in importance.to_dict("records")]
-    return TextTable(["column", "NLL lost"], rows, 1, caption, "Importance")
+    return TextTable(["column", "NLL lost"], rows, 1, SAID.importance(), "Importance")
 
 
 def _percent(share: float) -> str:

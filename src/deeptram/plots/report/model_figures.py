@@ -15,7 +15,7 @@ from deeptram.plots.calibration import calibration, pit
 from deeptram.plots.display import Display, Panel, PanelGrid, without_legend
 from deeptram.plots.forest import coefficients
 from deeptram.plots.profiles import profiles
-from deeptram.plots.report.model_answers import Answers
+from deeptram.plots.report.model_answers import SAID, Answers
 from deeptram.plots.report.page import PageFigure, page_figure
 from deeptram.plots.style import COUNT_COLOR, PLAIN_COLOR, say
 from deeptram.plots.survival import survival
@@ -60,28 +60,17 @@ class ModelFigures:
         yield from self._coefficient_figure()
         yield from self._profile_figure(found, table)
         yield from self._calibration_figures()
-        words = "Predictions and outcomes. Bars: how many rows have a predicted median there; line: how many "
-        words += "have their outcome there."
-        if isinstance(self.pred, DiscretePredictive):
-            words = (
-                "Predictions and outcomes. Bars: the mean predicted probability of each level; marks: how "
-            )
-            words += "often it was observed."
+        words = SAID.distribution(isinstance(self.pred, DiscretePredictive))
         yield _one(_Distribution(self._distribution_table()), "distribution", words)
         if isinstance(self.pred, LinePredictive) and self.pred.lifetimes:
             yield from self._survival_figure()
 
     def _coefficient_figure(self) -> Iterator[PageFigure]:
         table = self.coefficients
-        if (
-            table is None
-            or table.empty
-            or not np.isfinite(table[["lower", "upper"]].to_numpy(dtype=float)).any()
-        ):
+        if table is None or not np.isfinite(table[["lower", "upper"]].to_numpy(dtype=float)).any():
             return
         display = coefficients(table.head(MOST_COEFFICIENTS))
-        caption = f"Coefficients with {100 * self.level:g} % intervals; right of the line: larger outcomes."
-        yield _one(display, "coefficients", caption, legend=False)
+        yield _one(display, "coefficients", SAID.coefficients(f"{100 * self.level:g}"), legend=False)
 
     def _profile_figure(self, found: Answers, table: Table) -> Iterator[PageFigure]:
         names = [name for name in found.importance["column"] if name in table.names][:MOST_COLUMNS]
@@ -92,37 +81,23 @@ class ModelFigures:
             Panel("", lambda ax, name=name: display.draw_column(ax, name), column=k)  # type: ignore[misc]
             for k, name in enumerate(names)
         ]
-        caption = (
-            "Effects: predictions while one covariate changes and the others stay at their median or most "
-            f"frequent level. Bands: {display.band}."
-        )
-        yield page_figure(PanelGrid(panels, (3.3, 2.6)), "effects", caption, about="Effect")
+        grid = PanelGrid(panels, (3.3, 2.6))
+        yield page_figure(grid, "effects", SAID.effects(display.band), about="Effect")
 
     def _calibration_figures(self) -> Iterator[PageFigure]:
         if not isinstance(self.pred, DiscretePredictive):
-            caption = (
-                "Calibration by F(y), which is uniform for calibrated predictions: a hump means predictions "
-                "that are too wide, a U too narrow ones, a slope a bias. Censored rows are spread over what "
-                "they may be."
-            )
-            yield _one(pit(self.y, {"model": self.pred}, level=self.level), "calibration", caption)
+            yield _one(pit(self.y, {"model": self.pred}, level=self.level), "calibration", SAID.pit())
             return
+        caption = SAID.calibration(len(self.pred.levels), self.pred.ordered)
         if self.pred.ordered or len(self.pred.levels) == 2:
             display: Display = calibration(self.y, {"model": self.pred}, cuts=10, level=self.level)
-            caption = "Observed against predicted frequency"
-            caption += (
-                "." if len(self.pred.levels) == 2 else ", averaged over the levels that can be exceeded."
-            )
-            yield _one(display, "calibration", f"{caption} Below: how many rows each point stands for.")
+            yield _one(display, "calibration", caption)
             return
         displays = [(str(level), self._one_against_rest(k)) for k, level in enumerate(self.pred.levels)]
         panels = [
             Panel(name, lambda ax, one=one: one.plot(ax), column=k)  # type: ignore[misc]
             for k, (name, one) in enumerate(displays)
         ]
-        caption = (
-            "Observed against predicted frequency of each level. Below: how many rows each point stands for."
-        )
         yield page_figure(PanelGrid(panels, (3.3, 3.2)), "calibration", caption)
 
     def _one_against_rest(self, k: int) -> Display:
@@ -133,18 +108,12 @@ class ModelFigures:
         return calibration(event, {"model": binary}, cuts=10, level=self.level, event=repr(name))
 
     def _survival_figure(self) -> Iterator[PageFigure]:
-        seen = self.y if isinstance(self.y, Surv) else None
-        groups = 3 if len(self.pred) >= 60 else 1
+        seen, groups = isinstance(self.y, Surv), 3 if len(self.pred) >= 60 else 1
         try:
             display = survival({"predicted": self.pred}, self.y, groups=groups)
-        except (
-            DeeptramError
-        ):  # interval-censored or truncated: nothing to compare with, the curve is still there
-            display = survival({"predicted": self.pred})
-            seen = None
-        words = "Survival: the mean predicted curve"
-        words += "" if seen is None else " beside the observed one (Kaplan-Meier), with the numbers at risk"
-        yield _one(display, "survival", f"{words}{', in groups by predicted risk' if groups > 1 else ''}.")
+        except DeeptramError:  # interval-censored or truncated: nothing to compare with, but a curve
+            display, seen = survival({"predicted": self.pred}), False
+        yield _one(display, "survival", SAID.survival(seen, groups))
 
     def _distribution_table(self) -> pd.DataFrame:
         if isinstance(self.pred, DiscretePredictive):
@@ -179,32 +148,18 @@ class _Distribution(Display):
     def _draw(self, ax: Axes) -> None:
         t = self.table
         if "end" in t:
-            ax.bar(
-                t["place"],
-                t["predicted"],
-                t["end"] - t["place"],
-                align="edge",
-                color=COUNT_COLOR,
-                label="predicted medians",
-            )
-            ax.stairs(
-                t["observed"],
-                [*t["place"], t["end"].iloc[-1]],
-                baseline=None,
-                color=PLAIN_COLOR,
-                linewidth=1.4,
-                label="observed",
-            )
+            bars: Any = {"align": "edge", "color": COUNT_COLOR, "label": "predicted medians"}
+            ax.bar(t["place"], t["predicted"], t["end"] - t["place"], **bars)
+            line: Any = {"baseline": None, "color": PLAIN_COLOR, "linewidth": 1.4, "label": "observed"}
+            ax.stairs(t["observed"], [*t["place"], t["end"].iloc[-1]], **line)
             ax.set(xlabel="outcome", ylabel="rows")
             return
         places = range(len(t))
-        bars = ax.bar(
-            places, t["predicted"], color=COUNT_COLOR, width=0.7, label="mean predicted probability"
-        )
-        for bar, value in zip(bars, t["predicted"], strict=True):
+        look: Any = {"color": COUNT_COLOR, "width": 0.7, "label": "mean predicted probability"}
+        for bar, value in zip(ax.bar(places, t["predicted"], **look), t["predicted"], strict=True):
             say(bar, [f"predicted {100 * value:.1f} %"])
-        (line,) = ax.plot(places, t["observed"], "D", color=PLAIN_COLOR, label="observed frequency")
-        say(line, [f"observed {100 * value:.1f} %" for value in t["observed"]])
+        (marks,) = ax.plot(places, t["observed"], "D", color=PLAIN_COLOR, label="observed frequency")
+        say(marks, [f"observed {100 * value:.1f} %" for value in t["observed"]])
         ax.set_xticks(list(places), list(t["place"]))
         ax.set(xlabel="level", ylabel="share of rows", ylim=(0, None))
 

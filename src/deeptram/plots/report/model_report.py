@@ -24,7 +24,7 @@ from deeptram.estimators.presets import common_name
 from deeptram.evaluation.scores import nll
 from deeptram.inputs import Table, read_table
 from deeptram.plots import wording
-from deeptram.plots.report.model_answers import answers, importance_table, score_table, subjects
+from deeptram.plots.report.model_answers import SAID, answers, importance_table, score_table, subjects
 from deeptram.plots.report.model_figures import MOST_COEFFICIENTS, ModelFigures
 from deeptram.plots.report.page import Cell, Facts, Page, Section, Sentences, TextTable, Words, made_by
 from deeptram.plots.report.whatif import WhatIf, described_fixed, what_if
@@ -148,7 +148,11 @@ class _Context:
             self._lead(),
             [
                 Section("answer", "The answer", answer),
-                Section("what-if", "What if", [self._what_if_words(made), made] if made.spec else []),
+                Section(
+                    "what-if",
+                    "What if",
+                    [Words(SAID.what_if(described_fixed(made)), "soft"), made] if made.spec else [],
+                ),
                 Section(
                     "coefficients-section",
                     "Coefficients",
@@ -262,15 +266,9 @@ class _Context:
             rows.append(
                 [*cells, wording.decimal(float(score[row]), 2), *([", ".join(told)] if len(own) else [])]
             )
-        intro, header = (
-            "The rows whose outcome the model held least likely.",
-            ["row", "observed", "predicted", "NLL"],
-        )
-        if parts.shape[1]:
-            header.append("parts of h")
-            intro += " The parts are what covariates add to h, the largest first: a negative part means a "
-            intro += "larger outcome."
-        return [Words(intro, "soft"), TextTable(header, rows, 3, label="Worst rows", words=("parts of h",))]
+        header = ["row", "observed", "predicted", "NLL", *(["parts of h"] if parts.shape[1] else [])]
+        table = TextTable(header, rows, 3, label="Worst rows", words=("parts of h",))
+        return [Words(SAID.worst(bool(parts.shape[1])), "soft"), table]
 
     # -- what-if and facts ---------------------------------------------------------------------------------
 
@@ -284,13 +282,6 @@ class _Context:
         rows = list(dict.fromkeys([*middle.tolist()[:-1], *order[::-1][:TYPICAL].tolist()]))
         labels = [f"row {self._index[row]}, observed {_shown(self.y, row)}" for row in rows]
         return what_if(self.model, self.X, rows, labels)
-
-    def _what_if_words(self, made: WhatIf) -> Words:
-        said = (
-            "The distribution that the model predicts, computed in this page from its coefficients. Blue: at "
-        )
-        said += "the covariates chosen here; dashed: at the row; grey: single members. "
-        return Words(said + described_fixed(made), "soft")
 
     def _facts(self, table: Table) -> list[tuple[str, str]]:
         first = self._first

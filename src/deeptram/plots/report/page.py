@@ -62,17 +62,10 @@ class Sentences:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell with more than a text.
+    """A cell with more than a text: an interval after it, and what others found.
 
-    Attributes
-    ----------
-    text : str
-    more : str
-        Said after it, smaller: an interval.
-    beside : str
-        What others found: below it on a page, in a column of its own in Markdown.
-    look : str
-        Class of the style sheet.
+    The latter stands below it on a page, and in a column of its own in Markdown; ``look`` is a class of the
+    style sheet.
     """
 
     text: str
@@ -174,18 +167,8 @@ class PagePanel:
 class PageFigure:
     """A figure on a page.
 
-    Attributes
-    ----------
-    name : str
-        Its identifier.
-    caption : str
-    panels : tuple of PagePanel
-    legend : tuple of (str, str)
-        A drawing and what it means.
-    rows : tuple of str
-        Titles of the rows, if there are several.
-    folded : bool
-        Whether it is shown on demand only.
+    ``name`` is its identifier; the legend has drawings and what they mean; rows are titles, if there are
+    several; a folded figure is shown on demand only.
     """
 
     kind: ClassVar[str] = "figure"

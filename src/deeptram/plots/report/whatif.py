@@ -178,15 +178,8 @@ def _why_not(model: Any, members: Sequence[Any]) -> str:
     if not all(hasattr(one, "model_") and hasattr(one, "design_") for one in members):
         return "its members are not all transformation models"
     first = members[0]
-    if (
-        len(
-            {
-                repr((one.latent_.name, {**one.outcome_.to_dict(), "observed": None, "marginal": None}))
-                for one in members
-            }
-        )
-        > 1
-    ):
+    kinds = [{**one.outcome_.to_dict(), "observed": None, "marginal": None} for one in members]
+    if len({repr((one.latent_.name, kind)) for one, kind in zip(members, kinds, strict=True)}) > 1:
         return "its members differ in latent distribution, basis or levels"
     if first.latent_.name not in LATENTS or type(first.latent_).__module__.partition(".")[0] != "deeptram":
         return f"the latent distribution {first.latent_.name!r} is not one of deeptram's own"
