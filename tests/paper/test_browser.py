@@ -21,6 +21,7 @@ FIGURES = (
     "relative",
     "calibration",
     "sizes",
+    "calibration-classes",
     "calibration-metrics",
     "recalibrated",
     "coefficients",

@@ -13,6 +13,7 @@ from deeptram.paper import make_study
 from deeptram.paper.aggregate import RECALIBRATED, Tables
 from deeptram.paper.figures import (
     calibration_panels,
+    class_panels,
     coefficient_panels,
     gain_panels,
     history_panels,
@@ -73,6 +74,7 @@ def published_run():
         coefficients=both,
         weights=empty,
         calibration=empty,
+        classes=empty,
         guarantees=empty,
         members=empty,
         history=empty,
@@ -188,6 +190,21 @@ def test_calibration_shows_one_curve_per_panel(view):
     np.testing.assert_allclose(curve.get_ydata(), part["observed"].dropna())
     assert [bar.get_height() for bar in counts.patches] == pytest.approx(part["n"][part["observed"].notna()])
     assert counts.get_xlabel() == "predicted probability of a higher digit"
+
+
+def test_every_class_has_its_curve_and_their_mean_is_the_curve_of_all(view):
+    panels = class_panels(view, "nll")
+    assert [panel.title for panel in panels.panels] == ["SI-LS", "SI-CS", "SI-CS-LS", "CI", "CI-LS"]
+    curves = list(panels.each())[3][1].axes[0].child_axes[0]
+    assert [line.get_label() for line in curves.lines[1:]] == [f"Y > {k}" for k in range(9)]
+    each = panels.panels[3].table
+    table = view.tables.calibration
+    whole = table.query(
+        "model == 'CI' and method == 'transformation' and weights == 'equal' and split.isna()"
+    )
+    mean = each.groupby("bin")["observed"].mean()
+    np.testing.assert_allclose(mean, whole.set_index("bin")["observed"], equal_nan=True)
+    assert class_panels(view, "rps") is None
 
 
 def test_every_pool_has_its_calibration_in_a_file(view):

@@ -54,7 +54,7 @@ RECALIBRATED = [f"{name}_recalibrated" for name in NUMBERS]
 SIZE_COLUMNS = [*LABELS[:4], "method", "choice", "members", "ensembles", "estimate", "smallest", "largest"]
 WEIGHT_COLUMNS = [*LABELS[:4], "method", "member", "weight", "validation_score", "gap", "converged"]
 BASELINE = "SI-LS"
-VERSION = 5
+VERSION = 6
 KEY_FILE = "key.json"
 CURVE_NUMBERS = ("n", "observed", "lower", "upper", "predicted", "midpoint")
 _DTYPES = {"split": "Int64", "member": "Int64"}
@@ -83,6 +83,8 @@ class Tables:
         Test score of ensembles of m of the members, any or the best by validation loss (top-K).
     calibration : DataFrame
         Curves of single models, pools, and (method "average") the mean of the members' curves.
+    classes : DataFrame
+        Curves of each threshold of an ordered outcome, of single models and transformation ensembles.
     coefficients, weights, guarantees, members, history : DataFrame
     """
 
@@ -94,6 +96,7 @@ class Tables:
     coefficients: pd.DataFrame
     weights: pd.DataFrame
     calibration: pd.DataFrame
+    classes: pd.DataFrame
     guarantees: pd.DataFrame
     members: pd.DataFrame
     history: pd.DataFrame
@@ -226,7 +229,7 @@ class _Aggregation:
             labels = self._labels(group, split)
             seed = np.random.SeedSequence(self.study.seed, spawn_key=(split, 3))
             for curve in self._calibration(group, y_test, split):
-                result.add("calibration", curve)
+                result.add("classes" if "threshold" in curve else "calibration", curve)
             for frame in group.guarantee_rows(y_test):
                 result.add("guarantees", frame.assign(**labels))
             result.add("weights", pd.DataFrame([{**labels, **row} for row in group.weight_rows()]))
@@ -263,6 +266,11 @@ class _Aggregation:
             weights=_joined(results, "weights", WEIGHT_COLUMNS),
             calibration=with_means(
                 _joined(results, "calibration"), ["weights", "method", "bin"], CURVE_NUMBERS
+            ),
+            classes=with_means(
+                _joined(results, "classes", [*LABELS, "threshold", "bin", *CURVE_NUMBERS]),
+                ["weights", "method", "threshold", "bin"],
+                CURVE_NUMBERS,
             ),
             guarantees=_joined(results, "guarantees", ["statement"]),
             members=self._members(),
@@ -345,6 +353,10 @@ class _Aggregation:
                 members.append(curve)
             else:
                 yield curve.assign(**entry_columns(entry, self.study.dataset, split))
+            apart = entry.method in ("single", "transformation") and entry.weights == "equal"
+            if apart and len(self.levels) > 2:
+                each = metric_functions.calibration_curve(y, pred, cuts, level=self.level, per_threshold=True)
+                yield each.assign(**entry_columns(entry, self.study.dataset, split))
         for entry, weights in group.averages():
             if entry.pool in ("", "transformation"):
                 curve = _mean_curve(members, weights)

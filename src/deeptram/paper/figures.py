@@ -79,6 +79,7 @@ def study_figures(view: RunView, loss: str) -> Iterator[StudyFigure]:
         ("members", FILE, performance_panels(view, loss, view.main_metrics, members=True)),
         ("relative", FOLDED, performance_panels(view, loss, view.main_metrics, relative=True)),
         ("calibration", PAGE, calibration_panels(view, loss)),
+        ("calibration-classes", FOLDED, class_panels(view, loss)),
         ("calibration-pools", FILE, calibration_panels(view, loss, pools=True)),
         ("calibration-metrics", PAGE, performance_panels(view, loss, CALIBRATION_METRICS)),
         ("recalibrated", FOLDED, performance_panels(view, loss, recalibrated, recalibrated=True)),
@@ -267,6 +268,23 @@ def calibration_panels(view: RunView, loss: str, *, pools: bool = False) -> Pane
         CalibrationDisplay(cell, event=event, end=end, look=method_looks()).plot(ax)
 
     return _panels(cells, [f"{pool}, {scheme} weights" for pool, scheme in kinds], models, (3.3, 3.2), draw)
+
+
+def class_panels(view: RunView, loss: str) -> PanelGrid | None:
+    """Return calibration of the event that each level is exceeded; columns are models, colours levels."""
+    table = view.rows("classes", loss)
+    models = [model for model in view.models(loss) if model != "SI" and model in set(table["model"])]
+    if not models:
+        return None
+    names = dict(enumerate(view.config["levels"]))
+    table = table.assign(name=table["method"], threshold=table["threshold"].map(names))
+    cells = {(0, j): table[table["model"] == model] for j, model in enumerate(models)}
+
+    def draw(ax: Axes, cell: pd.DataFrame, row: int, column: int) -> None:
+        CalibrationDisplay(cell, end=1.0).plot(ax)
+        without_legend(ax)
+
+    return _panels(cells, [""], models, (3.3, 3.2), draw)
 
 
 def weight_panels(view: RunView, loss: str) -> PanelGrid | None:

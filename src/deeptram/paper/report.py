@@ -172,7 +172,7 @@ class _StudyPage:
         for loss in self.view.losses:
             said = calibration_sentences(self.view, loss)
             words += [Words(trained_with(self.view, loss), "h3"), Sentences(said)] if said else []
-        figures = self._drawn("calibration", "calibration-metrics", "recalibrated")
+        figures = self._drawn("calibration", "calibration-classes", "calibration-metrics", "recalibrated")
         return [*words, *figures, Words(SAID.curves(), "soft")]
 
     def _guarantees(self) -> list[Section]:

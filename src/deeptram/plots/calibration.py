@@ -162,7 +162,9 @@ class CalibrationDisplay(Display):
             for (threshold, part), color in zip(parts, sequence_colors(len(parts)), strict=True):
                 style = {"color": color, "marker": "o", "label": f"Y > {threshold}"}
                 _draw_curve(curves, part, self.x, style)
-            bins, rows = table.groupby(["left", "right"], as_index=False)["n"].mean(), "rows, mean"
+            keys = ["left", "right"] if "left" in table else ["bin"]
+            bins = table.groupby(keys, as_index=False)[["n", self.x]].mean()
+            rows = "rows, mean"
         else:
             _draw_curve(curves, filled, self.x, {"color": look.color, "marker": look.marker})
         share = "" if self.level is None else f"\n({100 * self.level:g} % interval)"
