@@ -399,4 +399,5 @@ def _rows(
     elif draws is not None:
         limits = np.array([percentile_interval(column, level) for column in draws.T])
     numbers = {"estimate": estimate, "lower": limits[:, 0], "upper": limits[:, 1], "se_total": total, **wald}
-    return pd.DataFrame({**labels, **numbers}).to_dict("records")
+    rows: list[dict[str, Any]] = pd.DataFrame({**labels, **numbers}).to_dict("records")
+    return rows

@@ -222,13 +222,15 @@ def _tables(
     w = normalised_weights(weights, len(kept))
     if scale == "quantile":
         points = np.atleast_1d(as_float(0.5 if at is None else at, "at"))
-        values = [quantiles(member, points) for member in kept]
     else:
         points = common_grid(groups, shown, at)
         points = points if first.levels is None else points[:-1]
+    bands = epistemic_band(kept, pool(kept, weights=w, latent=law), w, scale, points, width)
+    if scale == "quantile":
+        values = [quantiles(member, points) for member in kept]
+    else:
         values = [trafo_values(member, points, law) for member in kept]
         values = [np.asarray(law.cdf(h)) for h in values] if scale == "cdf" else values
-    bands = epistemic_band(kept, pool(kept, weights=w, latent=law), w, scale, points, width)
     bands["row"] = np.repeat(shown, len(points))
     each = [bands[["row", "at"]].assign(member=m, value=value.ravel()) for m, value in enumerate(values)]
     return bands, pd.concat(each, ignore_index=True), law.name
@@ -304,14 +306,22 @@ class StructureDisplay(Display):
         members = finite[np.isfinite(finite["trafo_member"])]
         few = len(pool) <= 400
         dots: dict[str, Any] = {"marker": "o", "linestyle": "none", "markeredgewidth": 0}
-        grey = {"color": MEMBER_COLOR, "markersize": 2.4 if few else 1.4, "alpha": 0.6 if few else 0.35}
+        grey: dict[str, Any] = {
+            "color": MEMBER_COLOR,
+            "markersize": 2.4 if few else 1.4,
+            "alpha": 0.6 if few else 0.35,
+        }
         place = members["trafo_mean"], members["trafo_member"]
         ax.plot(*place, label="members", rasterized=len(members) > 5000, **dots, **grey)
         ends = np.array([pool["trafo_mean"].min(), pool["trafo_mean"].max()])
         ax.plot(ends, ends, label="mean of members", zorder=3, **reference_line(linewidth=1.0))
         shown = pool[np.isfinite(pool["trafo_pool"])]
         name = f"{self.method} pool" if self.method != "unknown" else "pool"
-        own = {"color": colors([self.method])[self.method], "markersize": 4.0 if few else 2.4, "zorder": 4}
+        own: dict[str, Any] = {
+            "color": colors([self.method])[self.method],
+            "markersize": 4.0 if few else 2.4,
+            "zorder": 4,
+        }
         ax.plot(shown["trafo_mean"], shown["trafo_pool"], label=name, **dots, **own)
         scale = LATENT_SCALES[self.latent]
         ax.set_xlabel(f"mean of members, {scale}")
