@@ -354,8 +354,9 @@ class _Aggregation:
             else:
                 yield curve.assign(**entry_columns(entry, self.study.dataset, split))
             apart = entry.method in ("single", "transformation") and entry.weights == "equal"
-            if apart and len(self.levels) > 2:
-                each = metric_functions.calibration_curve(y, pred, cuts, level=self.level, per_threshold=True)
+            if apart and len(pred.levels or ()) > 2:
+                options: dict[str, Any] = {"quantiles": merged, "level": self.level, "per_threshold": True}
+                each = metric_functions.calibration_curve(y, pred, cuts, **options)
                 yield each.assign(**entry_columns(entry, self.study.dataset, split))
         for entry, weights in group.averages():
             if entry.pool in ("", "transformation"):

@@ -296,7 +296,7 @@ def importance_sentence(importance: pd.DataFrame) -> str:
     return f"What matters: {wording.joined(told)}{rest}."
 
 
-def score_table(found: Answers, n_boot: int, level: float) -> TextTable:
+def scores_table(found: Answers, n_boot: int, level: float) -> TextTable:
     """Return the scores beside those of the null model."""
     caption = SAID.scores(f"{100 * level:g}", n_boot, found.null is not None, found.null_from_training)
     wide: dict[str, list[str | Cell]] = {}

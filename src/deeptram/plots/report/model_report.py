@@ -24,7 +24,7 @@ from deeptram.estimators.presets import common_name
 from deeptram.evaluation.scores import nll
 from deeptram.inputs import Table, read_table
 from deeptram.plots import wording
-from deeptram.plots.report.model_answers import SAID, answers, importance_table, score_table, subjects
+from deeptram.plots.report.model_answers import SAID, answers, importance_table, scores_table, subjects
 from deeptram.plots.report.model_figures import MOST_COEFFICIENTS, ModelFigures
 from deeptram.plots.report.page import Cell, Facts, Page, Section, Sentences, TextTable, Words, made_by
 from deeptram.plots.report.whatif import WhatIf, described_fixed, what_if
@@ -137,7 +137,7 @@ class _Context:
             f"There is no what-if view: {made.reason}." if made.reason else "",
             f"There are no coefficients: {reason}" if reason and coefficients is None else "",
         ]
-        answer = [Sentences(found.head, "answer"), score_table(found, self.n_boot, self.level)]
+        answer = [Sentences(found.head, "answer"), scores_table(found, self.n_boot, self.level)]
         answer += [Words(note, "notice") for note in notes if note]
         shifts = ["A positive coefficient means a larger outcome.", coefficients, self._assumption()]
         effects = [figures.get("effects"), importance_table(found.importance)]
