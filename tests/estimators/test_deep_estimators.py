@@ -22,7 +22,7 @@ from deeptram.errors import (
     UnknownNameError,
 )
 from deeptram.estimators.deep import held_out_rows
-from deeptram.estimators.information import row_loglik, row_loss, shift_covariance
+from deeptram.estimators.exact import row_loglik, row_loss, shift_covariance
 from deeptram.model import Encoded
 from deeptram.predictive import RowParameters
 

@@ -39,10 +39,10 @@ from deeptram.estimators.data_checks import (
     check_outcome_is_no_column,
     one_sentence,
     require_fit,
+    training_fit,
 )
 from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.exact import fit_without_networks
-from deeptram.estimators.information import training_fit
 from deeptram.estimators.latent_choice import fit_best_latent, is_auto
 from deeptram.estimators.partitioned import prepare_in_pieces
 from deeptram.estimators.prediction import PredictiveMethods

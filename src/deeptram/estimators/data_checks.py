@@ -1,19 +1,30 @@
-"""What is checked of X, y and the model before they are used, and the hash by which data are known again."""
+"""What is checked of X, y and the model before they are used; how training data are known again."""
 
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from deeptram._validation import as_pandas, first_rows, n_rows
-from deeptram.errors import EmptyClassWarning, EventsWarning, InvalidInputError, NotFittedError, warn
+from deeptram.errors import (
+    DeeptramWarning,
+    EmptyClassWarning,
+    EventsWarning,
+    InvalidInputError,
+    NotFittedError,
+    UnsupportedError,
+    warn,
+)
+from deeptram.fitting.exact.fit import ExactFit
 from deeptram.inputs import Table
 from deeptram.inputs.entries import AsIs
 from deeptram.inputs.images import ImageSource
@@ -198,6 +209,59 @@ def _same(column: NDArray[Any], values: NDArray[Any]) -> bool:
     if not np.all(np.asarray(column[:_FIRST] == values[:_FIRST])):
         return False
     return bool(np.all(np.asarray(column == values)))
+
+
+def training_fit(
+    model: Any, X: Any, y: Any, sample_weight: Any, what: str, *, in_memory: bool = True
+) -> ExactFit:
+    """Return the exact fit of a model with its training data at hand, refitting it to them where needed.
+
+    Parameters
+    ----------
+    model : Tram
+        Fitted.
+    X, y, sample_weight : data or None
+        The training data; not needed for a model fitted in this session.
+    what : str
+        What the fit is needed for, for messages.
+    in_memory : bool
+        Whether sums over rows are not enough.
+    """
+    require_fit(model)
+    if model.loss != "nll" or model.spec_.is_deep or model.outcome_.kind.is_nominal:
+        raise UnsupportedError(
+            f"{what} needs an ordered outcome and exact maximum likelihood, got loss={model.loss!r}, "
+            f"outcome={model.outcome_.kind!r} and {'some' if model.spec_.is_deep else 'no'} networks; fit "
+            "such a model with loss='nll'."
+        )
+    if (X is None) != (y is None):
+        raise InvalidInputError(f"{what} needs X and y together, got one of them; pass both.")
+    fit: ExactFit | None = model.fit_
+    if X is None:
+        if fit is None or getattr(fit, "problem", None) is None:
+            raise UnsupportedError(
+                f"{what} needs the training data, which a loaded model does not hold; pass them as X=, y= "
+                "(and sample_weight=)."
+            )
+        if in_memory and fit.problem.pieces is not None:
+            raise UnsupportedError(
+                f"{what} needs the training rows in memory, got a model of partitioned data; fit a sample of "
+                "them that fits into memory."
+            )
+        return fit
+    again: Any = clone(model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeeptramWarning)
+        again.fit(X, y, sample_weight=sample_weight)
+    if list(again.coef_.index) != list(model.coef_.index) or abs(again.loglik_ - model.loglik_) > 1e-6 * (
+        1 + abs(model.loglik_)
+    ):
+        raise InvalidInputError(
+            f"{what} needs the training data, got other data: their log-likelihood is {again.loglik_:.6g} "
+            f"where the model has {model.loglik_:.6g}; pass the X, y and sample_weight of fit."
+        )
+    fitted: ExactFit = again.fit_
+    return fitted
 
 
 # -- the hash ----------------------------------------------------------------------------------------

@@ -28,8 +28,7 @@ from deeptram.errors import (
     warn,
 )
 from deeptram.estimators.data_checks import fingerprint
-from deeptram.estimators.exact import TINY
-from deeptram.estimators.information import row_loglik, shift_covariance
+from deeptram.estimators.exact import TINY, row_loglik, shift_covariance
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.hooks import HISTORY
 from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows, root_seed

@@ -14,8 +14,7 @@ from deeptram._validation import check_choice
 from deeptram.bases import Basis, Bernstein
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.data_checks import require_fit
-from deeptram.estimators.information import training_fit
+from deeptram.estimators.data_checks import require_fit, training_fit
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.fit import ExactFit
 from deeptram.fitting.exact.inference import TRANSFORMS, OutcomeEffects, finite_values

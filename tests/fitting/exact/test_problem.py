@@ -15,8 +15,7 @@ from deeptram.bases import Bernstein, Cutpoints, Linear, LogLinear
 from deeptram.errors import InvalidInputError
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.fit import fit_exact, loglik_rows
-from deeptram.fitting.exact.problem import ExactProblem
-from deeptram.fitting.exact.starts import typical_values, weighted_quantile
+from deeptram.fitting.exact.problem import ExactProblem, typical_values, weighted_quantile
 from deeptram.responses import Observations
 
 N = 50

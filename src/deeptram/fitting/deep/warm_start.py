@@ -15,7 +15,7 @@ from deeptram.errors import FittingError, InvalidInputError
 from deeptram.fitting.exact.columns import StructuredData, aliased_columns, rounding_of, standardize
 from deeptram.fitting.exact.fit import Estimate, fit_exact
 from deeptram.fitting.exact.nominal import fit_nominal
-from deeptram.fitting.exact.starts import typical_values
+from deeptram.fitting.exact.problem import typical_values
 from deeptram.latent import Latent
 from deeptram.model.deep import DeepModel
 from deeptram.model.outcome import Encoded, Outcome

@@ -8,16 +8,13 @@ applies to any rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, null_space
-from torch import Tensor
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
@@ -32,114 +29,19 @@ from deeptram.fitting.exact.columns import (
     rounding_of,
     standardize,
 )
-from deeptram.fitting.exact.pieces import Pieces, PiecewiseLikelihood
+from deeptram.fitting.exact.pieces import Coordinates, Held, Likelihood, Pieces, PiecewiseLikelihood
 from deeptram.fitting.exact.separation import RecessionCone
-from deeptram.fitting.exact.starts import start_theta, typical_values
-from deeptram.likelihood.cutpoints import BinaryLikelihood, Cells, CutpointLikelihood, cells_of
-from deeptram.likelihood.line import LineDesign, LineLikelihood, Rows
+from deeptram.likelihood.cutpoints import Cells, cells_of
+from deeptram.likelihood.line import Rows
+from deeptram.optimise.quadratic import nonnegative_least_squares
 from deeptram.responses import Observations
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
-Likelihood = CutpointLikelihood | BinaryLikelihood | LineLikelihood
 
 _MAX_VERTICES = 256
 _MOSTLY = 0.5  # a column with more zeros than this is sparse
 _ROUNDING = 1e-12  # of entries of about one
-
-
-@dataclass(frozen=True)
-class Held:
-    """A coefficient held fixed: the rest of the shift's parameters, and the known part."""
-
-    rest: Array
-    known: Array
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """The scaled parameters of a problem: how any rows enter the likelihood in them.
-
-    Attributes
-    ----------
-    columns : ScaledColumns
-        Of the linear shift.
-    cells : Cells or None
-        Cutpoints of classes that depend on strata only.
-    basis_map : ndarray, shape (d, d)
-        From scaled to plain baseline coefficients.
-    varying, scale : ScaledColumns or None
-        Of these terms.
-    """
-
-    columns: ScaledColumns
-    cells: Cells | None
-    basis_map: Array
-    varying: ScaledColumns | None
-    scale: ScaledColumns | None
-
-    def likelihood(self, data: StructuredData, held: Held | None = None) -> Likelihood:
-        """Return the negative log-likelihood of some rows."""
-        if self.cells is not None:
-            return self._of_cutpoints(data, self.cells, held)
-        parts = self.line_rows(data, held)
-        n_theta = self._n_blocks(data) * data.basis.n_coef
-        p = len(self.columns.turn) - (held is not None)
-        q = 0 if self.scale is None else len(self.scale.turn)
-        return LineLikelihood(parts, data.latent, n_theta, p, q, len(data.x))
-
-    def line_rows(self, data: StructuredData, held: Held | None = None) -> list[Rows]:
-        """Return some rows as parts of the likelihood on the line, where classes are intervals."""
-        if data.codes is not None:
-            seen = Observations.of_classes(data.codes, data.n_classes)
-        elif data.observations is not None:
-            seen = data.observations.within(data.basis.domain)
-        else:
-            return []
-        x, known = self._shift(data, held)
-        scale = None
-        if self.scale is not None and data.scale is not None:
-            scale = torch.from_numpy(self.scale.of(data.scale))
-        design = LineDesign(data.basis, self.basis_map, x, data.weights, self._blocks(data), scale, known)
-        return design.rows(seen)
-
-    def _shift(self, data: StructuredData, held: Held | None) -> tuple[Tensor, Tensor | None]:
-        """Return the columns of the shift, and its known part."""
-        x = self.columns.of(data.x)
-        if held is None:
-            return torch.from_numpy(x), None
-        return torch.from_numpy(x @ held.rest.T), torch.from_numpy(x @ held.known)
-
-    def _of_cutpoints(
-        self, data: StructuredData, cells: Cells, held: Held | None
-    ) -> CutpointLikelihood | BinaryLikelihood:
-        """Return the likelihood of classes; two of them in one stratum have a quicker one."""
-        weights = None if data.weights is None else torch.from_numpy(data.weights)
-        parts: dict[str, Any] = {}
-        if held is None and self.columns.are_plain:
-            x, parts = data.x, {"centre": self.columns.mean, "spread": self.columns.sd}
-        else:
-            scaled, known = self._shift(data, held)
-            x, parts = scaled.numpy(), {"shift_offset": known}
-        if data.latent.is_symmetric and len(cells.counts) == 1 and cells.n_columns == 1:
-            lower = data.cell == np.flatnonzero(cells.upper == 0)[0]
-            return BinaryLikelihood(lower, x, weights, data.latent, **parts)
-        columns = torch.from_numpy(x if x.flags.writeable else x.copy())  # torch refuses what is read-only
-        return CutpointLikelihood(data.cell, cells, columns, weights, data.latent, **parts)
-
-    def _n_blocks(self, data: StructuredData) -> int:
-        return data.n_strata + (0 if self.varying is None else len(self.varying.turn))
-
-    def _blocks(self, data: StructuredData) -> Tensor | None:
-        """Return the columns that multiply the basis: indicators of strata, then varying columns."""
-        if self.varying is None and data.n_strata == 1:
-            return None
-        blocks = np.ones((len(data.x), 1))
-        if data.strata is not None:
-            blocks = np.eye(data.n_strata)[data.strata]
-        if self.varying is not None and data.varying is not None:
-            blocks = np.hstack([blocks, self.varying.of(data.varying)])
-        return torch.from_numpy(blocks)
 
 
 class ExactProblem:
@@ -449,3 +351,83 @@ def _vertices(scaled: Array) -> list[Array]:
             "move some of them to LS or stratify."
         )
     return [np.array(c) for c in corners]
+
+
+# -- where Newton's method starts on the line --------------------------------------------------------
+# Starts depend on the data as a weighted sample only (not on the order of rows, nor on whether a row stands
+# twice or has weight two), so fits do not either.
+
+
+_START_POINTS = 64
+
+
+def typical_values(
+    observations: Observations, basis: Basis, weights: Array | None
+) -> tuple[Array, Array | None]:
+    """Return one finite value per row (the exact one, the middle, or the finite end) and its weight.
+
+    Rows that say nothing (no finite end) are left out.
+    """
+    seen = observations.within(basis.domain)
+    lower, upper = seen.lower, seen.upper
+    both = np.isfinite(lower) & np.isfinite(upper)
+    value = np.where(np.isfinite(lower), lower, upper)
+    value[both] = lower[both] + (upper[both] - lower[both]) / 2
+    known = np.isfinite(value)
+    return value[known], None if weights is None else weights[known]
+
+
+def weighted_quantile(values: Array, weights: Array | None, probabilities: Array) -> Array:
+    """Return quantiles that are the same for a weight of two and for a row that stands twice.
+
+    Examples
+    --------
+    >>> weighted_quantile(np.array([3.0, 1.0]), np.array([1.0, 3.0]), np.array([0.5, 0.9]))
+    array([1., 3.])
+    """
+    order = np.argsort(values, kind="stable")
+    share = np.arange(1.0, len(values) + 1) if weights is None else np.cumsum(weights[order])
+    place = np.searchsorted(share, probabilities * share[-1])
+    return np.asarray(values[order[np.minimum(place, len(values) - 1)]])
+
+
+def start_theta(data: StructuredData, constant: Array) -> Array:
+    """Return a baseline close to that of the model without covariates, with positive increments.
+
+    Parameters
+    ----------
+    data : StructuredData
+        Outcome, basis and weights.
+    constant : ndarray, shape (d,)
+        Coefficients of the constant function.
+    """
+    if data.codes is not None:
+        return _start_cutpoints(data, data.codes)
+    if data.observations is None:
+        raise InvalidInputError("the data hold neither classes nor observations; give one of them.")
+    increments = data.basis.monotone_differences
+    values, weights = typical_values(data.observations, data.basis, data.weights)
+    probabilities = (np.arange(_START_POINTS) + 0.5) / _START_POINTS
+    points = weighted_quantile(values, weights, probabilities)
+    target = np.asarray(data.latent.icdf(probabilities)) - data.basis.offset(points)
+    if len(increments) == 0:
+        return constant * float(target.mean())
+    # least squares for (level, increments >= small): theta = level * constant + lift @ increments
+    rows = data.basis.evaluate(points)
+    lift = np.linalg.pinv(increments)
+    design = np.column_stack([rows @ constant, -rows @ constant, rows @ lift])
+    steps = nonnegative_least_squares(design, target)[2:]
+    steps = np.maximum(steps, 0.05 * max(float(steps.mean()), 1e-3))
+    theta = lift @ steps
+    return np.asarray(theta + constant * float((target - rows @ theta).mean()))
+
+
+def _start_cutpoints(data: StructuredData, codes: NDArray[np.int64]) -> Array:
+    mass = np.bincount(codes, weights=data.weights, minlength=data.n_classes)
+    if (mass[[0, -1]] == 0).any():
+        raise InvalidInputError(
+            "the first and the last level must be observed in a model with Scale or Varying terms; "
+            "leave the empty level out of `levels`."
+        )
+    theta = np.asarray(data.latent.icdf(np.cumsum(mass)[:-1] / mass.sum()))
+    return np.asarray(theta + 1e-3 * np.arange(len(theta)) * (mass[1:-1] == 0).any())

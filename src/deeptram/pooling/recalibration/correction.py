@@ -31,7 +31,7 @@ from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_number, check_same_length
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score
-from deeptram.optimise.differences import minimise_few
+from deeptram.optimise.newton import minimise_few
 from deeptram.pooling.weights.member_values import member_values
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
