@@ -47,6 +47,21 @@ def test_every_extra_is_explained_where_one_installs(project):
     assert extras <= set(re.findall(r"`(\w+)`", read("README.md")))
 
 
+def test_a_newcomer_finds_the_call_for_every_kind_of_outcome_in_the_readme():
+    table = "\n".join(line for line in read("README.md").splitlines() if line.startswith("| "))
+    for call in (
+        "pd.Categorical(",
+        "dt.Surv.right(",
+        "dt.Polr",
+        "dt.Coxph",
+        "dt.Cotram",
+        "dt.BoxCox",
+        "dt.Logit",
+    ):
+        assert call in table
+    assert 'dt.Tram(outcome="nominal")' in table
+
+
 def test_workflows_call_targets_that_exist_on_the_versions_that_are_declared(project):
     targets = set(re.findall(r"^([a-z-]+):", read("Makefile"), re.MULTILINE))
     workflows = "\n".join(

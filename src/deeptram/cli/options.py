@@ -159,7 +159,8 @@ class Option:
             return click.Argument([name], **settings)
         own = f"--{name.replace('_', '-')}" + (f"/--no-{name}" if default is True else "")
         settings |= {"help": self.help, "multiple": several}
-        settings |= {"is_flag": True} if value is bool else {}  # false would make values optional
+        if value is bool:  # click finds the type; told it, versions before 8.3 read every flag as not set
+            settings |= {"is_flag": True, "type": None}
         return click.Option([*(self.names or [own]), name], **settings)
 
     def _checked(self, _ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:

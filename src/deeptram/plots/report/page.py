@@ -356,9 +356,12 @@ def script_json(value: Any) -> Markup:
 
 
 def _swatch(handle: Any, name: str) -> str:
-    """Return the sign of one entry of a legend."""
+    """Return the sign of one entry of a legend whose figure has been drawn."""
+    from matplotlib.collections import Collection
     from matplotlib.figure import Figure
 
+    if isinstance(handle, Collection):
+        handle.remove()  # before 3.11, matplotlib makes the sign of a band in the band's own figure only
     figure = Figure(figsize=_SWATCH)
     figure.legend([handle], [""], loc="center", frameon=False, borderpad=0, handletextpad=0, handlelength=2)
     return inline_svg(figure, name)
