@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from lifelines import KaplanMeierFitter
+from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 import deeptram as dt
@@ -56,19 +58,90 @@ def test_a_part_is_written_between_its_marks_again_and_again(part, tmp_path):
     assert page.read_text().startswith("before\n<!-- uci: begin --><!-- uci: end -->\n")
 
 
-def test_a_unit_is_computed_once_and_again_when_its_settings_change(part, tmp_path):
+@pytest.fixture
+def study_of_two(part, tmp_path):
     study, seen = part("_study"), []
 
     def score(unit):
         seen.append(unit)
-        return [{"method": "m", "nll": 1.0}]
+        rows = [{"method": "m", "nll": 1.0 + unit.split / 7, "crps": float("inf"), "weights": [0.25, 0.75]}]
+        return [*rows, {"method": "m", "severity": 3, "pool": "linear", "nll": -0.5}]
 
-    units = [study.Unit("a", 0), study.Unit("a", 1)]
-    assert study.run(score, units, {"k": 1}, tmp_path, 1, only_read=True).empty
+    def run(settings, out="first", write=None):
+        wanted = argparse.Namespace(out=tmp_path / out, n_jobs=1, write=write)
+        units = [study.Unit("a", 0), study.Unit("a", 1)]
+        return study.run("part", score, units, settings, wanted, kept_in=tmp_path / "kept")
+
+    return run, seen
+
+
+def test_a_unit_is_computed_once_and_again_when_its_settings_change(study_of_two, tmp_path):
+    run, seen = study_of_two
+    assert run({"k": 1}, write=tmp_path).empty
     for settings in ({"k": 1}, {"k": 1}, {"k": 2}):
-        table = study.run(score, units, settings, tmp_path, 1)
+        table = run(settings)
     assert len(seen) == 4
-    assert table["split"].to_list() == [0, 1]
+    assert table["split"].to_list() == [0, 0, 1, 1]
+
+
+def test_kept_scores_are_finished_units_elsewhere_until_the_settings_change(study_of_two, tmp_path):
+    run, seen = study_of_two
+    run({"k": 1})
+    told = run({"k": 1}, write=tmp_path)
+    found = run({"k": 1}, out="another machine")
+    assert len(seen) == 2
+    pd.testing.assert_frame_equal(found.drop(columns="seconds"), told.drop(columns="seconds"), rtol=1e-5)
+    assert found["nll"].to_list() == [1.0, -0.5, 1.14286, -0.5]
+    run({"k": 2}, out="another machine")
+    assert len(seen) == 4
+
+
+def test_kept_scores_of_the_page_have_one_value_per_unit_method_and_metric(part):
+    for path in part("_study").KEPT.glob("*.csv.gz"):
+        table = pd.read_csv(path)
+        assert not table.duplicated(["dataset", "split", "row", "metric"]).any()
+        assert table["settings"].nunique() == 1
+
+
+def test_a_training_row_is_not_described_by_trees_that_have_seen_it(part, rng):
+    X = pd.DataFrame(rng.normal(size=(150, 2)), columns=["a", "b"])
+    y = rng.normal(size=150)  # noise: only a tree that has seen a row can know its outcome
+    known, new = part("_forest").forest_columns(X, y, X, 60, 0)
+    assert abs(np.corrcoef(known["forest_mean"], y)[0, 1]) < 0.3
+    assert np.corrcoef(new["forest_mean"], y)[0, 1] > 0.9
+    assert (known["forest_0.25"] <= known["forest_0.75"]).all()
+
+
+def test_step_functions_have_the_crps_of_their_draws(part, rng):
+    levels, proba = np.array([3.0, 4.0, 6.0, 7.0]), rng.dirichlet(np.ones(4), size=5)
+    y = np.array([3.0, 6.0, 7.0, 9.0, 1.5])
+    distance = np.abs(levels[:, None] - levels)
+    by_hand = proba @ np.abs(levels[:, None] - y) - 0.5 * np.sum(proba @ distance * proba, axis=1)[:, None]
+    found = part("uci").step_crps(y, levels, proba.cumsum(axis=1))
+    np.testing.assert_allclose(found, np.mean(np.diag(by_hand)), atol=1e-12)
+
+
+def test_uci_choices_do_not_see_the_test_rows(part, rng):
+    uci = part("uci")
+    y_held = [rng.normal(size=30) for _ in range(5)]
+    y = rng.normal(size=20)
+
+    def kind(name, shift):
+        def normal(n):
+            return dt.Predictive.from_scipy(norm(np.full(n, shift), 1.0))
+
+        return uci.Kind(name, [normal(20) for _ in range(5)], [normal(30) for _ in range(5)])
+
+    kinds = [kind("CI", 0.0), kind("CI, forest", 2.0)]
+    rows, other = (
+        {row["method"]: row for row in uci.pooled_scores(kinds, y_held, outcome)} for outcome in (y, y + 2)
+    )
+    for name in ("linear, tuned", "transformation, tuned", "linear, tuned by crps"):
+        assert rows[name]["weights"] == other[name]["weights"]
+        assert rows[name]["weights"][0] > 0.9
+    for name in ("chosen", "chosen, crps"):
+        assert rows[name]["pool"] == other[name]["pool"]
+    assert rows["CI alone"]["nll"] == pytest.approx(-norm.logpdf(y).mean(), abs=1e-6)
 
 
 def test_out_of_fold_predictions_and_pools(part):

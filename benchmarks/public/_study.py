@@ -2,7 +2,8 @@
 
 A part of the page (``uci.py``, ``survival.py``, ...) gives a list of units and a function that computes the
 scores of one; :func:`run` does the rest. Nothing of a unit is repeated unless its settings change.
-:func:`publish` puts the tables of a part between its marks in the page.
+``--write`` puts the tables of a part between its marks in the page (:func:`publish`) and keeps the scores of
+all finished units in ``scores/PART.csv.gz`` beside the scripts, where later runs find them finished.
 """
 
 import argparse
@@ -19,6 +20,9 @@ from typing import Any
 import joblib
 import numpy as np
 import pandas as pd
+
+KEPT = Path(__file__).parent / "scores"
+Rows = list[dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +50,7 @@ def arguments(doc: str, datasets: Sequence[str], splits: int) -> argparse.Namesp
         "--write",
         type=Path,
         metavar="PAGE",
-        help="compute nothing; put the tables of what is there into PAGE",
+        help="compute nothing; keep the scores of what is there and put their tables into PAGE",
     )
     wanted = parser.parse_args()
     if wanted.quick:
@@ -55,18 +59,71 @@ def arguments(doc: str, datasets: Sequence[str], splits: int) -> argparse.Namesp
 
 
 def run(
-    score: Callable[[Unit], list[dict[str, Any]]],
+    part: str,
+    score: Callable[[Unit], Rows],
     units: Sequence[Unit],
     settings: dict[str, Any],
-    out: Path,
-    n_jobs: int,
-    only_read: bool = False,
+    wanted: argparse.Namespace,
+    kept_in: Path = KEPT,
 ) -> pd.DataFrame:
-    """Compute the units that are missing; return the scores of all, one row per method and unit."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Compute the units that are missing; return the scores of all, one row per method and unit.
+
+    A unit is finished when its file in ``wanted.out``, or its rows in the kept table, have these settings.
+    Where a page is written nothing is computed, and what is finished is kept.
+    """
+    wanted.out.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    missing = [] if only_read else [unit for unit in units if _read(unit, out, digest) is None]
-    print(f"{len(missing)} of {len(units)} units to compute", flush=True)
+    path = kept_in / f"{part}.csv.gz"
+    finished = read_kept(path, digest)
+    finished |= {unit: rows for unit in units if (rows := _read(unit, wanted.out, digest)) is not None}
+    missing = [unit for unit in units if unit not in finished]
+    print(f"{len(missing)} of {len(units)} units missing", flush=True)
+    if wanted.write is None:
+        finished |= _compute_all(score, missing, wanted.out, digest, wanted.n_jobs)
+    else:
+        keep(finished, path, digest)
+    return pd.DataFrame([row for unit in units for row in finished.get(unit, [])])
+
+
+def read_kept(path: Path, digest: str) -> dict[Unit, Rows]:
+    """Return the kept scores of the units with these settings."""
+    found: dict[Unit, Rows] = {}
+    if not path.exists():
+        return found
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    keys = ["dataset", "split", "seconds", "row", "method"]
+    for key, lines in table[table["settings"] == digest].groupby(keys, sort=False):
+        dataset, split, seconds, _, method = key
+        values = {
+            name: json.loads(value) for name, value in zip(lines["metric"], lines["value"], strict=True)
+        }
+        unit = Unit(dataset, int(split))
+        row = {**dataclasses.asdict(unit), "seconds": float(seconds), "method": method, **values}
+        found.setdefault(unit, []).append(row)
+    return found
+
+
+def keep(finished: dict[Unit, Rows], path: Path, digest: str) -> None:
+    """Write the scores to a table: one line per unit, row and metric, six digits each."""
+    lines = [
+        (*unit, f"{row['seconds']:.1f}", number, row["method"], metric, _short(value), digest)
+        for unit, rows in sorted((dataclasses.astuple(one), rows) for one, rows in finished.items())
+        for number, row in enumerate(rows)
+        for metric, value in row.items()
+        if metric not in ("dataset", "split", "seconds", "method")
+    ]
+    names = ["dataset", "split", "seconds", "row", "method", "metric", "value", "settings"]
+    path.parent.mkdir(exist_ok=True)
+    pd.DataFrame(lines, columns=names).to_csv(path, index=False, compression={"method": "gzip", "mtime": 1})
+
+
+def _short(value: Any) -> str:
+    return json.dumps(float(f"{value:.6g}") if isinstance(value, float) else value)
+
+
+def _compute_all(
+    score: Callable[[Unit], Rows], missing: Sequence[Unit], out: Path, digest: str, n_jobs: int
+) -> dict[Unit, Rows]:
     jobs = (joblib.delayed(_compute)(score, unit, out, digest) for unit in missing)
     started = time.perf_counter()
     for done, unit in enumerate(joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")(jobs), 1):
@@ -76,11 +133,10 @@ def run(
             f"{rate * (len(missing) - done) / 60:.0f} min left",
             flush=True,
         )
-    rows = [row for unit in units for row in _read(unit, out, digest) or []]
-    return pd.DataFrame(rows)
+    return {unit: _read(unit, out, digest) or [] for unit in missing}
 
 
-def _compute(score: Callable[[Unit], list[dict[str, Any]]], unit: Unit, out: Path, digest: str) -> Unit:
+def _compute(score: Callable[[Unit], Rows], unit: Unit, out: Path, digest: str) -> Unit:
     import torch
 
     torch.set_num_threads(1)
@@ -95,7 +151,7 @@ def _compute(score: Callable[[Unit], list[dict[str, Any]]], unit: Unit, out: Pat
     return unit
 
 
-def _read(unit: Unit, out: Path, digest: str) -> list[dict[str, Any]] | None:
+def _read(unit: Unit, out: Path, digest: str) -> Rows | None:
     path = unit.path(out)
     record = json.loads(path.read_text()) if path.exists() else {}
     return (

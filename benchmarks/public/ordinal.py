@@ -243,11 +243,7 @@ def main() -> None:
     wanted = arguments(__doc__ or "", DATASETS, 30)
     units = [Unit(name, split) for split in wanted.splits for name in wanted.datasets]
     one = functools.partial(score, data=wanted.data)
-    publish(
-        "ordinal",
-        page(run(one, units, SETTINGS, wanted.out, wanted.n_jobs, bool(wanted.write))),
-        wanted.write,
-    )
+    publish("ordinal", page(run("ordinal", one, units, SETTINGS, wanted)), wanted.write)
 
 
 if __name__ == "__main__":

@@ -266,7 +266,7 @@ def main() -> None:
     wanted = arguments(__doc__ or "", DATASETS, 5)
     units = [Unit(name, split) for split in wanted.splits for name in wanted.datasets]
     one = functools.partial(score, data=wanted.data)
-    table = run(one, units, SETTINGS, wanted.out, wanted.n_jobs, bool(wanted.write))
+    table = run("shift", one, units, SETTINGS, wanted)
     publish("shift", page(table), wanted.write)
     if wanted.write:
         figure(table, wanted.write.parent / "assets" / "shift.svg")

@@ -228,11 +228,7 @@ def main() -> None:
         Unit(name, split) for split in wanted.splits for name in wanted.datasets if split or name in GIVEN
     ]
     one = functools.partial(score, data=wanted.data)
-    publish(
-        "survival",
-        page(run(one, units, SETTINGS, wanted.out, wanted.n_jobs, bool(wanted.write))),
-        wanted.write,
-    )
+    publish("survival", page(run("survival", one, units, SETTINGS, wanted)), wanted.write)
 
 
 if __name__ == "__main__":
