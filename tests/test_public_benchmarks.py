@@ -121,6 +121,13 @@ def test_step_functions_have_the_crps_of_their_draws(part, rng):
     np.testing.assert_allclose(found, np.mean(np.diag(by_hand)), atol=1e-12)
 
 
+def test_copies_of_test_rows_are_counted(part):
+    rows = pd.DataFrame(
+        {"x1": [1, 1, 2, 3, 4], "x2": [0, 0, 0, 0, 0], "y": [5, 6, 7, 7, 7], "test_0": [0, 1, 1, 0, 0]}
+    )
+    assert part("uci").copied(rows, "test_0", ["x1", "x2"]) == [0.5, 0.0]
+
+
 def test_uci_choices_do_not_see_the_test_rows(part, rng):
     uci = part("uci")
     y_held = [rng.normal(size=30) for _ in range(5)]

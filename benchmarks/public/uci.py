@@ -317,11 +317,12 @@ def own_splits(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame.from_dict(lines, orient="index").rename_axis("set")
 
 
-def page(table: pd.DataFrame, published: pd.DataFrame) -> str:
+def page(table: pd.DataFrame, published: pd.DataFrame, data: Path) -> str:
     """Return the part of the page: next to the published ensembles, then every pool."""
     beyond = table["rmse"].notna() & table["crps"].isna()
     table = table.assign(crps=table["crps"].mask(beyond, np.inf))
-    parts = []
+    absent = [name for name in DATASETS if name not in set(table["dataset"])]
+    parts = [f"Not computed yet with these settings: {', '.join(absent)}."] if absent else []
     for metric in ("nll", "crps"):
         lines = against_published(table, published, metric)
         won = [", ".join(lines.index[lines[f"{one} below"] == "yes"]) for one in ("chosen", "best")]
@@ -345,19 +346,41 @@ def page(table: pd.DataFrame, published: pd.DataFrame) -> str:
     parts += [
         f"**Published for splits of their own**, so not a comparison on the same rows ({told}):",
         markdown(own_splits(table)),
-        "**Seconds of one core per split**",
-        markdown(seconds(table)),
+        "**What a split takes, and rows that are there twice**",
+        markdown(seconds_and_copies(table, data)),
     ]
     return "\n\n".join([*parts, folded(both, METRICS), cost(table)])
 
 
-def seconds(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the splits of each set, what one takes on average, and what ``--quick`` (two splits) takes."""
-    units = table.drop_duplicates(["dataset", "split"]).groupby("dataset", sort=False)["seconds"]
-    found = pd.DataFrame({"splits": units.size(), "seconds": units.mean().map("{:.0f}".format)})
-    return found.assign(
-        **{"minutes of two splits": (2 * units.mean() / 60).map("{:.1f}".format)}
-    ).rename_axis("set")
+def seconds_and_copies(table: pd.DataFrame, data: Path) -> pd.DataFrame:
+    """Return what one split and two (``--quick``) take, and the share of test rows with copies in training.
+
+    A copy agrees in all columns, or in all columns and the outcome.
+    """
+    units = table.drop_duplicates(["dataset", "split"])
+    lines = {}
+    for name, own in units.groupby("dataset", sort=False):
+        rows = pd.read_csv(data / "uci" / f"{name}.csv.gz")
+        columns = [column for column in rows if column[0] == "x"]
+        shares = np.mean([copied(rows, f"test_{split}", columns) for split in own["split"]], axis=0)
+        lines[name] = {
+            "splits": len(own),
+            "seconds of one core per split": f"{own['seconds'].mean():.0f}",
+            "minutes of two splits": f"{2 * own['seconds'].mean() / 60:.1f}",
+            "test rows whose columns are in the training part": f"{shares[0]:.1%}",
+            "and the same outcome": f"{shares[1]:.1%}",
+        }
+    return pd.DataFrame.from_dict(lines, orient="index").rename_axis("set")
+
+
+def copied(rows: pd.DataFrame, test: str, columns: list[str]) -> list[float]:
+    """Return the shares of test rows whose columns (and outcome, too) are in the training part."""
+    held = rows[test].to_numpy() == 1
+    shares = []
+    for names in (columns, [*columns, "y"]):
+        keys = pd.util.hash_pandas_object(rows[names], index=False).to_numpy()
+        shares.append(float(np.isin(keys[held], keys[~held]).mean()))
+    return shares
 
 
 def main() -> None:
@@ -371,7 +394,7 @@ def main() -> None:
     ]
     table = run("uci", lambda unit: score(unit, wanted.data), units, SETTINGS, wanted)
     published = pd.read_csv(wanted.data.parent / "published" / "aggregation_uci.csv.gz")
-    publish("uci", page(table, published[published["members"] == 10]), wanted.write)
+    publish("uci", page(table, published[published["members"] == 10], wanted.data), wanted.write)
 
 
 if __name__ == "__main__":
