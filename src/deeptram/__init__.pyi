@@ -17,7 +17,7 @@ from .estimators import (
     compare,
     proportionality_test,
 )
-from .evaluation import conformal, evaluate
+from .evaluation import conformal, evaluate, evaluate_stream
 from .fitting.deep import hooks
 from .fitting.deep.training import Training
 from .inputs import AsIs
@@ -74,6 +74,7 @@ __all__ = [
     "datasets",
     "errors",
     "evaluate",
+    "evaluate_stream",
     "export",
     "guarantees",
     "hooks",

@@ -433,14 +433,18 @@ def as_array(values: Any, name: str) -> npt.NDArray[Any]:
         array = np.asarray(values)
         if isinstance(values, (list, tuple)) and array.ndim == 1 and array.dtype.kind in "US":
             # NumPy writes None as it is but NaN as the text "nan": keep the objects unless all are text.
-            return (
-                array if all(isinstance(v, (str, bytes)) for v in values) else np.array(values, dtype=object)
-            )
-        return array
+            are_texts = all(isinstance(v, (str, bytes)) for v in values)
+            return array if are_texts else np.array(values, dtype=object)
     except (ValueError, TypeError) as error:
         raise InvalidInputError(
             f"{name} must be a one-dimensional array, got a sequence of unequal parts; pass one value per row"
         ) from error
+    if fields := array.dtype.names:  # such as scikit-survival's outcomes: event, time
+        raise InvalidInputError(
+            f"{name} must hold one value per row, got a structured array with {len(fields)} fields; write "
+            f"for example Surv.right({name}[{fields[-1]!r}], {name}[{fields[0]!r}])"
+        )
+    return array
 
 
 def as_float(values: Any, name: str) -> npt.NDArray[np.float64]:
@@ -461,8 +465,8 @@ def as_float(values: Any, name: str) -> npt.NDArray[np.float64]:
         if array.dtype.kind in "USmM" or texts:
             raise TypeError("text and dates are not numbers")
         numbers = np.asarray(array, dtype=np.float64)
-        # torch can neither share read-only memory nor step backwards.
-        plain = numbers.flags.writeable and all(step >= 0 for step in numbers.strides)
+        # torch can neither share read-only memory nor step backwards, or by a part of a number.
+        plain = numbers.flags.writeable and all(step >= 0 and step % 8 == 0 for step in numbers.strides)
         return numbers if plain else numbers.copy()
     except (TypeError, ValueError, OverflowError) as error:
         huge = isinstance(error, OverflowError)  # an integer beyond the floats

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import deeptram
-from deeptram.cli.group import DeeptramGroup
+from deeptram.cli.main import DeeptramGroup
 from deeptram.cli.options import Option, command, repeat_option_names
 from deeptram.errors import InvalidInputError
 

@@ -13,9 +13,9 @@ import scipy.stats
 from click.testing import CliRunner
 
 import deeptram as dt
-from deeptram.cli.hub import score_table
 from deeptram.cli.main import app
 from deeptram.datasets.hub import Hub
+from deeptram.datasets.hub_pools import score_table
 from deeptram.errors import FileFormatError
 
 ROUNDS = ["2024-01-06", "2024-01-13", "2024-01-20"]
@@ -203,7 +203,8 @@ def pooled(hub, tmp_path_factory):
     )
     assert told.exit_code == 0, told.output
     assert "9 submissions of deeptram-linear, deeptram-quantile, deeptram-transformation" in told.stdout
-    assert "pmf of 'category' is left out: the quantile pool averages quantiles" in told.stderr
+    for output in ("pmf of 'category'", "cdf of 'rate'"):
+        assert f"{output} gets the transformation pool: the quantile pool averages quantiles" in told.stderr
     return out
 
 
@@ -223,13 +224,16 @@ def test_submissions_are_valid(hub, pooled, method):
     owners = draws.groupby(["reference_date", "output_type_id"])["location"].nunique()
     assert (owners == 1).all()  # a trajectory belongs to one location
     assert (draws.groupby(["reference_date", "location"])["output_type_id"].nunique() == DRAWS).all()
-    if method != "quantile":
-        pmf = wide(table, "pmf")[CATEGORIES]
-        np.testing.assert_allclose(pmf.sum(axis=1), 1, atol=1e-12)
-        cdf = wide(table, "cdf")[[f"{cut:g}" for cut in CUTS]].to_numpy()
-        assert (np.diff(cdf, axis=1) >= 0).all()
-        assert cdf.max() <= 1
-    assert set(table["output_type"]) >= {"mean", "median", "quantile", "sample"}
+    pmf = wide(table, "pmf")[CATEGORIES]
+    np.testing.assert_allclose(pmf.sum(axis=1), 1, atol=1e-12)
+    cdf = wide(table, "cdf")[[f"{cut:g}" for cut in CUTS]].to_numpy()
+    assert (np.diff(cdf, axis=1) >= 0).all()
+    assert cdf.max() <= 1
+    assert set(table["output_type"]) == {"mean", "median", "quantile", "sample", "pmf", "cdf"}
+    if method == "quantile":  # what it has no meaning for is pooled by the transformation pool
+        instead = read_pool(pooled, "deeptram-transformation")
+        pd.testing.assert_frame_equal(wide(table, "pmf"), wide(instead, "pmf"))
+        pd.testing.assert_frame_equal(wide(table, "cdf"), wide(instead, "cdf"))
 
 
 def test_pools_are_those_of_the_library(hub, pooled):

@@ -48,6 +48,17 @@ def test_the_pool_can_be_pooled_again(tables, run, tmp_path):
     assert again.exit_code == 0, again.output
 
 
+def test_tuned_parameters_of_a_rule_are_used(tables, run, tmp_path):
+    tuning = ["--tune-members", *tables.write("tune"), "--tune-truth", tables.truth("tune")]
+    how = ["--method", "beta-linear", "--weights", "tuned", "--out", tmp_path / "o", "--quiet"]
+    result = run("pool", "--members", *tables.write(), *tuning, *how)
+    assert result.exit_code == 0, result.output
+    tuned = dt.tune_weights(predictives(tables, "tune"), tables.y["tune"], method="beta-linear")
+    assert tuned.rule.parameters != (1.0, 1.0)
+    expected = dt.pool(predictives(tables), method=tuned.rule, weights=tuned.weights)
+    np.testing.assert_allclose(read(tmp_path / "o" / "pooled.csv"), expected.pmf(), rtol=1e-6)
+
+
 @pytest.mark.parametrize("weights", ["equal", "tuned"])
 def test_the_best_members_alone(tables, run, tmp_path, weights):
     paths, out = tables.write(), tmp_path / "o"

@@ -13,8 +13,8 @@ from deeptram import datasets
 from deeptram._files import read_bytes
 from deeptram.datasets import load_ham10000, load_melanoma, load_mnist, load_utkface
 from deeptram.datasets.digits import parse_idx
+from deeptram.datasets.image_studies import COUNTS, LEVELS, age_group
 from deeptram.datasets.sources import FolderCollection, TarCollection
-from deeptram.datasets.utkface import COUNTS, LEVELS, age_group
 from deeptram.errors import FileFormatError, InvalidInputError, UnknownNameError
 
 # --- MNIST -----------------------------------------------------------------------------------------

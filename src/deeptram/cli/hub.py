@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import click
 import numpy as np
@@ -15,14 +15,22 @@ from rich.table import Table
 
 from deeptram._files import write_table
 from deeptram._validation import check_choice
-from deeptram.cli.group import DeeptramGroup
-from deeptram.cli.hub_pools import SCHEMES, Weighting, pool_forecasts, submission_rows
+from deeptram.cli.main import DeeptramGroup
 from deeptram.cli.options import Force, Json, Option, Quiet, command
 from deeptram.cli.output import check_free, emit, note, output_folder, working
 from deeptram.cli.tables import table_writer
 from deeptram.datasets.hub import MODEL, Forecasts, Hub
-from deeptram.datasets.hub_outputs import PointForecast
-from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.datasets.hub_pools import (
+    ALL,
+    GROUP,
+    SCHEMES,
+    Weighting,
+    pool_forecasts,
+    score_table,
+    submission_rows,
+    task_scores,
+)
+from deeptram.errors import InvalidInputError
 from deeptram.plots.display import Display, panels
 from deeptram.plots.style import legend_beside, looks, metric_label
 from deeptram.pooling import METHODS
@@ -32,8 +40,6 @@ if TYPE_CHECKING:
 
 DEFAULT_METHODS = ["linear", "quantile", "transformation"]
 FORMATS = ("csv", "parquet")
-ALL = "all"
-GROUP = ["target", "output_type", "metric"]
 
 
 @click.group("hub", cls=DeeptramGroup, no_args_is_help=True)
@@ -73,7 +79,8 @@ def hub_pool_command(
 
     HUB is a folder in the format of the hubverse: hub-config, model-output, target-data. Quantiles, CDFs,
     categories and draws are pooled as distributions; means and medians are those of the pooled ones. Models
-    that did not submit a task have no share in it.
+    that did not submit a task have no share in it. Categories and CDFs, which have no quantile pool, get the
+    transformation pool there, and a note says so.
     """
     chosen = methods or DEFAULT_METHODS
     weighting = _weighting(weights or ["equal"])
@@ -82,13 +89,11 @@ def hub_pool_command(
     check_free([output_folder(out) / "model-output" / name for name in names.values()], force)
     with working("reading", quiet):
         forecasts = _wanted(place.forecasts(models), outputs)
-        observed = _observations(place, truth)
-    written = []
+    written: list[Path] = []
+    notes: list[str] = []
     for method in chosen:
         with working(f"{method} pool", quiet):
-            pooled = pool_forecasts(
-                place, forecasts, method, names[method], weighting, observed, _say_what_is_left_out
-            )
+            pooled = pool_forecasts(place, forecasts, method, names[method], weighting, truth, notes.append)
             rows = submission_rows(pooled, place.task_ids)
         for current, part in rows.groupby(place.round_column, sort=True):
             if rounds is None or current in rounds:
@@ -101,8 +106,10 @@ def hub_pool_command(
             f"--rounds must name rounds of the hub, got {', '.join(rounds or [])}; check them"
         )
     if as_json:
-        emit({"models": list(names.values()), "files": written})
+        emit({"models": list(names.values()), "files": written, "notes": notes})
     elif not quiet:
+        for one in notes:
+            note(one)
         click.echo(
             f"{len(written)} submissions of {', '.join(names.values())} written to {out / 'model-output'}."
         )
@@ -134,13 +141,12 @@ def hub_score_command(
         check_free([output_folder(out) / name for name in ("scores.csv", "scores.png")], force)
     with working("reading", quiet):
         forecasts = _wanted(place.forecasts(models, also=pooled), outputs)
-        observed = _observations(place, truth)
     known = list(dict.fromkeys(model for one in forecasts for model in one.models))
     if baseline is not None:
         check_choice(baseline, known, "--baseline")
-    silent = sorted({one.target for one in forecasts if observed(one).isna().all()})
+    silent = sorted({one.target for one in forecasts if place.truth(one, truth).isna().all()})
     with working("scoring", quiet):
-        rows = task_scores(forecasts, observed)
+        rows = task_scores(place, forecasts, truth)
     if not len(rows):
         raise InvalidInputError(
             f"{hub} must have observations of its targets, got none; name them with --truth"
@@ -157,7 +163,8 @@ def hub_score_command(
         emit({"scores": table, "out": out})
     elif not quiet:
         for (target, output, metric), group in shown[shown["horizon"] == ALL].groupby(GROUP, sort=False):
-            Console(highlight=False).print(_shown(f"{target}, {output}: {metric_label(metric)}", group))
+            click.echo(f"\n{target}, {output}: {metric_label(metric)}")
+            Console(highlight=False).print(_shown(group))
 
 
 def _weighting(words: Sequence[str]) -> Weighting:
@@ -182,123 +189,13 @@ def _wanted(forecasts: list[Forecasts], outputs: Sequence[str] | None) -> list[F
     return [one for one in forecasts if outputs is None or one.output.name in outputs]
 
 
-def _observations(place: Hub, truth: Path | None) -> Callable[[Forecasts], pd.Series]:
-    """Return what was observed, by forecasts; each is read once."""
-    found: dict[tuple[str, str, int], pd.Series] = {}
-
-    def observed(one: Forecasts) -> pd.Series:
-        key = (one.target, one.output.name, len(one.tasks))
-        if key not in found:
-            found[key] = place.truth(one, truth)
-        return found[key]
-
-    return observed
-
-
-def _say_what_is_left_out(one: Forecasts, error: UnsupportedError) -> None:
-    note(f"{one.output.name} of {one.target!r} is left out: {error}")
-
-
-def _shown(title: str, group: pd.DataFrame) -> Table:
-    table = Table(title=title, title_justify="left", box=None)
+def _shown(group: pd.DataFrame) -> Table:
+    table = Table(box=None)
     for header in ("model", "tasks", "score", "relative skill"):
         table.add_column(header, justify="left" if header == "model" else "right")
     for row in group.itertuples(index=False):
         table.add_row(getattr(row, MODEL), f"{row.n:,}", f"{row.score:.4g}", f"{row.relative_skill:.3f}")
     return table
-
-
-def task_scores(forecasts: Sequence[Forecasts], truth: Callable[[Forecasts], pd.Series]) -> pd.DataFrame:
-    """Return one row per model, task and score.
-
-    Parameters
-    ----------
-    forecasts : sequence of Forecasts
-    truth : callable
-        What was observed, by forecasts; tasks without an observation are left out.
-    """
-    tables = [table for one in forecasts for table in _scores_of(one, truth(one))]
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=[*GROUP, MODEL, "score"])
-
-
-def _scores_of(one: Forecasts, observed: pd.Series) -> Iterator[pd.DataFrame]:
-    known = observed.notna().to_numpy()
-    for model in one.models:
-        rows = np.flatnonzero(known & one.available(model))
-        if not len(rows):
-            continue
-        y = one.output.outcomes(observed.iloc[rows].reset_index(drop=True), one.ids)
-        labels = {"target": one.target, "output_type": one.output.name, MODEL: model}
-        for name, score in _each_score(one, model, rows, y):
-            yield one.tasks.iloc[rows].assign(**labels, metric=name, score=np.asarray(score), task=rows)
-
-
-def _each_score(one: Forecasts, model: str, rows: Any, y: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(one.output, PointForecast):
-        yield one.output.error, one.output.errors(one.values[model][rows, 0], y)
-        return
-    pred = one.predictive(model, rows)
-    for name in one.output.scores:
-        yield name, one.output.score(name, y, pred, one.ids)
-
-
-def score_table(rows: pd.DataFrame, baseline: str | None = None, horizon: str = "horizon") -> pd.DataFrame:
-    r"""Return mean scores by target, type of output, score, horizon and model, with relative skill.
-
-    Models are compared pairwise on the tasks that both have: with :math:`\theta_{ij}` the ratio of their mean
-    scores, the relative skill of model i is the geometric mean :math:`\theta_i = (\prod_j \theta_{ij})^{1/M}`
-    (Cramer et al. 2022), divided by that of the baseline where one is named; below one is better.
-
-    Parameters
-    ----------
-    rows : DataFrame
-        From :func:`task_scores`.
-    baseline : str, optional
-    horizon : str
-        The task id that is the horizon; rows of horizon ``"all"`` are over all of them.
-
-    Examples
-    --------
-    >>> rows = pd.DataFrame(
-    ...     {
-    ...         "target": "t", "output_type": "quantile", "metric": "wis", "model_id": ["a", "b", "a", "b"],
-    ...         "horizon": "1", "task": [0, 0, 1, 1], "score": [1.0, 2.0, 3.0, 6.0],
-    ...     }
-    ... )
-    >>> score_table(rows, baseline="b")[["horizon", "model_id", "n", "score", "relative_skill"]]
-      horizon model_id  n  score  relative_skill
-    0     all        a  2    2.0             0.5
-    1     all        b  2    4.0             1.0
-    2       1        a  2    2.0             0.5
-    3       1        b  2    4.0             1.0
-    """
-    parts = [rows.assign(**{horizon: ALL})]
-    if horizon in rows:
-        parts.append(rows)
-    tables = []
-    for key, group in pd.concat(parts, ignore_index=True).groupby([*GROUP, horizon], sort=False):
-        wide = group.pivot(index="task", columns=MODEL, values="score")
-        found = pd.DataFrame(
-            {"n": wide.notna().sum(), "score": wide.mean(), "relative_skill": _skill(wide, baseline)}
-        )
-        found = found.rename_axis(MODEL).reset_index()
-        for name, value in zip([*GROUP, horizon], key, strict=True):
-            found[name] = value
-        tables.append(found.sort_values("score", kind="stable"))
-    columns = [*GROUP, horizon, MODEL, "n", "score", "relative_skill"]
-    return pd.concat(tables, ignore_index=True)[columns]
-
-
-def _skill(wide: pd.DataFrame, baseline: str | None) -> pd.Series:
-    values, models = wide.to_numpy(dtype=np.float64), list(wide.columns)
-    there = ~np.isnan(values)
-    # Sums of the scores of model i over the tasks that model j has, too: common tasks cancel in the ratio.
-    sums = np.stack(
-        [np.where(there & there[:, [j]], values, 0.0).sum(axis=0) for j in range(len(models))], axis=1
-    )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        theta = pd.Series(np.exp(np.log(sums / sums.T).mean(axis=1)), index=models)
-        return theta / theta[baseline] if baseline in models else theta
 
 
 @dataclass(frozen=True, eq=False)

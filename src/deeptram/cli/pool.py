@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from deeptram import latent as latents
 from deeptram._files import write_json, write_table
 from deeptram._validation import check_integer, check_probability_level
 from deeptram.cli.options import Force, Json, Level, Option, Quiet, command, refuse_given
@@ -24,9 +25,10 @@ from deeptram.evaluation import evaluate
 from deeptram.plots import calibration, performance, pit
 from deeptram.plots import weights as weights_plot
 from deeptram.plots.style import AVERAGE
-from deeptram.pooling import METHODS, Guarantees, guarantees, pool
-from deeptram.pooling.weights import TunedWeights, tune_weights
+from deeptram.pooling import METHODS, Guarantees, guarantees
+from deeptram.pooling.comparison import FittedPool
 from deeptram.pooling.weights import top_k as choose_best
+from deeptram.pooling.weights import tune_weights
 from deeptram.predictive import DiscretePredictive
 from deeptram.predictive.base import Predictive
 
@@ -34,15 +36,6 @@ SCHEMES = ("equal", "tuned")
 FORMATS = ("csv", "parquet")
 FILES = ("weights.json", "metrics.csv", "guarantees.csv")
 FIGURES = ("calibration.png", "performance.png", "weights.png")
-
-
-@dataclass(frozen=True)
-class Pooled:
-    """The pools that are compared, each with its own weights."""
-
-    pools: dict[str, Predictive]
-    weights: dict[str, npt.NDArray[np.float64]]
-    tuned: dict[str, TunedWeights]
 
 
 @dataclass(frozen=True)
@@ -130,27 +123,27 @@ def pool_command(
             read, tuning, members = read.only(best), tuning.only(best), [members[m] for m in best]
         with working("pooling", quiet):
             compared = read_as.pools if y is not None else ()
-            pooled = _pool_all(
-                read, (*compared, method), latent, tuning if weights == "tuned" else None, score
-            )
+            own = tuning if weights == "tuned" else None
+            fits = {name: _fitted(read, name, latent, own, score) for name in (*compared, method)}
+            pools = {name: fit.apply(read.members) for name, fit in fits.items()}
         with table_writer(PIPE if out == PIPE else out / pooled_name) as write:
-            write(read.as_table(pooled.pools[method]))
+            write(read.as_table(pools[method]))
         if out == PIPE:
             return
         own_data = tuning is not None and _same_data(read, tuning.predictions)
-        record = _weights_record(pooled, method, weights, score, members, own_data)
+        record = _weights_record(fits, method, weights, score, members, own_data)
         write_json(out / "weights.json", record)
         table, held, said = None, None, []
         if y is not None:
             with working("evaluating", quiet):
-                table, held = _evaluate(read, pooled, method, y, n_boot, level, seed)
-            said = verdict(table, method, list(pooled.pools), read_as.score)
+                table, held = _evaluate(read, pools, method, y, n_boot, level, seed)
+            said = verdict(table, method, list(pools), read_as.score)
             table = table.drop(columns=[name for name in table.columns if name.startswith("difference")])
             write_table(out / "metrics.csv", table)
             if held is not None:
                 write_table(out / "guarantees.csv", held.frame())
             if figures:
-                _draw(out, read, pooled, y, table)
+                _draw(out, read, pools, fits if own is not None else {}, y, table)
     notes = [f"{warning.message}" for warning in caught if issubclass(warning.category, DeeptramWarning)]
     if own_data:
         notes.insert(
@@ -169,8 +162,8 @@ def pool_command(
                 names=read.names,
                 n_rows=read.n_rows,
                 columns=f"{len(read.columns)} {read_as.noun}",
-                info=pooled.pools[method].pool_info,
-                tuned=pooled.tuned.get(method),
+                info=pools[method].pool_info,
+                tuned=fits[method].tuning,
                 n_tuning=0 if tuning is None else tuning.predictions.n_rows,
                 score=score,
                 table=table,
@@ -238,33 +231,27 @@ def _check_effects(has_truth: bool, method: str, tunes: bool, n_boot: int, figur
         refuse_given([name], f"has an effect with {condition} only, {remedy}")
 
 
-def _pool_all(
-    read: Predictions, methods: Sequence[str], latent: str, tuning: Tuning | None, score: str
-) -> Pooled:
-    """Make the pool asked for and those it is compared with, each with its own weights."""
-    pools: dict[str, Predictive] = {}
-    chosen: dict[str, npt.NDArray[np.float64]] = {}
-    tuned: dict[str, TunedWeights] = {}
-    for name in dict.fromkeys(methods):
-        scale = latent if name == "transformation" else None
-        chosen[name] = np.full(len(read.members), 1 / len(read.members))
-        if tuning is not None:
-            given = tuning.predictions.members
-            tuned[name] = tune_weights(given, tuning.y, method=name, score=score, latent=scale)
-            chosen[name] = tuned[name].weights
-        pools[name] = pool(read.members, method=name, weights=chosen[name], latent=scale)
-    return Pooled(pools, chosen, tuned)
+def _fitted(read: Predictions, name: str, latent: str, tuning: Tuning | None, score: str) -> FittedPool:
+    """Return a pool with equal weights, or with its own tuned ones."""
+    scale = latents.get(latent).name if name == "transformation" else None
+    if tuning is None:
+        return FittedPool(name, np.full(len(read.members), 1 / len(read.members)), latent=scale)
+    tuned = tune_weights(tuning.predictions.members, tuning.y, method=name, score=score, latent=scale)
+    return FittedPool(tuned.rule or name, tuned.weights, tuning=tuned, latent=scale)
 
 
 def _evaluate(
-    read: Predictions, pooled: Pooled, method: str, y: Any, n_boot: int, level: float, seed: int
+    read: Predictions,
+    pools: dict[str, Predictive],
+    method: str,
+    y: Any,
+    n_boot: int,
+    level: float,
+    seed: int,
 ) -> tuple[pd.DataFrame, Guarantees | None]:
-    names = display_names(read.names, pooled.pools)
-    predictions: dict[str, Any] = dict(zip(names, read.members, strict=True))
-    predictions[AVERAGE] = read.members
-    predictions.update(pooled.pools)
+    named = zip(display_names(read.names, pools), read.members, strict=True)
     table = evaluate(
-        predictions,
+        {**dict(named), AVERAGE: read.members, **pools},
         y,
         metrics=read.form.metrics,
         n_boot=n_boot,
@@ -272,8 +259,8 @@ def _evaluate(
         random_state=seed,
         reference=method,
     )
-    discrete = isinstance(pooled.pools[method], DiscretePredictive)
-    return table, guarantees(read.members, pooled.pools[method], y) if discrete else None
+    discrete = isinstance(pools[method], DiscretePredictive)
+    return table, guarantees(read.members, pools[method], y) if discrete else None
 
 
 def display_names(names: Sequence[str], pools: Mapping[str, Any]) -> list[str]:
@@ -288,13 +275,21 @@ def display_names(names: Sequence[str], pools: Mapping[str, Any]) -> list[str]:
     return [f"member {name}" if name in taken else name for name in names]
 
 
-def _draw(folder: Path, read: Predictions, pooled: Pooled, y: Any, table: pd.DataFrame) -> None:
-    discrete = all(isinstance(one, DiscretePredictive) for one in pooled.pools.values())
-    (calibration if discrete else pit)(y, pooled.pools).save(folder / "calibration.png")
-    single = display_names(read.names, pooled.pools)
+def _draw(
+    folder: Path,
+    read: Predictions,
+    pools: dict[str, Predictive],
+    tuned: Mapping[str, FittedPool],
+    y: Any,
+    table: pd.DataFrame,
+) -> None:
+    discrete = all(isinstance(one, DiscretePredictive) for one in pools.values())
+    (calibration if discrete else pit)(y, pools).save(folder / "calibration.png")
+    single = display_names(read.names, pools)
     performance(table, members=single, reference=AVERAGE).save(folder / "performance.png")
-    if pooled.tuned:
-        weights_plot(pooled.weights, members=read.names).save(folder / "weights.png")
+    if tuned:
+        weights = {name: fit.weights for name, fit in tuned.items()}
+        weights_plot(weights, members=read.names).save(folder / "weights.png")
 
 
 def _same_data(read: Predictions, tuning: Predictions) -> bool:
@@ -304,25 +299,29 @@ def _same_data(read: Predictions, tuning: Predictions) -> bool:
 
 
 def _weights_record(
-    pooled: Pooled, method: str, scheme: str, score: str, members: Sequence[Path], own_data: bool
+    fits: Mapping[str, FittedPool],
+    method: str,
+    scheme: str,
+    score: str,
+    members: Sequence[Path],
+    own_data: bool,
 ) -> dict[str, Any]:
-    info = pooled.pools[method].pool_info
+    own = fits[method]
     content: dict[str, Any] = {
         "method": method,
-        "latent": info.latent,
+        "latent": own.latent,
         "scheme": scheme,
         "members": [str(path) for path in members],
-        "weights": pooled.weights[method].tolist(),
-        "weights_by_method": {name: values.tolist() for name, values in pooled.weights.items()},
+        "weights": own.weights.tolist(),
+        "weights_by_method": {name: fit.weights.tolist() for name, fit in fits.items()},
     }
-    if method in pooled.tuned:
-        result = pooled.tuned[method]
+    if own.tuning is not None:
         content["tuning"] = {
             "score": score,
-            "value": _finite(result.value),
-            "gap": _finite(result.gap),
-            "n_iter": result.n_iter,
-            "converged": result.converged,
+            "value": _finite(own.tuning.value),
+            "gap": _finite(own.tuning.gap),
+            "n_iter": own.tuning.n_iter,
+            "converged": own.tuning.converged,
             "same_data_as_evaluation": own_data,
         }
     return content

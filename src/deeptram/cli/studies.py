@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from deeptram._validation import check_integer
-from deeptram.cli.group import DeeptramGroup
+from deeptram.cli.main import DeeptramGroup
 from deeptram.cli.options import Json, Level, Option, Quiet, Silent, command, is_given, refuse_given
 from deeptram.cli.output import emit, working
 from deeptram.datasets import check

@@ -8,12 +8,10 @@ Start reading at ``base.Dataset``, then ``digits``.
 from __future__ import annotations
 
 from deeptram.datasets.base import Dataset
-from deeptram.datasets.check import check
 from deeptram.datasets.digits import load_digits, load_mnist
+from deeptram.datasets.image_studies import check, load_ham10000, load_melanoma, load_utkface
 from deeptram.datasets.simulated import PAPER_EFFECTS, simulate, simulate_covariates
-from deeptram.datasets.skin_lesions import load_ham10000, load_melanoma
 from deeptram.datasets.sources import cache_folder
-from deeptram.datasets.utkface import load_utkface
 
 __all__ = [
     "PAPER_EFFECTS",

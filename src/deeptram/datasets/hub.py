@@ -72,11 +72,6 @@ class Forecasts:
                 f"the {self.output.name} forecasts of {self.target!r} by {model}: {error}"
             ) from error
 
-    def take(self, rows: Any) -> Forecasts:
-        """Return the forecasts of some tasks."""
-        values = {model: array[rows] for model, array in self.values.items()}
-        return Forecasts(self.target, self.output, self.tasks[rows].reset_index(drop=True), self.ids, values)
-
 
 class Hub:
     """The folder of a hub.
@@ -106,17 +101,15 @@ class Hub:
             self.round_column: str = str(rounds[0]["round_id"])
             names = [name for task in self._tasks for name in task["task_ids"]]
             self.task_ids = list(dict.fromkeys(names))
-            self._metadata = [entry for task in self._tasks for entry in task["target_metadata"]]
+            metadata = [entry for task in self._tasks for entry in task["target_metadata"]]
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise FileFormatError(
                 f"{config} must describe rounds with model_tasks, task_ids and target_metadata, got "
                 f"{type(error).__name__} ({error}); see the hubverse schema"
             ) from error
-        self.target_column = self._target_column()
-
-    def _target_column(self) -> str:
-        keys = [key for entry in self._metadata for key in (entry.get("target_keys") or {})]
-        return keys[0] if keys else "target"
+        keys = [key for entry in metadata for key in (entry.get("target_keys") or {})]
+        self.target_column = keys[0] if keys else "target"
+        self._observed: dict[Path, pd.DataFrame] = {}
 
     def models(self) -> list[str]:
         """Return the models that have a folder of submissions."""
@@ -222,7 +215,9 @@ class Hub:
         """
         places = [Path(path)] if path is not None else self._truth_places()
         for place in places:
-            table = _observations(read_text_table(place), forecasts)
+            if place not in self._observed:
+                self._observed[place] = read_text_table(place)
+            table = _observations(self._observed[place], forecasts)
             own = None if table is None else table[table[self.target_column] == forecasts.target]
             if own is None or not len(own):
                 continue

@@ -209,12 +209,12 @@ class CdfValues(OutputType):
 class PointForecast(OutputType):
     """A mean or a median: a number, no distribution."""
 
-    scores = ()
     tuned_by = "crps"
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
         self.name = name  # type: ignore[misc]
+        self.scores = ("squared error" if name == "mean" else "absolute error",)  # type: ignore[misc]
 
     def identified(self, rows: pd.DataFrame, task: list[str], column: str) -> pd.DataFrame:
         return rows.assign(**{column: ""})
@@ -226,14 +226,10 @@ class PointForecast(OutputType):
         found = pred.mean() if self.name == "mean" else pred.median()
         return np.asarray(found, dtype=np.float64)[:, None]
 
-    @property
-    def error(self) -> str:
-        """What such a forecast is judged by."""
-        return "squared error" if self.name == "mean" else "absolute error"
-
-    def errors(self, values: Values, y: Values) -> Values:
-        """Return what such a forecast is judged by: squared error of a mean, absolute error of a median."""
-        return (values - y) ** 2 if self.name == "mean" else np.abs(values - y)
+    def score(self, name: str, y: Any, pred: Any, ids: Sequence[Any]) -> Values:
+        """Return squared errors of means, absolute errors of medians, given as numbers."""
+        error = np.asarray(pred - y, dtype=np.float64)
+        return error**2 if self.name == "mean" else np.abs(error)
 
 
 _DISTRIBUTIONS: dict[str, type[OutputType]] = {

@@ -9,5 +9,6 @@ from __future__ import annotations
 
 from deeptram.evaluation.conformal import Conformal, conformal
 from deeptram.evaluation.evaluate import evaluate
+from deeptram.evaluation.streams import evaluate_stream
 
-__all__ = ["Conformal", "conformal", "evaluate"]
+__all__ = ["Conformal", "conformal", "evaluate", "evaluate_stream"]

@@ -34,12 +34,14 @@ class Statistic(ABC):
 
     - ``columns`` returns the values (S, n) whose weighted sums are needed (S may be 0).
     - ``n_columns`` says roughly how many these are, for the division of work;
-      ``thread_safe`` whether other statistics may be computed at the same time.
+      ``thread_safe`` whether other statistics may be computed at the same time; ``additive``
+      whether ``finish`` needs no more of the counts than their total, so that rows may come in chunks.
     - ``finish`` turns these sums, and if need be the counts, into B values.
     """
 
     n_columns: int = 1
     thread_safe: bool = True
+    additive: bool = False
 
     @abstractmethod
     def columns(self) -> Tensor:
@@ -56,6 +58,8 @@ class Statistic(ABC):
 
 class Mean(Statistic):
     """The mean of one value per row; infinite as soon as one infinite row is drawn."""
+
+    additive = True
 
     def __init__(self, values: Tensor) -> None:
         self._values = values.detach().to(torch.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,21 @@ import torch
 from torch import Tensor
 
 from deeptram._arrays import as_numpy
-from deeptram._validation import check_choice, first_rows, n_rows
+from deeptram._validation import as_array, check_choice, first_rows, n_rows
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.responses.observations import encode_continuous
 
 REDUCTIONS = ("mean", "none")
+_OF_MODELS = {  # what models of several libraries have, and what to pass instead of them
+    "predict_distribution": "its predictions, model.predict_distribution(X)",
+    "predict_survival_function": "its curves, Predictive.from_survival(times, curves), or give the model and "
+    "data to leaderboard",
+    "predict_proba": "its probabilities, Predictive.from_sklearn(model, X)",
+    "predict": "distributions, such as Predictive.from_scipy(norm(model.predict(X), sd)), or give the model "
+    "and data to leaderboard",
+}
 
 
 def check_predictive(pred: Any, name: str = "pred") -> Predictive:
@@ -31,14 +40,14 @@ def check_predictive(pred: Any, name: str = "pred") -> Predictive:
     """
     if isinstance(pred, Predictive):
         return pred
-    if hasattr(pred, "predict_distribution"):
-        raise InvalidTypeError(
-            f"{name} must be a Predictive, got the model {type(pred).__name__}; pass its predictions, "
-            "model.predict_distribution(X)"
-        )
+    for method, remedy in _OF_MODELS.items():
+        if hasattr(pred, method):
+            raise InvalidTypeError(
+                f"{name} must be a Predictive, got the model {type(pred).__name__}; pass {remedy}"
+            )
     raise InvalidTypeError(
         f"{name} must be a Predictive, got {type(pred).__name__}; wrap probabilities with "
-        "Predictive.from_proba or cumulative ones with Predictive.from_cdf"
+        "Predictive.from_proba, cumulative ones with from_cdf, survival curves with from_survival"
     )
 
 
@@ -54,6 +63,8 @@ def check_discrete(pred: Any, what: str, name: str = "pred") -> DiscretePredicti
 
 def check_rows(y: Any, pred: Predictive) -> None:
     """Raise unless there is one outcome per row of the prediction."""
+    if isinstance(y, np.ndarray):
+        as_array(y, "y")  # which refuses structured ones
     single = not hasattr(y, "__len__") or getattr(y, "shape", None) == ()
     n = None if single else n_rows(y)
     if n != len(pred):
@@ -103,3 +114,24 @@ def reduce_rows(values: Any, reduction: str, *, numpy: bool) -> Any:
         return as_numpy(values) if numpy else values
     mean = values.mean()
     return float(mean) if numpy else mean
+
+
+def read_chunks(chunks: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield predictions, outcomes and sample weights (or None) of every chunk, at least one."""
+    source = chunks() if callable(chunks) else chunks
+    if not isinstance(source, Iterable) or isinstance(source, str | dict):
+        raise InvalidTypeError(
+            f"chunks must give pairs (predictions, y), got {type(source).__name__}; pass a list or a function"
+        )
+    number = -1
+    for number, chunk in enumerate(source):
+        if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
+            raise InvalidTypeError(
+                f"every chunk must be a pair (predictions, y), or a triple with sample weights, got "
+                f"{type(chunk).__name__} in chunk {number}; yield both"
+            )
+        yield chunk[0], chunk[1], chunk[2] if len(chunk) == 3 else None
+    if number < 0:
+        raise InvalidInputError(
+            "chunks must yield at least one pair (predictions, y), got none; check the source of the chunks"
+        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -169,12 +169,8 @@ def evaluate(
     """
     n_boot = check_integer(n_boot, "n_boot", 0, MOST_SAMPLES)
     level = check_probability_level(level)
-    members = _members(predictions, y)
-    if reference is not None and (not isinstance(reference, Hashable) or reference not in members):
-        raise UnknownNameError(
-            f"reference must be one of {', '.join(map(repr, members))}, got "
-            f"{reference!r}{did_you_mean(reference, members)}"
-        )
+    members = check_predictions(predictions, y)
+    check_reference(reference, members)
     every = [pred for group in members.values() for pred in group]
     wanted = metrics_for(metrics, every, y)
     n = n_rows(y)
@@ -258,7 +254,17 @@ def summarise(
     return frame
 
 
-def _members(predictions: Any, y: Any) -> dict[str, list[Predictive]]:
+def check_reference(reference: Any, names: Collection[str]) -> None:
+    """Raise unless the reference is one of the names, or None."""
+    if reference is not None and (not isinstance(reference, Hashable) or reference not in names):
+        raise UnknownNameError(
+            f"reference must be one of {', '.join(map(repr, names))}, got "
+            f"{reference!r}{did_you_mean(reference, names)}"
+        )
+
+
+def check_predictions(predictions: Any, y: Any) -> dict[str, list[Predictive]]:
+    """Return the predictions under each name, one or those of several members, with a row per outcome."""
     if not isinstance(predictions, Mapping) or not predictions:
         raise InvalidInputError(
             f"predictions must be a non-empty dict from names to Predictives, got "

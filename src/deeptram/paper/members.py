@@ -83,7 +83,7 @@ def has_images(dataset: str, directory: str | os.PathLike[str] | None) -> bool:
     """Whether models with images can be fitted (the melanoma table may come without)."""
     if dataset != "melanoma":
         return True
-    from deeptram.datasets.skin_lesions import MELANOMA
+    from deeptram.datasets.image_studies import MELANOMA
     from deeptram.datasets.sources import data_folder
 
     return MELANOMA.find_images(data_folder(directory, dataset)) is not None

@@ -68,8 +68,9 @@ class SurvivalPredictive(_Table):
         if len(y) == 1 < len(self):  # the same times for all rows are looked up once
             place = torch.searchsorted(self.times.contiguous(), y[0].contiguous(), right=True)
             value = self.survival.index_select(1, (place - 1).clamp(min=0))
-            value[:, place == 0] = 1.0
-            value[:, torch.isposinf(y[0])] = 0.0
+            for columns, certain in ((place == 0, 1.0), (torch.isposinf(y[0]), 0.0)):
+                if bool(columns.any()):
+                    value[:, columns] = certain
             return value
         y = y.expand(len(self), -1)
         steps = torch.cat([torch.ones_like(self.survival[:, :1]), self.survival], dim=1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from deeptram.evaluation import scores as _scores  # noqa: F401  (their names are names of metrics)
 from deeptram.evaluation.censoring import kaplan_meier
-from deeptram.evaluation.measures import Metric, get, names, register
+from deeptram.evaluation.measures import Metric, Scorer, get, names, register, scorer
 from deeptram.evaluation.metrics.calibration import (
     calibration_curve,
+    calibration_curve_stream,
     calibration_slope,
     calibration_table,
     citl,
@@ -14,7 +15,6 @@ from deeptram.evaluation.metrics.calibration import (
 )
 from deeptram.evaluation.metrics.discrimination import accuracy, at_cutoff, auc, qwk
 from deeptram.evaluation.metrics.pair_concordance import concordance, uno
-from deeptram.evaluation.metrics.scorers import Scorer, scorer
 from deeptram.evaluation.metrics.survival import auc_survival, brier_survival, ibs
 from deeptram.evaluation.metrics.uniformity import (
     DCalibration,
@@ -34,6 +34,7 @@ __all__ = [
     "auc_survival",
     "brier_survival",
     "calibration_curve",
+    "calibration_curve_stream",
     "calibration_slope",
     "calibration_table",
     "citl",

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from deeptram._arrays import as_numpy
 from deeptram._validation import as_float, check_choice, check_flag, check_integer, check_probability_level
-from deeptram.errors import InvalidInputError, SeparationWarning, warn
+from deeptram.errors import InvalidInputError, SeparationWarning, UnsupportedError, warn
 from deeptram.evaluation.bootstrap import Statistic
-from deeptram.evaluation.checks import check_discrete, codes_of
+from deeptram.evaluation.checks import check_discrete, codes_of, read_chunks
 from deeptram.evaluation.measures import FunctionMetric, register
 from deeptram.evaluation.metrics.discrimination import exceedance_log_odds, exceedances
 from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope, informative, standardisation
@@ -273,14 +273,74 @@ def calibration_curve(
     pred = check_discrete(pred, "a calibration curve")
     level = check_probability_level(level)
     cut_points = _cut_rule(cuts, quantiles)
+    probability, events = _exceeding(y, pred)
+    points = [cut_points(own) for own in probability]
+    sums = [_bin_sums(*row) for row in zip(probability, events, points, strict=True)]
+    return _curve(sums, points, pred.levels, level, check_flag(per_threshold, "per_threshold"))
+
+
+def calibration_curve_stream(
+    chunks: Any, cuts: int | Sequence[float] = 10, *, level: float = 0.95, per_threshold: bool = False
+) -> pd.DataFrame:
+    """Return ``calibration_curve`` of predictions that are read in chunks, once: the same numbers.
+
+    Parameters
+    ----------
+    chunks : iterable, or a function that returns one
+        Gives pairs ``(pred, y)`` on the same levels.
+    cuts : int or sequence of float
+        As for ``calibration_curve``. Cuts at quantiles of the predictions would need all of them at once.
+    level, per_threshold
+        As for ``calibration_curve``.
+
+    Examples
+    --------
+    >>> p, y = np.array([0.1, 0.2, 0.6, 0.9]), np.array([0, 1, 1, 1])
+    >>> pred = DiscretePredictive.from_log_pmf(np.log(np.column_stack([1 - p, p])))
+    >>> parts = [(pred[:1], y[:1]), (pred[1:], y[1:])]
+    >>> calibration_curve_stream(parts, [0.5])[["n", "observed", "predicted"]]
+       n  observed  predicted
+    0  2       0.5       0.15
+    1  2       1.0       0.75
+    """
+    if isinstance(cuts, str):
+        raise UnsupportedError(
+            f"cuts over chunks must be a number of bins or cut points, got {cuts!r}, quantiles of all "
+            "predictions; write for example cuts=10"
+        )
+    level, cut_points = check_probability_level(level), _cut_rule(cuts, None)
+    levels: tuple[Any, ...] = ()
+    sums: list[Floats] = []
+    for pred, y, _ in read_chunks(chunks):
+        pred = check_discrete(pred, "a calibration curve")
+        if levels and tuple(pred.levels) != levels:
+            raise InvalidInputError(
+                f"every chunk must have the levels {list(levels)}, got {list(pred.levels)}; predict with the "
+                "same model"
+            )
+        probability, events = _exceeding(y, pred)
+        points = [cut_points(own) for own in probability]
+        found = [_bin_sums(*row) for row in zip(probability, events, points, strict=True)]
+        sums = [a + b for a, b in zip(sums, found, strict=True)] if levels else found
+        levels = tuple(pred.levels)
+    return _curve(sums, points, levels, level, check_flag(per_threshold, "per_threshold"))
+
+
+def _exceeding(y: Any, pred: DiscretePredictive) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Return the predicted probabilities of Y > y_k and whether it happened, each (K-1, n)."""
     events = exceedances(codes_of(y, pred), len(pred.levels)).numpy()
-    probability = np.exp(as_numpy(pred.log_sf_t())).astype(np.float64)
+    return np.exp(as_numpy(pred.log_sf_t())).astype(np.float64).T, events.T
+
+
+def _curve(
+    sums: Sequence[Floats], points: Sequence[Floats], levels: Sequence[Any], level: float, apart: bool
+) -> pd.DataFrame:
     tables = []
-    for k in range(probability.shape[1]):
-        table = _binned(probability[:, k], events[:, k], cut_points(probability[:, k]), level)
-        table.insert(0, "threshold", [pred.levels[k]] * len(table))
+    for own, cuts, threshold in zip(sums, points, levels[:-1], strict=True):
+        table = _bin_table(own, cuts, level)
+        table.insert(0, "threshold", [threshold] * len(table))
         tables.append(table)
-    if check_flag(per_threshold, "per_threshold"):
+    if apart:
         return pd.concat(tables, ignore_index=True)
     if len(tables) == 1:
         return tables[0].drop(columns="threshold")
@@ -358,19 +418,23 @@ def _inside(points: Any, name: str) -> Floats:
     return array
 
 
-def _binned(probability: Floats, event: npt.NDArray[np.bool_], cuts: Floats, level: float) -> pd.DataFrame:
+def _bin_sums(probability: Floats, event: npt.NDArray[np.bool_], cuts: Floats) -> Floats:
+    """Return the number of rows, the events and the sum of the predictions in each bin, (3, bins)."""
     n_bins = len(cuts) + 1
     place = np.searchsorted(cuts * (1 + ROUNDING), probability, side="left")
-    n = np.bincount(place, minlength=n_bins)
-    events = np.bincount(place, weights=event, minlength=n_bins)
-    total = np.bincount(place, weights=probability, minlength=n_bins)
+    weights = (None, event, probability)
+    return np.stack([np.bincount(place, one, n_bins).astype(np.float64) for one in weights])
+
+
+def _bin_table(sums: Floats, cuts: Floats, level: float) -> pd.DataFrame:
+    n, events, total = sums
     filled = np.where(n > 0, n, np.nan)
     lower, upper = clopper_pearson(events, n, level)
     left, right = np.r_[0.0, cuts], np.r_[cuts, 1.0]
     return pd.DataFrame(
         {
-            "bin": np.arange(1, n_bins + 1),
-            "n": n,
+            "bin": np.arange(1, len(cuts) + 2),
+            "n": n.astype(np.int64),
             "observed": events / filled,
             "lower": lower,
             "upper": upper,

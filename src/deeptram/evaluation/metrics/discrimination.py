@@ -287,6 +287,8 @@ def exceedances(codes: Tensor, n_levels: int) -> Tensor:
 class Kappa(Statistic):
     """Quadratically weighted kappa from the margins and the mean squared distance of levels."""
 
+    additive = True
+
     def __init__(self, codes: Tensor, guesses: Tensor, n_levels: int) -> None:
         self._codes, self._guesses, self._n_levels = codes, guesses, n_levels
         self.n_columns = 1 + 2 * n_levels
@@ -336,6 +338,8 @@ class RocArea(Statistic):
 
 class IndexArea(Statistic):
     """The probabilistic index, bilinear in the mean distributions of non-events and events."""
+
+    additive = True
 
     def __init__(self, pmf: Tensor, half_ranks: Tensor, event: Tensor, fold: bool) -> None:
         self._pmf, self._half_ranks, self._event, self._fold = pmf, half_ranks, event, fold

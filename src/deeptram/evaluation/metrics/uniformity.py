@@ -235,6 +235,8 @@ def d_calibration(y: Any, pred: Any, *, bins: int = 10) -> DCalibration:
 class Chi2(Statistic):
     """Pearson's statistic of D-calibration from the shares (n, bins) of the rows in the bins."""
 
+    additive = True
+
     def __init__(self, shares: Floats) -> None:
         self._shares = torch.from_numpy(shares)
         self.n_columns = shares.shape[1]

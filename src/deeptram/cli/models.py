@@ -1,7 +1,10 @@
-"""``deeptram fit``: fit a model or an ensemble to a table, with or without images."""
+"""``deeptram fit`` and ``deeptram predict``: a model of a table, and predictions of new rows in a stream."""
 
 from __future__ import annotations
 
+import time
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,15 +18,25 @@ from deeptram.cli.model_data import (
     ImageSettings,
     check_not_outcome,
     check_order,
+    check_read,
+    image_settings,
     order_of,
     predictors,
     read_outcome,
     with_images,
 )
-from deeptram.cli.options import Json, Option, Quiet, command, is_given, refuse_given
+from deeptram.cli.options import Force, Images, Json, Option, Quiet, command, is_given, refuse_given
 from deeptram.cli.output import check_free, emit, note, working
-from deeptram.cli.tables import read_table_file
-from deeptram.ensemble import Ensemble
+from deeptram.cli.tables import (
+    BATCH_ROWS,
+    ID,
+    PIPE,
+    check_ending,
+    read_table_file,
+    table_batches,
+    table_writer,
+)
+from deeptram.ensemble import Ensemble, load, predict_frame
 from deeptram.errors import InvalidInputError
 from deeptram.estimators import Tram
 from deeptram.evaluation import evaluate
@@ -152,15 +165,20 @@ def fit_command(
         fitted = model.fit(X, y)
     fitted.save(out, overwrite=force)
     table = _coefficients(fitted)
-    if table is not None:
-        write_table(out / COEFFICIENTS, table.rename_axis("term").reset_index())
+    listed = None if table is None else table.rename_axis("term").reset_index()
+    if listed is not None:
+        write_table(out / COEFFICIENTS, listed)
     if quiet and not as_json:
         return
-    scores = _validation_scores(fitted, X, y, validation) if isinstance(fitted, Ensemble) else None
+    scores = _validation_scores(fitted, X, y, validation) if has_networks else None
+    score = fitted.score(X, y)
     if as_json:
-        emit(_record(fitted, X, y, out, table, scores))
+        known = {name: getattr(fitted, f"{name}_", None) for name in ("classes", "weights", "loglik")}
+        record = {"out": out, "rows": len(y), "levels": known.pop("classes"), "coefficients": listed}
+        emit({**record, **known, "scores": scores, "score": score})
     else:
-        _show(fitted, X, y, out, table, scores)
+        _show(fitted, table, scores)
+        click.echo(f"Mean log-likelihood of the training rows {score:.4f}. Saved to {out}.")
 
 
 def _terms(linear: str | None, deep: list[str] | None, image: str | None, image_term: str) -> list[Any]:
@@ -210,24 +228,7 @@ def _validation_scores(ensemble: Ensemble, X: Any, y: Any, share: float) -> pd.D
     return evaluate(predictions, take_rows(y, held, "y"), n_boot=0).assign(n=len(held))
 
 
-def _record(
-    fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, scores: pd.DataFrame | None
-) -> dict[str, Any]:
-    return {
-        "out": out,
-        "rows": len(y),
-        "levels": getattr(fitted, "classes_", None),
-        "coefficients": None if table is None else table.rename_axis("term").reset_index(),
-        "weights": getattr(fitted, "weights_", None),
-        "scores": scores,
-        "loglik": getattr(fitted, "loglik_", None),
-        "score": fitted.score(X, y),
-    }
-
-
-def _show(
-    fitted: Any, X: Any, y: Any, out: Path, table: pd.DataFrame | None, scores: pd.DataFrame | None
-) -> None:
+def _show(fitted: Any, table: pd.DataFrame | None, scores: pd.DataFrame | None) -> None:
     order = order_of(fitted)
     if order is not None:
         click.echo(order)
@@ -244,4 +245,69 @@ def _show(
         click.echo(wide.to_string() + "\n")
     else:
         click.echo(f"Exact maximum likelihood, log-likelihood {fitted.loglik_:.4f}.")
-    click.echo(f"Mean log-likelihood of the training rows {fitted.score(X, y):.4f}. Saved to {out}.")
+
+
+@command("predict")
+def predict_command(
+    model: Annotated[Path, Option(is_argument=True)],
+    data: Annotated[Path, Option("Table of the rows: CSV, TSV or Parquet; - is stdin.")],
+    out: Annotated[Path, Option("Table to write: .csv, .tsv, .parquet; - is stdout.")],
+    images: Images = None,
+    quantiles: Annotated[
+        list[float] | None, Option("Numbers: which quantiles, --quantiles 0.1 0.5 0.9.")
+    ] = None,
+    times: Annotated[list[float] | None, Option("Also P(Y > t) at these values, --times 1 2 5.")] = None,
+    pooling: Annotated[str | None, Option("Another pool than the ensemble's own.", choices=METHODS)] = None,
+    members_spread: Annotated[bool, Option("Also the standard deviation between members.")] = False,
+    uncertainty: Annotated[bool, Option("Also total, aleatoric and epistemic uncertainty.")] = False,
+    batch_rows: Annotated[int, Option("Rows predicted at once.", least=1)] = BATCH_ROWS,
+    force: Force = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Predict the distribution of each row of a table.
+
+    MODEL is a folder written by deeptram fit, or by save().
+
+    Classes: one column of probabilities per level and the most likely one as prediction. Numbers: quantiles,
+    with the median as prediction. deeptram pool reads both. Rows are read, predicted and written in batches,
+    so tables may be larger than memory.
+    """
+    check_ending(out)
+    if as_json and out == PIPE:
+        raise InvalidInputError("--json and --out - both write to stdout, got the two; leave one of them out")
+    if out != PIPE:
+        check_free([out], force)
+    fitted = load(model)
+    predict = partial(
+        predict_frame,
+        fitted,
+        quantiles=quantiles,
+        times=times or (),
+        pooling=pooling,
+        members_spread=members_spread,
+        uncertainty=uncertainty,
+    )
+    sources = image_settings(fitted, images)
+    n_rows, started = 0, time.monotonic()
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        table_writer(out) as write,
+        working("predicting", quiet or out == PIPE) as say,
+    ):
+        warnings.simplefilter("once")
+        for part in table_batches(data, batch_rows):
+            table = part.set_axis(pd.RangeIndex(n_rows, n_rows + len(part)))  # where its rows are in the file
+            check_read(fitted, table, data)
+            write(predict(with_images(table, data, sources), keep=[ID] if ID in table else []))
+            n_rows += len(part)
+            say(f"predicting: {n_rows:,} rows, {n_rows / (time.monotonic() - started):,.0f} a second")
+    notes = list(dict.fromkeys(str(warning.message) for warning in caught))
+    order = order_of(fitted)
+    if as_json:
+        emit({"rows": n_rows, "out": out, "order": order, "notes": notes})
+    elif not quiet:
+        for one in notes:
+            note(one)
+        if out != PIPE:
+            click.echo(" ".join(filter(None, [f"{n_rows} rows written to {out}.", order])))
