@@ -332,7 +332,7 @@ class DeepModel(nn.Module):
 
     def _theta_rows(self, free: Tensor, constant: Array) -> tuple[Array, Array]:
         """Return coefficients and log increments in the user's units from free numbers, in float64."""
-        free = free.detach().to("cpu", torch.float64)
+        free = free.detach().cpu().double()
         if self.is_nominal:
             return free.numpy() + constant, np.empty((*free.shape[:-1], 0))
         basis, moved = self.outcome.basis, float(constant[0])

@@ -28,6 +28,7 @@ from deeptram.model.terms import CI, CS, Design, Spec
 from deeptram.predictive.discrete import DiscretePredictive
 
 _CHECKED_ROWS = 2
+WITHOUT_FLOAT64 = {"mps"}  # types of devices
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,6 +184,21 @@ class ComplexShift(nn.Module):
         """Return the network's output, (b, 1) or (b, K - 1)."""
         raw: Tensor = self.net(*inputs)
         return raw
+
+
+def place(model: nn.Module, device: torch.device) -> None:
+    """Move a model to a device, in place; float64 numbers, which are only read, stay where they can be."""
+    kept = {}
+    if device.type in WITHOUT_FLOAT64:
+        for module in model.modules():
+            own = module.named_buffers(recurse=False)
+            kept[module] = {name: value for name, value in own if value.dtype == torch.float64}
+            for name, value in kept[module].items():
+                setattr(module, name, value.float())
+    model.to(device)
+    for module, values in kept.items():
+        for name, value in values.items():
+            setattr(module, name, value)
 
 
 def term_label(term: CI | CS) -> str:
@@ -375,4 +391,4 @@ def as_float64(values: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
     >>> as_float64(torch.ones(2))
     array([1., 1.])
     """
-    return values.detach().to("cpu", torch.float64).numpy()
+    return values.detach().cpu().double().numpy()  # in this order: not every device has float64

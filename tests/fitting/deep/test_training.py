@@ -76,15 +76,13 @@ def test_gpu_where_there_is_none():
 
 def test_unknown_device():
     with pytest.raises(
-        InvalidInputError, match=r"device must be 'auto', 'cpu', 'cuda' or .*, got 'tpu9'; correct"
+        InvalidInputError, match=r"device must be 'auto', 'cpu', 'mps', 'cuda' or .*, got 'tpu9'; correct"
     ):
         resolve_device("tpu9")
 
 
-def test_devices_without_float64():
-    with pytest.raises(
-        UnsupportedError, match="device must be a CPU or a CUDA GPU, got 'mps', which has no float64"
-    ):
+def test_devices_that_are_not_there():
+    with pytest.raises(UnsupportedError, match="device='mps' needs a GPU that torch can use, got 0 of them"):
         resolve_device("mps")
 
 

@@ -32,7 +32,7 @@ from deeptram.inputs.network_inputs import ImageInput, NetworkInputs, seen_by
 from deeptram.latent import Latent
 from deeptram.model.deep import Batch, DeepModel, check_count, evaluating
 from deeptram.model.outcome import Encoded, Outcome
-from deeptram.model.parts import ComplexIntercept, Working, check_fresh, check_supported
+from deeptram.model.parts import ComplexIntercept, Working, check_fresh, check_supported, place
 from deeptram.model.terms import CI, Design, Matrices, Spec
 from deeptram.predictive import Predictive
 
@@ -385,7 +385,8 @@ class Setup:
         if not self.training.warm_start and isinstance(model.intercept, ComplexIntercept):
             model.intercept.constant.requires_grad_(False)  # nothing set it: the network stands alone
         model.autocast = self.autocast
-        return Member(seed, seeds, model.to(self.device), train, validation, task.training)
+        place(model, self.device)
+        return Member(seed, seeds, model, train, validation, task.training)
 
     def null_loss_if_diverged(self, member: Member, improving: bool) -> float:
         """Return the validation loss of the model without any columns where a member is worse; else NaN.

@@ -41,7 +41,8 @@ class Training:
         Start SI and LS (and a constant added to CI's raw output) at the exact
         fit of the model without networks. Without it CI is its network alone.
     device : str
-        ``"auto"`` (a GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``.
+        ``"auto"`` (a CUDA GPU if there is one), ``"cpu"``, ``"cuda"``, ``"cuda:1"``, or ``"mps"`` (Apple's,
+        without float64: what is read is computed on the CPU, ``dtype`` must be float32).
     dtype : {"float32", "float64"}
         Precision of the networks; everything reported is computed in float64.
     optimizer : {"adam", "adamw"} or callable
@@ -175,6 +176,8 @@ class Training:
                 f"augment must be a function of image batches, got {type(self.augment).__name__}; "
                 "pass augment(images) -> images, or None"
             )
+        if self.device == "mps" and self.dtype == "float64":
+            raise UnsupportedError("device='mps' has no float64, got dtype='float64'; use dtype='float32'")
         if not isinstance(self.device, str):
             raise InvalidTypeError(
                 f"device must be a name such as 'auto', 'cpu' or 'cuda', got {self.device!r}; pass its name"
@@ -251,15 +254,15 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise InvalidInputError(
-            f"device must be 'auto', 'cpu', 'cuda' or 'cuda:0', 'cuda:1', ..., got {name!r}; correct the name"
+            f"device must be 'auto', 'cpu', 'mps', 'cuda' or 'cuda:0', 'cuda:1', ..., got {name!r}; "
+            "correct the name"
         ) from error
-    if device.type not in ("cpu", "cuda"):
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if device.type not in there:
+        raise UnsupportedError(f"device must be a CPU, 'cuda' or 'mps', got {name!r}; use device='cpu'")
+    if (device.index or 0) >= there[device.type]:
         raise UnsupportedError(
-            f"device must be a CPU or a CUDA GPU, got {name!r}, which has no float64; use device='cpu'"
-        )
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UnsupportedError(
-            f"device={name!r} needs a GPU that torch can use, got {torch.cuda.device_count()} of them on "
+            f"device={name!r} needs a GPU that torch can use, got {there[device.type]} of them on "
             "this machine; use device='auto' or 'cpu'"
         )
     return device
@@ -275,9 +278,9 @@ def autocast_dtype(training: Training, device: torch.device) -> torch.dtype | No
     """
     if training.mixed_precision is False or training.dtype == "float64":
         return None
-    if device.type != "cuda":
-        return torch.bfloat16 if training.mixed_precision is True else None
-    return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
+    return torch.bfloat16 if training.mixed_precision is True else None
 
 
 def _check_number(value: Any, name: str, *, positive: bool) -> None:
