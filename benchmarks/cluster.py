@@ -73,16 +73,25 @@ def two_processes(arguments: argparse.Namespace) -> float:
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in processes:
-        process.wait()
-    return time.perf_counter() - started
+        process.stdout.readline()  # its members are trained
+    seconds = time.perf_counter() - started
+    for process in processes:
+        process.communicate()
+    return seconds
 
 
 def half(arguments: argparse.Namespace) -> None:
     """Train half of the members when told to; the body of a process of its own."""
-    ensemble(1, 1, "sequential").fit(*rows(200))  # what is loaded once
+    warm_up("sequential")
     print("ready", flush=True)
     sys.stdin.readline()
     fitted(arguments, arguments.members // 2, "sequential")
+    print("done", flush=True)
+
+
+def warm_up(strategy: str) -> None:
+    """Train once on a few rows, so that what is loaded or made at first use is there."""
+    ensemble(2, 1, strategy).fit(*rows(200))
 
 
 @contextmanager
@@ -123,8 +132,9 @@ def main() -> None:
         half(arguments)
         return
     with two_workers(arguments.backend):
-        ensemble(2, 1, "parallel").fit(*rows(200))  # each worker has trained once
+        warm_up("parallel")
         parallel, members = fitted(arguments, arguments.members, "parallel")
+    warm_up("sequential")
     alone, expected = fitted(arguments, arguments.members, "sequential")
     by_two = two_processes(arguments)
     X = rows(1000)[0]
