@@ -21,7 +21,6 @@ FIGURES = (
     "relative",
     "calibration",
     "sizes",
-    "calibration-classes",
     "calibration-metrics",
     "recalibrated",
     "coefficients",

@@ -79,7 +79,7 @@ def study_figures(view: RunView, loss: str) -> Iterator[StudyFigure]:
         ("members", FILE, performance_panels(view, loss, view.main_metrics, members=True)),
         ("relative", FOLDED, performance_panels(view, loss, view.main_metrics, relative=True)),
         ("calibration", PAGE, calibration_panels(view, loss)),
-        ("calibration-classes", FOLDED, class_panels(view, loss)),
+        ("calibration-classes", FILE, class_panels(view, loss)),
         ("calibration-pools", FILE, calibration_panels(view, loss, pools=True)),
         ("calibration-metrics", PAGE, performance_panels(view, loss, CALIBRATION_METRICS)),
         ("recalibrated", FOLDED, performance_panels(view, loss, recalibrated, recalibrated=True)),
@@ -135,7 +135,7 @@ def gain_panels(view: RunView, loss: str, metrics: Sequence[str]) -> PanelGrid |
         for j, model in enumerate(models)
     }
     names = [metric_label(metric) for metric in metrics]
-    axes = [f"{name}, pool minus members' average" for name in names]
+    axes = [f"{name},{chr(10) if len(name) > 12 else ' '}pool minus members' average" for name in names]
     draw = _forest(lines, looks(lines), [0.0] * len(models), axes)
     return _panels(cells, names, models, (3.3, 0.26 * len(lines) + 0.65), draw, legend=False)
 
@@ -333,7 +333,8 @@ def _forest(
         draw_forest(ax, cell, lines, look, reference=references[column])
         if axes:
             ax.set_xlabel(axes[row])
-        ax.locator_params(axis="x", nbins=4)
+        low, high = ax.get_xlim()
+        ax.locator_params(axis="x", nbins=4 if high - low > 0.004 else 2)  # five decimals need room
 
     return draw
 

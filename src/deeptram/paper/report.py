@@ -172,7 +172,7 @@ class _StudyPage:
         for loss in self.view.losses:
             said = calibration_sentences(self.view, loss)
             words += [Words(trained_with(self.view, loss), "h3"), Sentences(said)] if said else []
-        figures = self._drawn("calibration", "calibration-classes", "calibration-metrics", "recalibrated")
+        figures = self._drawn("calibration", "calibration-metrics", "recalibrated")
         return [*words, *figures, Words(SAID.curves(), "soft")]
 
     def _guarantees(self) -> list[Section]:
@@ -196,8 +196,11 @@ class _StudyPage:
         found = gallery_panels(self.run, self.view)
         if found is None:
             return []
-        grids = found[1].items()
-        figures = [page_figure(grid, f"gallery-{name}", f"{about}.") for (name, about), grid in grids]
+        figures = [
+            block
+            for (name, about), grid in found[1].items()
+            for block in (Words(about, "h3"), page_figure(grid, f"gallery-{name}", "", about=about))
+        ]
         return [SAID.gallery(found[0]), *figures]
 
     def _what_if(self) -> list[Any]:
