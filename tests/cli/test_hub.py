@@ -13,6 +13,7 @@ import scipy.stats
 from click.testing import CliRunner
 
 import deeptram as dt
+from deeptram.cli.hub import HubScoresDisplay
 from deeptram.cli.main import app
 from deeptram.datasets.hub import Hub
 from deeptram.datasets.hub_pools import score_table
@@ -322,6 +323,10 @@ def test_scores(hub, pooled, tmp_path):
     assert "inc, quantile: weighted interval score" in shown
     table = pd.read_csv(tmp_path / "scores.csv")
     assert (tmp_path / "scores.png").read_bytes()[:4] == b"\x89PNG"
+    axes = HubScoresDisplay(table.query("metric == 'wis'")).plot().child_axes
+    drawn = [axis for axis in axes if axis.lines]
+    assert [list(axis.get_xticks()) for axis in drawn] == [HORIZONS]  # whole horizons
+    assert len(drawn[0].lines) == table["model_id"].nunique()
     quantiles = by(hub, "inc", "quantile")
     y = Hub(hub).truth(quantiles).astype(float).to_numpy()
     wis = table.query("output_type == 'quantile' and metric == 'wis' and horizon == 'all'").set_index(

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import click
-import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
@@ -194,7 +193,7 @@ def _shown(group: pd.DataFrame) -> Table:
     for header in ("model", "tasks", "score", "relative skill"):
         table.add_column(header, justify="left" if header == "model" else "right")
     for row in group.itertuples(index=False):
-        table.add_row(getattr(row, MODEL), f"{row.n:,}", f"{row.score:.4g}", f"{row.relative_skill:.3f}")
+        table.add_row(getattr(row, MODEL), f"{row.n:,}", f"{row.score:#.4g}", f"{row.relative_skill:.3f}")
     return table
 
 
@@ -216,19 +215,13 @@ class HubScoresDisplay(Display):
         look = looks(list(dict.fromkeys(self.table[MODEL])))
         boxes = panels(ax, len(groups))
         for box, ((target, output, metric), group) in zip(boxes, groups, strict=True):
-            for model, line in group.groupby(MODEL, sort=False):
+            at = pd.to_numeric(group[self.horizon], errors="coerce")
+            wide = group.assign(**{self.horizon: at}).pivot(index=self.horizon, columns=MODEL, values="score")
+            for model in group[MODEL].unique():
                 style = look[str(model)]
-                x = pd.to_numeric(line[self.horizon], errors="coerce")
-                order = np.argsort(x.to_numpy())
-                box.plot(
-                    x.to_numpy()[order],
-                    line["score"].to_numpy()[order],
-                    color=style.color,
-                    marker=style.marker,
-                    markersize=3.5,
-                    linewidth=1,
-                    label=str(model),
-                )
+                settings = {"color": style.color, "marker": style.marker, "label": str(model)}
+                box.plot(wide.index, wide[model], markersize=3.5, linewidth=1, **settings)
+            box.set_xticks(wide.index)
             box.set_title(f"{target}\n{output}: {metric_label(metric)}", fontsize="small")
             box.set_xlabel(self.horizon)
         if boxes:
