@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import pandas as pd
@@ -219,7 +219,7 @@ class HubScoresDisplay(Display):
             wide = group.assign(**{self.horizon: at}).pivot(index=self.horizon, columns=MODEL, values="score")
             for model in group[MODEL].unique():
                 style = look[str(model)]
-                settings = {"color": style.color, "marker": style.marker, "label": str(model)}
+                settings: dict[str, Any] = {"color": style.color, "marker": style.marker, "label": str(model)}
                 box.plot(wide.index, wide[model], markersize=3.5, linewidth=1, **settings)
             box.set_xticks(wide.index)
             box.set_title(f"{target}\n{output}: {metric_label(metric)}", fontsize="small")
