@@ -193,21 +193,21 @@ class Latent(ABC):
         return weights @ value, slope * weights, curvature * weights
 
     def log_interval_derivatives(
-        self, lo: Tensor, hi: Tensor
+        self, lo: Tensor, hi: Tensor, log_increment: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         r"""Return l = log(F(hi) - F(lo)) and its derivatives in a cancellation-free form.
 
         The Hessian in (lo, hi) is written as
         :math:`-w_{lo} e_1 e_1' - w_{hi} e_2 e_2' - q (e_2 - e_1)(e_2 - e_1)'`,
         in which nothing large cancels for narrow intervals and a shift common
-        to both ends drops out of the q-part.
+        to both ends drops out of the q-part. ``log_increment`` is log(hi - lo), where it is known better.
 
         Returns
         -------
         tuple of Tensor
             ``(value, d_lo, d_hi, w_lo, w_hi, q)``.
         """
-        value = self.log_interval_t(lo, hi, torch.log(hi - lo))
+        value = self.log_interval_t(lo, hi, torch.log(hi - lo) if log_increment is None else log_increment)
         r_lo = torch.exp(self.log_pdf_t(lo) - value)
         r_hi = torch.exp(self.log_pdf_t(hi) - value)
         w_hi = r_hi * (r_hi - r_lo - self.dlog_pdf_t(hi))

@@ -90,12 +90,12 @@ class Logistic(Latent):
         return log_upper - z, -upper, -upper * lower
 
     def log_interval_derivatives(
-        self, lo: Tensor, hi: Tensor
+        self, lo: Tensor, hi: Tensor, log_increment: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Return log(F(hi) - F(lo)) and its derivatives; see the base class."""
         up_lo, down_lo, log_up_lo = _sigmoids(lo)
         up_hi, down_hi, log_up_hi = _sigmoids(hi)
-        inverse = 1 / torch.expm1(hi - lo)
+        inverse = 1 / torch.expm1(hi - lo if log_increment is None else torch.exp(log_increment))
         # log(1 - e^-d) = -log(1 + 1 / (e^d - 1))
         value = log_up_hi + log_up_lo - lo - torch.log1p(inverse)
         return (
