@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,6 +62,10 @@ def drawn_figures(ordinal, pools, normals):
     return figures(ordinal, pools, normals)
 
 
+@pytest.mark.skipif(
+    mpl.__version_info__[:2] < (3, 11),
+    reason="the pictures are those of matplotlib 3.11; versions before place letters and axes a few pixels off",
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_look_as_they_did(name, drawn_figures, tmp_path):
     baseline = FOLDER / f"{name}.png"
