@@ -8,7 +8,7 @@ import torch
 
 import deeptram as dt
 from deeptram.pooling import members
-from deeptram.pooling.members import CdfStack
+from deeptram.pooling.array_pool import CdfStack
 from drawn_members import METHODS
 
 

@@ -11,7 +11,7 @@ import deeptram as dt
 from deeptram.calibration import Recalibration, Temperature
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError, UnsupportedError
 from deeptram.pooling import METHODS
-from deeptram.pooling.comparison import FittedPool
+from deeptram.pooling.comparison import FittedPool, folds_of
 
 
 @pytest.fixture
@@ -90,8 +90,38 @@ def test_choosing_has_a_price_where_all_are_alike():
         table = dt.compare_pools(members, y, corrections=[None], methods=METHODS[:4], score="rps")
         prices.append(table.attrs["nested"] - table["score"][0])
         gains.append(table["score"].max() - table["score"].min())
-    assert min(prices) > -1e-12  # a theorem: what is best elsewhere is no better here than the best of all
+        equal = dt.compare_pools(members, y, corrections=[None], weights=["equal"], score="rps")
+        # a theorem where nothing is fitted: what is best elsewhere is no better here than the best of all
+        assert equal.attrs["nested"] - equal["score"][0] > -1e-12
     assert 0 < np.mean(prices) < np.mean(gains)
+
+
+def test_the_choice_knows_nothing_of_the_fold_it_is_judged_on(ordinal):
+    """By hand: for each fold all is fitted and compared on the rest alone, and only then judged there."""
+    members, y = ordinal
+    y, methods, ways = np.asarray(y), ["linear", "transformation", "log-linear"], ["equal", "tuned"]
+    folds = [held for _, held in folds_of(4, len(y), y, np.random.default_rng(7))]
+    table = dt.compare_pools(
+        members, y, methods=methods, weights=ways, corrections=[None], cv=4, random_state=7
+    )
+
+    def rows_of(known, new, method, way):
+        fitted = FittedPool.fit(method, way, [m[known] for m in members], y[known], "nll")
+        return -fitted.apply([m[new] for m in members]).log_prob(y[new])
+
+    judged = []
+    for held in folds:
+        rest = np.setdiff1d(np.arange(len(y)), held)
+        inner = [one for one in folds if one is not held]
+        sums = {
+            (m, w): sum(rows_of(np.setdiff1d(rest, g), g, m, w).sum() for g in inner)
+            for m in methods
+            for w in ways
+        }
+        judged.append(rows_of(rest, held, *min(sums, key=sums.get)))
+    assert table.attrs["nested"] == pytest.approx(np.concatenate(judged).mean(), rel=1e-9)
+    assert "price of choosing" in repr(table)
+    assert np.isnan(dt.compare_pools(members, y, methods=["linear"], cv=2).attrs["nested"])
 
 
 def test_header_says_what_was_done(ordinal):

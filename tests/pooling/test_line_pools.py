@@ -12,7 +12,7 @@ import torch
 import deeptram as dt
 from deeptram.bases import Bernstein, Linear, LogLinear
 from deeptram.errors import UnsupportedError
-from deeptram.pooling.pooled import PooledTrafo
+from deeptram.pooling.pooled import PooledLine
 from deeptram.pooling.rule import Recipe
 from deeptram.pooling.transformation import TransformationRule
 from deeptram.predictive import TransformationPredictive
@@ -154,14 +154,14 @@ def test_models_on_one_basis_stay_models(rng, latent, basis, scaled):
     members = [member() for _ in range(3)]
     pooled = dt.pool(members, weights=WEIGHTS)
     fixed = scaled and isinstance(basis, LogLinear) and basis.fixed_slope is not None
-    assert isinstance(pooled, PooledTrafo if fixed else TransformationPredictive)
+    assert isinstance(pooled, PooledLine if fixed else TransformationPredictive)
     assert pooled.pool_info.weights == tuple(WEIGHTS)
     y = np.array([0.7, 1.5, 2.2, 3.0])
     mean = sum(w * m.trafo(y) for m, w in zip(members, WEIGHTS, strict=True))
     np.testing.assert_allclose(pooled.trafo(y), mean, rtol=1e-12)
     scale = dt.latent.get(latent)
     rule = TransformationRule(scale)
-    general = PooledTrafo(Recipe(rule, members, torch.tensor(WEIGHTS), pooled.pool_info, scale))
+    general = PooledLine(Recipe(rule, members, torch.tensor(WEIGHTS), pooled.pool_info, scale))
     np.testing.assert_allclose(general.log_prob(y), pooled.log_prob(y), rtol=1e-10)
     seen = dt.Surv.interval([0.6, -np.inf, 2.0, 2.9], [0.8, 2.0, np.inf, 3.1], entry=[0.1, 0.2, 1.0, 1.0])
     np.testing.assert_allclose(general.log_prob(seen), pooled.log_prob(seen), rtol=1e-9)
@@ -180,7 +180,7 @@ def test_members_on_different_bases_are_pooled_pointwise():
         TransformationPredictive(Bernstein(2, (0.0, 1.0)), "logistic", np.array([[-1.0, 0.5, 2.0]])),
     ]
     pooled = dt.pool(members)
-    assert isinstance(pooled, PooledTrafo)
+    assert isinstance(pooled, PooledLine)
     np.testing.assert_allclose(pooled.trafo(0.4), sum(m.trafo(0.4) for m in members) / 2, rtol=1e-12)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import deeptram as dt
 from deeptram.pooling import worst_case_regret
-from deeptram.pooling.pooled import PooledTrafo
+from deeptram.pooling.pooled import PooledLine
 from deeptram.pooling.rule import Recipe
 from deeptram.pooling.transformation import TransformationRule
 from deeptram.predictive import TransformationPredictive
@@ -118,7 +118,7 @@ def test_closure_on_the_line(case):
     kept = [m for m, w in zip(members, weights, strict=True) if w > 0]
     positive = pooled.theta.new_tensor(weights[weights > 0])
     rule = TransformationRule(pooled.latent)
-    general = PooledTrafo(Recipe(rule, kept, positive, pooled.pool_info, pooled.latent))
+    general = PooledLine(Recipe(rule, kept, positive, pooled.pool_info, pooled.latent))
     np.testing.assert_allclose(general.log_prob(y), pooled.log_prob(y), rtol=1e-9, atol=1e-10)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from deeptram.pooling.rule import log_weighted_mean, weighted_mean
+from deeptram.pooling.points import log_weighted_mean, weighted_mean
 
 INF = float("inf")
 

@@ -30,7 +30,7 @@ from deeptram._validation import check_choice, is_number
 from deeptram.ensemble.coefficients import between_variance
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
-from deeptram.pooling.members import common_latent
+from deeptram.pooling.rule import common_latent
 from deeptram.predictive import CountPredictive, DiscretePredictive, Predictive
 
 Array = NDArray[np.float64]

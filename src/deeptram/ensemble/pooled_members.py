@@ -170,6 +170,7 @@ def _with_corrections(
         corrections=[None, "both"],
         cv=min(_FOLDS, len(members[0])),
         score=score,
+        nested=False,
     )
     return table if _preferred(corrected, readable)["correction"] == "none" else corrected
 

@@ -18,8 +18,7 @@ from deeptram.plots.display import Display, table_with
 from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, trafo_values
 from deeptram.plots.style import BAND_COLOR, MEMBER_COLOR, TRAFO_LABELS, colors, legend_beside, reference_line
 from deeptram.pooling import StructureCheck
-from deeptram.pooling.members import normalised_weights
-from deeptram.pooling.pool import pool
+from deeptram.pooling.pool import normalised_weights, pool
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

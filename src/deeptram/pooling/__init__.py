@@ -11,9 +11,10 @@ from __future__ import annotations
 from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.comparison import PoolComparison, compare_pools
 from deeptram.pooling.guarantees import Guarantees, Statement, guarantees, worst_case_regret
+from deeptram.pooling.normalised import DensityRule
 from deeptram.pooling.pool import METHODS, get_rule, pool, register_rule, rule_from_file, saved_rule
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
-from deeptram.pooling.rule import CdfRule, DensityRule, PoolInfo, Rule
+from deeptram.pooling.rule import CdfRule, PoolInfo, Rule
 from deeptram.pooling.structure import StructureCheck, structure_check
 from deeptram.pooling.trimmed import TrimmedMean
 

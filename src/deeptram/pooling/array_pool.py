@@ -8,23 +8,141 @@ overwrite it while the pool is in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deeptram._arrays import as_tensor
 from deeptram._threads import one_thread
-from deeptram.latent import Latent
-from deeptram.pooling.members import CdfStack
+from deeptram.errors import InvalidInputError
+from deeptram.latent import Latent, Logistic
 from deeptram.pooling.pooled import PooledDiscrete
 from deeptram.pooling.rule import Kernel, Recipe
+from deeptram.predictive.base import Predictive
+from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.rows import row_index
 
 # Blocks of this many numbers per member: large against the cost of a call, small against memory.
 KERNEL_BLOCK = 1 << 17
+# Numbers per block: a few blocks of this size stay in the processor's second-level cache.
+BLOCK = 1 << 18
+CHECKED_AT_ONCE = 1 << 18
+
+
+class CdfMember(DiscretePredictive):
+    r"""One member given by its CDF at the K levels; logs are taken when asked for and not kept.
+
+    All that is known is F itself, so :math:`\log(1 - F)` is taken from the rounded F:
+    members that have h, log F or the survivor function should hand those over instead.
+
+    Examples
+    --------
+    >>> CdfMember(torch.tensor([[0.25, 1.0]], dtype=torch.float64)).log_pmf_t().exp()
+    tensor([[0.2500, 0.7500]], dtype=torch.float64)
+    """
+
+    _row_parts = ("_cdf", "_full")
+    _keeps_derived = False
+
+    def __init__(self, cdf: Tensor, levels: tuple[Any, ...] | None = None, *, numpy: bool = True) -> None:
+        super().__init__(levels=levels, numpy=numpy, cdf=cdf[:, :-1])
+        self._full = cdf
+
+    def _derive_log_pmf(self) -> Tensor:
+        return torch.log(torch.cat([self._full[:, :1], torch.diff(self._full, dim=1)], dim=1))
+
+    def trafo_t(self, latent: Latent | None = None) -> Tensor:
+        """Return the quantile function of the latent (logistic by default) at F."""
+        inner: Any = self._cdf
+        return torch.logit(inner) if latent is None or isinstance(latent, Logistic) else latent.icdf_t(inner)
+
+
+class CdfStack:
+    """An array of CDFs with the members along its first axis.
+
+    Examples
+    --------
+    >>> stack = CdfStack.check(np.array([[[0.2, 1.0]], [[0.4, 1.0]]]))
+    >>> stack.n_members, stack.n_rows, stack.n_levels
+    (2, 1, 2)
+    """
+
+    def __init__(self, values: Tensor, *, numpy: bool) -> None:
+        self.values = values
+        self.numpy = numpy
+        self.n_members, self.n_rows, self.n_levels = values.shape
+        self.levels = tuple(range(self.n_levels))
+
+    @classmethod
+    def check(cls, array: Any) -> CdfStack:
+        """Return the stack, or say which rows of which member are no CDF."""
+        numpy = not isinstance(array, Tensor)
+        values = as_tensor(array)
+        if numpy and values.dtype != torch.float64:
+            values = values.to(torch.float64)
+        if values.ndim != 3 or values.shape[0] < 1 or values.shape[1] < 1 or values.shape[2] < 2:
+            raise InvalidInputError(
+                "members as an array must have shape (members, rows, levels) with at least two levels, got "
+                f"shape {tuple(values.shape)}; pass the CDFs of all members in one array"
+            )
+        if not _all_cdfs(values):
+            values = torch.stack([_repaired(m, member) for m, member in enumerate(values)])
+        return cls(values, numpy=numpy)
+
+    def members(self, rows: slice = slice(None)) -> list[CdfMember]:
+        """Return the members as predictive distributions of some rows (views)."""
+        return [CdfMember(member[rows], self.levels, numpy=self.numpy) for member in self.values]
+
+    def take_members(self, index: Any) -> CdfStack:
+        """Return the stack of some members (those of positive weight)."""
+        index = np.flatnonzero(index)
+        if len(index) == self.n_members:
+            return self
+        return CdfStack(self.values[torch.as_tensor(index)], numpy=self.numpy)
+
+    def take_rows(self, index: Tensor) -> CdfStack:
+        """Return the stack of some rows."""
+        return CdfStack(self.values[:, index], numpy=self.numpy)
+
+    def blocks(self, size: int | None = None) -> Iterator[slice]:
+        """Yield slices of rows whose members together hold about ``size`` numbers."""
+        step = max(1, (BLOCK if size is None else size) // (self.n_levels * self.n_members))
+        for start in range(0, self.n_rows, step):
+            yield slice(start, min(start + step, self.n_rows))
+
+
+def _all_cdfs(values: Tensor) -> bool:
+    """Whether every row increases from >= 0 to exactly 1; NaN does not. One pass in cache-sized blocks."""
+    array = np.ascontiguousarray(values.detach().cpu().numpy())
+    levels = array.shape[2]
+    rows = array.reshape(-1, levels)
+    step = max(1, CHECKED_AT_ONCE // levels)
+    parts = [rows[start : start + step] for start in range(0, len(rows), step)]
+    if len(parts) < 2:
+        return all(map(_are_cdfs, parts))
+    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as threads:
+        return all(threads.map(_are_cdfs, parts))
+
+
+def _are_cdfs(rows: npt.NDArray[np.float64]) -> bool:
+    levels = rows.shape[1]
+    flat = rows.reshape(-1)
+    increases = flat[1:] >= flat[:-1]
+    increases[levels - 1 :: levels] = True  # from the end of one row to the start of the next
+    return bool(increases.all() and rows[:, 0].min() >= 0 and (rows[:, -1] == 1).all())
+
+
+def _repaired(position: int, cdf: Tensor) -> Tensor:
+    """Return the CDF as foreign input rules see it: rounding forgiven, all else refused with its rows."""
+    try:
+        return as_tensor(Predictive.from_cdf(cdf).cdf(), cdf.dtype)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"member {position}: {error}") from error
 
 
 class ArrayPool(PooledDiscrete):
@@ -36,13 +154,11 @@ class ArrayPool(PooledDiscrete):
         Members of positive weight.
     recipe : Recipe
         The same members, and the rule.
-    form : callable
-        The general form of the pool, which is made of blocks of rows.
     """
 
-    def __init__(self, stack: CdfStack, recipe: Recipe, form: Callable[[Recipe], PooledDiscrete]) -> None:
+    def __init__(self, stack: CdfStack, recipe: Recipe) -> None:
         super().__init__(recipe)
-        self._stack, self._form = stack, form
+        self._stack = stack
 
     def cdf(self, y: Any = None) -> Any:
         """Return P(Y <= y): (n, K), last column exactly 1, without ``y``; (n,) with it."""
@@ -76,10 +192,10 @@ class ArrayPool(PooledDiscrete):
     def __getitem__(self, rows: Any) -> ArrayPool:
         """Return the pool of some rows of every member."""
         stack = self._stack.take_rows(row_index(rows, len(self)))
-        return ArrayPool(stack, self.recipe.rows(rows, stack.members()), self._form)
+        return ArrayPool(stack, self.recipe.rows(rows, stack.members()))
 
     def _general(self, rows: slice = slice(None)) -> PooledDiscrete:
-        return self._form(self.recipe.rows(rows, self._stack.members(rows)))
+        return PooledDiscrete(self.recipe.rows(rows, self._stack.members(rows)))
 
     def _by_kernel(self, kernel: Kernel) -> Tensor:
         """Return the pooled CDF; blocks in which some member is certain take the general route."""

@@ -21,7 +21,8 @@ from torch import Tensor
 from deeptram._arrays import as_numpy
 from deeptram._validation import check_number
 from deeptram.errors import InvalidInputError
-from deeptram.pooling.rule import CdfRule, Intervals, Points
+from deeptram.pooling.points import Intervals, Points
+from deeptram.pooling.rule import CdfRule
 
 Floats = npt.NDArray[np.float64]
 _LEAST, _MOST = 1e-3, 1e3
@@ -47,6 +48,7 @@ class BetaLinear(CdfRule):
     """
 
     name: ClassVar[str] = "beta-linear"
+    differentiable: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("a", "b")
 
     def __init__(self, a: float = 1.0, b: float = 1.0) -> None:
@@ -149,10 +151,12 @@ class _LogBetaCdf(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        """Return the derivative, x b(x) / I_x, which is a where x = 0."""
+        """Return the derivative, x b(x) / I_x, which is a where x = 0, and none where x = 1."""
         log_x, log_rest, value = ctx.saved_tensors
         slope = torch.exp(log_beta_pdf(log_x, log_rest, ctx.a, ctx.b) + log_x - value)
         slope = torch.where(torch.isneginf(value), torch.full_like(slope, ctx.a), slope)
+        # A mean of 1 consists of ones, which no weights move, however steep B is there.
+        slope = torch.where(torch.isneginf(log_rest), torch.zeros_like(slope), slope)
         return gradients[0] * slope, None, None, None
 
 

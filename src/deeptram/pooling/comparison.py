@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -19,8 +19,7 @@ from deeptram._rows import take_rows
 from deeptram._validation import as_list, check_choice, check_integer, check_same_length, random_generator
 from deeptram.errors import DeeptramError, InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score
-from deeptram.pooling.members import as_members
-from deeptram.pooling.pool import METHODS, get_rule, pool
+from deeptram.pooling.pool import METHODS, as_members, get_rule, pool
 from deeptram.pooling.recalibration import Recalibration, correct
 from deeptram.pooling.recalibration.correction import KINDS
 from deeptram.pooling.rule import Rule
@@ -123,6 +122,7 @@ def compare_pools(
     cv: Any = 5,
     score: str = "nll",
     random_state: Any = 0,
+    nested: bool = True,
 ) -> PoolComparison:
     r"""Compare pools, weights and corrections on data that the members were not fitted to.
 
@@ -130,8 +130,10 @@ def compare_pools(
     helps to choose what it is scored with.
 
     The best of many looks better than it is. The price of choosing is told in the header: every fold is
-    scored with the candidate that is best on the *other* folds (``attrs["nested"]``), minus the score of the
-    best row. Weights and corrections are not found anew for that; they have few parameters.
+    scored with the candidate that is chosen without it (``attrs["nested"]``), minus the score of the best
+    row. The choice is cross-fitted, too: for a fold f the candidates are compared on every other fold g with
+    weights and corrections from the rows outside both, so nothing about f enters it. That takes
+    :math:`k (k - 1) / 2` further fits of what is fitted, and at least three folds (else it is NaN).
 
     Weights of pools whose scores have no closed form in them are tuned on at most 4,000 rows of a fold.
 
@@ -153,6 +155,8 @@ def compare_pools(
         By which weights are tuned and candidates compared; smaller is better.
     random_state : int, numpy Generator or None
         Decides on the folds.
+    nested : bool
+        Whether the price of choosing is found; without it ``attrs["nested"]`` is NaN.
 
     Returns
     -------
@@ -181,35 +185,38 @@ def compare_pools(
     generator = random_generator(random_state)
     rules, ways, changes = _asked(methods, weights, corrections)
     folds = folds_of(cv, n, y, generator)
-    rows = np.full((len(rules) * len(ways) * len(changes), n), np.nan)
-    names = [(get_rule(r).name, w, _name(c)) for r in rules for w in ways for c in changes]
+    candidates = [_Candidate(r, w, c) for r in rules for w in ways for c in changes]
+    rows = np.full((len(candidates), n), np.nan)
     left_out: dict[str, DeeptramError] = {}
-    fold_of = np.empty(n, dtype=np.int64)
-    evaluate = get_score(score)
-    with progress("comparing pools", len(names) * len(folds)) as steps:
-        for number, (train, held) in enumerate(folds):
-            fold_of[held] = number
-            found = _predictions(rules, ways, changes, checked, y, (train, held), score)
-            for place, pooled in enumerate(found):
+    pairs = [*itertools.combinations(range(len(folds)), 2)] if nested and len(folds) > 2 else []
+    with progress("comparing pools", len(candidates) * (len(folds) + len(pairs))) as steps:
+        for fold in folds:
+            for place, found in enumerate(_scores(candidates, checked, y, fold, score)):
                 steps.done()
-                if isinstance(pooled, Predictive):
-                    rows[place, held] = evaluate(take_rows(y, held, "y"), pooled, reduction="none")
+                if isinstance(found, DeeptramError):
+                    left_out.setdefault(candidates[place].label, found)
                 else:
-                    left_out.setdefault(", ".join(names[place]), pooled)
-    kept = [place for place, label in enumerate(names) if ", ".join(label) not in left_out]
-    if not kept:
-        raise next(iter(left_out.values()))
-    table = _table([names[place] for place in kept], rows[kept])
+                    rows[place, fold[1]] = found
+        kept = [place for place, one in enumerate(candidates) if one.label not in left_out]
+        if not kept:
+            raise next(iter(left_out.values()))
+        candidates, rows = [candidates[place] for place in kept], rows[kept]
+        elsewhere = np.zeros((len(folds), len(candidates)))
+        for pair in pairs:
+            _add_pair(elsewhere, rows, pair, candidates, checked, y, folds, score)
+            for _ in candidates:
+                steps.done()
+    table = _table([one.names for one in candidates], rows)
     best = ", ".join([*table.loc[0, ["pool", "weights"]], f"correction {table.loc[0, 'correction']}"])
-    nested = float(_chosen_elsewhere(rows[kept], fold_of).mean())
-    price = max(nested - table.loc[0, "score"], 0.0)  # what is best elsewhere is never better than the best
+    chosen = [rows[np.argmin(sums), held] for sums, (_, held) in zip(elsewhere, folds, strict=True)]
+    value = float(np.concatenate(chosen).mean()) if pairs else float("nan")
     table.attrs.update(
-        nested=nested,
+        nested=value,
         left_out={label: str(error) for label, error in left_out.items()},
         header=[
             f"Pools of {len(checked)} members: {score} of {n} rows out of fold ({len(folds)} folds)",
             f"best: {best}, score {table.loc[0, 'score']:.4f}",
-            f"price of choosing: {price:.4f} (each fold scored with what is best on the others)",
+            *_price(value - table.loc[0, "score"]),
             f"difference, lower, upper: to the best row, paired, {100 * LEVEL:g} % limits",
             *_reasons(left_out),
         ],
@@ -297,34 +304,84 @@ def _name(correction: Any) -> str:
     return correction if isinstance(correction, str) else type(correction).__name__
 
 
-def _predictions(
-    rules: Sequence[Any],
-    ways: Sequence[str],
-    changes: Sequence[Any],
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A pool, the way to its weights, and a correction."""
+
+    rule: Any
+    way: str
+    change: Any
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Pool, weights and correction as they stand in the table."""
+        return get_rule(self.rule).name, self.way, _name(self.change)
+
+    @property
+    def label(self) -> str:
+        """The same in a line."""
+        return ", ".join(self.names)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether something of it is found on data."""
+        return self.way != "equal" or self.change is not None
+
+
+def _scores(
+    candidates: Sequence[_Candidate],
     members: Sequence[Predictive],
     y: Any,
     fold: tuple[Rows, Rows],
     score: str,
-) -> Iterator[Predictive | DeeptramError]:
-    """Yield what each candidate, fitted to the other rows, predicts for those held out; or why it cannot."""
-    (known, new), known_y = ([[m[part] for m in members] for part in fold]), take_rows(y, fold[0], "y")
-    for rule, way in itertools.product(rules, ways):
+) -> Iterator[Floats | DeeptramError]:
+    """Yield each candidate's scores of the rows held out, fitted to the others; or why there are none."""
+    (known, new), evaluate = ([[m[part] for m in members] for part in fold]), get_score(score)
+    known_y, new_y = (take_rows(y, part, "y") for part in fold)
+    plain: dict[tuple[int, str], FittedPool | DeeptramError] = {}
+    for one in candidates:
+        key = id(one.rule), one.way
         try:
-            plain = FittedPool.fit(rule, way, known, known_y, score)
+            if key not in plain:
+                plain[key] = _tried(FittedPool.fit, one.rule, one.way, known, known_y, score)
+            fitted = plain[key]
+            if isinstance(fitted, DeeptramError):
+                yield fitted
+                continue
+            pooled = fitted.corrected(one.change, known, known_y, score).apply(new)
+            yield np.asarray(evaluate(new_y, pooled, reduction="none"), dtype=np.float64)
         except DeeptramError as error:
-            yield from [error] * len(changes)
-            continue
-        for change in changes:
-            try:
-                yield plain.corrected(change, known, known_y, score).apply(new)
-            except DeeptramError as error:
-                yield error
+            yield error
 
 
-def _chosen_elsewhere(rows: Floats, fold_of: Rows) -> Floats:
-    """Return the score of each row by the candidate that is best on the other folds, shape (n,)."""
-    elsewhere = [rows[:, fold_of != fold].sum(axis=1) for fold in range(fold_of.max() + 1)]
-    return np.asarray(rows[np.argmin(elsewhere, axis=1)[fold_of], np.arange(len(fold_of))])
+def _tried(function: Callable[..., FittedPool], *given: Any) -> FittedPool | DeeptramError:
+    try:
+        return function(*given)
+    except DeeptramError as error:
+        return error
+
+
+def _add_pair(
+    elsewhere: Floats,
+    rows: Floats,
+    pair: tuple[int, int],
+    candidates: Sequence[_Candidate],
+    members: Sequence[Predictive],
+    y: Any,
+    folds: Sequence[tuple[Rows, Rows]],
+    score: str,
+) -> None:
+    """Add to each of two folds what the candidates, fitted to the rows outside both, score on the other."""
+    (first, held), (second, also) = (folds[number] for number in pair)
+    both = np.concatenate([held, also])
+    fitted = [place for place, one in enumerate(candidates) if one.is_fitted]
+    scores = rows[:, both].copy()  # what is not fitted has the same scores whatever the rows
+    some = [candidates[place] for place in fitted]
+    fold = np.intersect1d(first, second), both
+    for place, found in zip(fitted, _scores(some, members, y, fold, score), strict=True):
+        scores[place] = np.inf if isinstance(found, DeeptramError) else found
+    elsewhere[pair[0]] += scores[:, len(held) :].sum(axis=1)
+    elsewhere[pair[1]] += scores[:, : len(held)].sum(axis=1)
 
 
 def _table(names: Sequence[tuple[str, str, str]], rows: Floats) -> PoolComparison:
@@ -339,6 +396,12 @@ def _table(names: Sequence[tuple[str, str, str]], rows: Floats) -> PoolCompariso
     table["score"], table["difference"] = means[order], centre
     table["lower"], table["upper"] = centre - half, centre + half
     return table
+
+
+def _price(value: float) -> list[str]:
+    if np.isnan(value):
+        return []
+    return [f"price of choosing: {value:.4f} (each fold scored with what is chosen without it)"]
 
 
 def _reasons(left_out: dict[str, DeeptramError]) -> list[str]:

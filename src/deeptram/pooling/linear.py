@@ -38,20 +38,16 @@ from torch import Tensor
 
 from deeptram._numerics import log1mexp_of_log
 from deeptram.latent import MaximumExtremeValue, MinimumExtremeValue
+from deeptram.pooling.normalised import DensityRule
+from deeptram.pooling.points import TIE, Intervals, Points, weighted_sum
 from deeptram.pooling.rule import (
     SMALLEST_PRODUCT,
-    TIE,
     CdfRule,
-    DensityRule,
-    Intervals,
     Kernel,
-    Points,
-    Recipe,
     can_multiply,
     finish_block,
     inner_support,
     outer_support,
-    weighted_sum,
 )
 
 
@@ -72,6 +68,7 @@ class LinearRule(CdfRule):
 
     name: ClassVar[str] = "linear"
     mixture: ClassVar[bool] = True
+    averaged: ClassVar[frozenset[str]] = frozenset({"mean_t", "rmst_t"})
 
     def log_cdf(self, at: Points) -> Tensor:
         """Return the log of the mean CDF."""
@@ -88,6 +85,10 @@ class LinearRule(CdfRule):
     def log_mass(self, intervals: Intervals) -> Tensor:
         """Return the log of the mean probability of an interval."""
         return intervals.log_mean(intervals.log_mass())
+
+    def log_pmf(self, at: Points) -> Tensor:
+        """Return the logs of the mean probabilities of all levels."""
+        return at.log_mean(at.log_pdf())
 
 
 _MAXIMUM = MaximumExtremeValue()
@@ -138,9 +139,9 @@ class LogLinearRule(CdfRule):
         _, upper = intervals.ends(self.log_cdf)
         return upper + log1mexp_of_log(intervals.log_mean(ratios))
 
-    def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    def support(self, of: Points) -> tuple[Tensor, Tensor]:
         """Return the sample space: F is 0 where one member says so and 1 where all do."""
-        lower, upper = inner_support(recipe.members)[0], outer_support(recipe.members)[1]
+        lower, upper = inner_support(of.members)[0], outer_support(of.members)[1]
         return torch.minimum(lower, upper), upper
 
     def kernel(self, weights: Tensor) -> Kernel:
@@ -182,9 +183,9 @@ class LogLinearDensityRule(DensityRule):
         least = excluded.min(dim=1, keepdim=True).values
         return torch.where(excluded <= least + TIE, allowed, torch.full_like(allowed, -torch.inf))
 
-    def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    def support(self, of: Points) -> tuple[Tensor, Tensor]:
         """Return the intersection of the members' sample spaces."""
-        return inner_support(recipe.members)
+        return inner_support(of.members)
 
     def kernel(self, weights: Tensor) -> Kernel:
         """Return the normalised geometric mean of the steps of F."""

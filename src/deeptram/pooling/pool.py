@@ -1,31 +1,28 @@
-"""One call for every pool, ``pool(members, method=..., weights=...)``, and the rules by name."""
+"""One call for every pool, ``pool(members, method=..., weights=...)``: its edge, and the rules by name.
+
+Members are a list of distributions, or one array of CDFs, shape (M, n, K), checked and read without copies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from deeptram._registry import Registry
-from deeptram._validation import check_choice
-from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram._validation import as_float, check_choice, check_weights, first_rows
+from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
-from deeptram.pooling.array_pool import ArrayPool
+from deeptram.pooling.array_pool import ArrayPool, CdfStack
 from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.linear import LinearRule, LogLinearDensityRule, LogLinearRule
-from deeptram.pooling.members import (
-    CdfStack,
-    check_members,
-    common_latent,
-    is_array,
-    normalised_weights,
-)
-from deeptram.pooling.normalised import NormalisedCount, NormalisedDiscrete, NormalisedLine
-from deeptram.pooling.pooled import PooledCount, PooledCurves, PooledDiscrete, pooled_line
+from deeptram.pooling.pooled import PooledCount, PooledDiscrete, PooledLine, pooled_curves
 from deeptram.pooling.quantile import QuantileRule
-from deeptram.pooling.rule import DensityRule, PoolInfo, Recipe, Rule, TrafoRule
+from deeptram.pooling.rule import PoolInfo, Recipe, Rule, TrafoRule, common_latent
 from deeptram.pooling.transformation import TransformationRule
 from deeptram.pooling.trimmed import MedianRule, TrimmedMean
 from deeptram.predictive.base import Predictive
@@ -162,6 +159,133 @@ def _check_rule(rule: Any, argument: str = "rule") -> None:
         )
 
 
+def is_array(members: Any) -> bool:
+    """Whether members came as one array of CDFs rather than as a sequence of distributions.
+
+    Examples
+    --------
+    >>> is_array(np.zeros((2, 3, 4))), is_array([])
+    (True, False)
+    """
+    return isinstance(members, (np.ndarray, Tensor))
+
+
+def check_members(members: Any) -> list[Predictive]:
+    """Return the members as a list of distributions of one kind, length and set of levels.
+
+    Examples
+    --------
+    >>> check_members([])
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.InvalidInputError: members must hold at least one Predictive, got none; ...
+    """
+    if isinstance(members, Predictive):
+        raise InvalidTypeError(
+            "members must be a sequence of Predictive, got a single one; put it into a list: [pred]"
+        )
+    if not hasattr(members, "__iter__"):
+        raise InvalidTypeError(
+            f"members must be a sequence of Predictive or an array (members, rows, levels) of CDFs, got "
+            f"{type(members).__name__}; build each with Predictive.from_proba, from_cdf, ..."
+        )
+    checked = list(members)
+    if not checked:
+        raise InvalidInputError(
+            "members must hold at least one Predictive, got none; pass the members to be pooled"
+        )
+    for m, member in enumerate(checked):
+        if not isinstance(member, Predictive):
+            raise InvalidTypeError(
+                f"members must be Predictive objects, got {type(member).__name__} at position {m}; "
+                "build it with Predictive.from_proba, from_cdf, from_scipy, ..."
+            )
+    _check_alike(checked)
+    return checked
+
+
+def _check_alike(members: Sequence[Predictive]) -> None:
+    first = members[0]
+    for m, member in enumerate(members[1:], start=1):
+        if member.kind != first.kind:
+            raise InvalidInputError(
+                f"members must be of one kind, got {first.kind} for member 0 and {member.kind} for "
+                f"member {m}; pool distributions of the same outcome"
+            )
+        if len(member) != len(first):
+            raise InvalidInputError(
+                f"members must have the same number of rows, got {len(first)} for member 0 and "
+                f"{len(member)} for member {m}; predict the same rows with every member"
+            )
+        if member.levels != first.levels:
+            raise InvalidInputError(
+                f"members must have the same levels in the same order, got {_shown(first.levels)} for "
+                f"member 0 and {_shown(member.levels)} for member {m}; reorder the columns of one of them"
+            )
+
+
+def as_members(members: Any) -> list[Predictive]:
+    """Return checked members, whether they came as a sequence or as an array of CDFs.
+
+    Examples
+    --------
+    >>> len(as_members(np.array([[[0.2, 1.0]], [[0.4, 1.0]]])))
+    2
+    """
+    if is_array(members):
+        return [*CdfStack.check(members).members()]
+    return check_members(members)
+
+
+def normalised_weights(
+    weights: npt.ArrayLike | None, n_members: int, n_rows: int | None = None
+) -> npt.NDArray[np.float64]:
+    """Return checked weights, divided by their sum so that rounding within 1e-8 does not matter.
+
+    Parameters
+    ----------
+    weights : array-like, shape (M,) or (n, M), optional
+    n_members : int
+    n_rows : int, optional
+        Where rows may have weights of their own.
+
+    Examples
+    --------
+    >>> normalised_weights([0.25, 0.75], 2)
+    array([0.25, 0.75])
+    """
+    if n_rows is None or not _is_table(weights):
+        checked = check_weights(weights, n_members)
+        return np.asarray(checked / checked.sum())
+    given = as_float(weights, "weights")
+    if given.shape != (n_rows, n_members):
+        raise InvalidInputError(
+            f"weights of every row must have shape ({n_rows}, {n_members}), got {given.shape}; "
+            "pass one row of weights for each prediction"
+        )
+    total = given.sum(axis=1, keepdims=True)
+    wrong = ~((given >= 0).all(axis=1) & (np.abs(total[:, 0] - 1) <= 1e-8))
+    if wrong.any():
+        raise InvalidInputError(
+            f"weights must not be negative and sum to 1, got others in {first_rows(wrong)}; "
+            "divide each row by its sum"
+        )
+    return np.asarray(given / total)
+
+
+def _is_table(weights: Any) -> bool:
+    """Whether weights have two axes; what is no array has none."""
+    try:
+        return np.ndim(weights) == 2
+    except ValueError:  # lists of unequal length
+        return False
+
+
+def _shown(levels: tuple[Any, ...] | None) -> str:
+    shown = ", ".join(map(repr, (levels or ())[:4]))
+    return f"[{shown}{', ...' if levels and len(levels) > 4 else ''}]"
+
+
 def pool(
     members: Any,
     *,
@@ -185,7 +309,7 @@ def pool(
 
     Certainty (F = 0 or 1) is allowed. Linear: nothing special. Log-linear: F = 0 prevails. Transformation and
     quasi-arithmetic: a certain member prevails over the others, contradicting ones are weighed against
-    each other and cancel when equal (``deeptram.pooling.rule``). Log-linear-density: what one member
+    each other and cancel when equal (``deeptram.pooling.points``). Log-linear-density: what one member
     excludes is excluded; if nothing remains, what the least weight excludes remains. There is never a NaN.
 
     Parameters
@@ -225,7 +349,7 @@ def pool(
     kept = [member for member, weight in zip(checked, mean, strict=True) if weight > 0]
     rule = asked.prepared(kept, latent)
     scale = rule.latent if isinstance(rule, TrafoRule) else None
-    name = None if scale is None else scale.name
+    name = rule.latent.name if isinstance(rule, TransformationRule) else None
     info = PoolInfo(rule.name, tuple(mean.tolist()), name, tuple(rule.values()), w.ndim > 1)
     positive = torch.as_tensor(
         w[..., mean > 0], dtype=_dtype(kept[0]) if stack is None else stack.values.dtype
@@ -233,7 +357,7 @@ def pool(
     positive = positive if w.ndim == 1 else positive.T.unsqueeze(2)
     recipe = Recipe(rule, kept, positive, info, common_latent(kept) if scale is None else scale)
     if stack is not None:
-        return ArrayPool(stack.take_members(mean > 0), recipe, _form(recipe))
+        return ArrayPool(stack.take_members(mean > 0), recipe)
     closed = rule.closed_form(recipe)
     return _pooled(recipe) if closed is None else closed
 
@@ -245,27 +369,15 @@ def _dtype(member: Any) -> torch.dtype:
     return own
 
 
-# The pooled distributions of each kind, by a rule of CDFs and by a rule of densities.
-_FORMS: dict[str, tuple[Callable[[Recipe], Any], Callable[[Recipe], Any]]] = {
-    "discrete": (PooledDiscrete, NormalisedDiscrete),
-    "count": (PooledCount, NormalisedCount),
-    "continuous": (pooled_line, NormalisedLine),
+_FORMS: dict[str, Callable[[Recipe], Predictive]] = {
+    "discrete": PooledDiscrete,
+    "count": PooledCount,
+    "continuous": PooledLine,
 }
-
-
-def _form(recipe: Recipe) -> Callable[[Recipe], Any]:
-    return _FORMS[recipe.members[0].kind][isinstance(recipe.rule, DensityRule)]
 
 
 def _pooled(recipe: Recipe) -> Predictive:
     """Return the pool in the kind of its members."""
-    form = _form(recipe)
     if all(isinstance(member, SurvivalPredictive) for member in recipe.members):
-        if form is NormalisedLine:
-            raise UnsupportedError(
-                f"the {recipe.rule.name} pool needs densities, got survival curves, which have none; "
-                "use the linear or the transformation pool"
-            )
-        form = PooledCurves
-    pooled: Predictive = form(recipe)
-    return pooled
+        return pooled_curves(recipe)
+    return _FORMS[recipe.members[0].kind](recipe)

@@ -1,4 +1,4 @@
-"""The pooled distributions of a rule: on levels, on the line and on the counts.
+"""The pooled distributions of a rule, three kinds: on levels, on the line and on the counts.
 
 They are lazy (log F, log S and log p are derived when asked for), can be sliced and remember their recipe.
 Nothing passes through a plain probability.
@@ -6,38 +6,33 @@ Nothing passes through a plain probability.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from deeptram._arrays import as_numpy
 from deeptram._validation import check_integer
 from deeptram.latent import Latent
-from deeptram.pooling.rule import (
-    CdfRule,
-    Ends,
-    Intervals,
-    Points,
-    Recipe,
-    TrafoRule,
-    log_weighted_mean,
-)
-from deeptram.predictive.calculus import log_increment, solve_increasing
+from deeptram.pooling.points import LevelIntervals, NumberIntervals
+from deeptram.pooling.rule import Recipe, TrafoRule
+from deeptram.predictive.base import NumericPredictive
+from deeptram.predictive.calculus import solve_bracketed
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.rows import numbers_from, uniforms
 from deeptram.predictive.survival import SurvivalPredictive
-from deeptram.predictive.tabulated import QuantilesPredictive
-from deeptram.predictive.transformation import TrafoPredictive
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _NOISE = 16.0  # rounding errors of h, in units of the last digit
+_ROUGH = 0.01  # of h, where quantiles serve as break points only
 
 
 class PooledDiscrete(DiscretePredictive):
-    """The pool of members on levels by a ``CdfRule``."""
+    """The pool of members on levels."""
 
     def __init__(self, recipe: Recipe) -> None:
         first = recipe.members[0]
@@ -52,24 +47,25 @@ class PooledDiscrete(DiscretePredictive):
         return isinstance(self.recipe.rule, TrafoRule)
 
     def _derive_log_cdf(self) -> Tensor:
-        return self._rule.log_cdf(self._levels)
+        return self.recipe.rule.log_cdf(self._levels)
 
     def _derive_log_sf(self) -> Tensor:
-        return self._rule.log_sf(self._levels)
+        return self.recipe.rule.log_sf(self._levels)
+
+    def _derive_log_pmf(self) -> Tensor:
+        return self.recipe.rule.log_pmf(self._levels)
 
     def trafo_t(self, latent: Latent | None = None) -> Tensor:
         """Return h on the scale of ``latent`` (default: the pool's own), shape (n, K-1)."""
-        rule = self.recipe.rule
-        if isinstance(rule, TrafoRule) and (latent is None or latent == self.latent):
-            return rule.trafo(self._levels)
-        return super().trafo_t(latent)
+        rule = self.recipe.trafo_rule(latent)
+        return super().trafo_t(latent) if rule is None else rule.trafo(self._levels)
 
     def log_increments_t(self, latent: Latent | None = None) -> Tensor:
         """Return log(h_k - h_{k-1}), shape (n, K-2)."""
-        rule = self.recipe.rule
-        if isinstance(rule, TrafoRule) and (latent is None or latent == self.latent):
-            return self._levels.once("increments", lambda: rule.log_increment(_LevelIntervals(self._levels)))
-        return super().log_increments_t(latent)
+        rule, levels = self.recipe.trafo_rule(latent), self._levels
+        if rule is None:
+            return super().log_increments_t(latent)
+        return levels.once("increments", lambda: rule.log_increment(LevelIntervals(levels)))
 
     def __len__(self) -> int:
         return len(self.recipe.members[0])
@@ -78,278 +74,201 @@ class PooledDiscrete(DiscretePredictive):
         """Return the pool of some rows of every member."""
         return type(self)(self.recipe.rows(rows))
 
-    def _derive_log_pmf(self) -> Tensor:
-        """Return the log-probabilities of all classes, the first and the last from the tails."""
-        if self.recipe.rule.mixture:
-            return log_weighted_mean([m.log_pmf_t() for m in self.recipe.members], self.recipe.weights)
-        inner = self._rule.log_mass(_LevelIntervals(self._levels))
-        return torch.cat([self.log_cdf_t()[:, :1], inner, self.log_sf_t()[:, -1:]], dim=1)
-
     def _any(self) -> Tensor:
         return self.log_pmf_t()
 
-    @property
-    def _rule(self) -> CdfRule:
-        rule: CdfRule = self.recipe.rule
-        return rule
 
-
-class PooledNumbers:
-    """What pools on the line and on the counts share, whatever their rule: members, and who they are for."""
-
-    latent: Any
+class _PooledNumbers(NumericPredictive):
+    """What the line and the counts have in common."""
 
     def __init__(self, recipe: Recipe) -> None:
+        members = recipe.members
         self.recipe, self.pool_info, self.latent = recipe, recipe.info, recipe.latent
-        self.gives_numpy = recipe.gives_numpy
-        self.dtype: torch.dtype = recipe.members[0].dtype
-        self.observed = common_range(recipe.members)
-        self.lifetimes = all(member.lifetimes for member in recipe.members)
-
-    def mean_t(self) -> Tensor:
-        """Return the expectations, shape (n,)."""
-        if self.recipe.rule.mixture:
-            return self.recipe.mean(lambda member: member.mean_t())
-        own: Any = super()  # the line or the counts
-        mean: Tensor = own.mean_t()
-        return mean
-
-    def rmst_t(self, tau: Tensor) -> Tensor:
-        """Return the restricted means, shape (n,)."""
-        if self.recipe.rule.mixture:
-            return self.recipe.mean(lambda member: member.rmst_t(tau))
-        own: Any = super()
-        mean: Tensor = own.rmst_t(tau)
-        return mean
-
-    def sample(self, size: int = 1, random_state: Any = None) -> Any:
-        """Draw ``size`` outcomes per row, shape (n, size); of a mixture first a member, then from it."""
-        if not self.recipe.rule.mixture:
-            own: Any = super()
-            return own.sample(size, random_state)
-        draws = _draw_mixture(self.recipe, size, random_state)
-        return as_numpy(draws) if self.gives_numpy else draws
+        self.gives_numpy, self.dtype = recipe.gives_numpy, members[0].dtype
+        self.observed = common_range(members)
+        self.lifetimes = all(member.lifetimes for member in members)
 
     def __len__(self) -> int:
         return len(self.recipe.members[0])
 
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: Any) -> Self:
         """Return the pool of some rows of every member."""
         return type(self)(self.recipe.rows(rows))
 
-
-class _ByCdf(PooledNumbers):
-    """A pool by a ``CdfRule``: F is a function of y."""
-
-    @property
-    def _rule(self) -> CdfRule:
-        rule: CdfRule = self.recipe.rule
-        return rule
-
     def log_cdf_t(self, y: Tensor) -> Tensor:
         """Return log F(y), shape (n, G)."""
-        return self._rule.log_cdf(self.recipe.at(y))
+        return self.recipe.rule.log_cdf(self.recipe.at(y))
 
     def log_sf_t(self, y: Tensor) -> Tensor:
         """Return log(1 - F(y)), shape (n, G)."""
-        return self._rule.log_sf(self.recipe.at(y))
-
-
-class PooledLine(_ByCdf, LinePredictive):
-    """The pool of members on the line (continuous and survival outcomes) by a ``CdfRule``."""
+        return self.recipe.rule.log_sf(self.recipe.at(y))
 
     def log_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return log F and log(1 - F) together."""
         at = self.recipe.at(y)
-        return self._rule.log_cdf(at), self._rule.log_sf(at)
+        return self.recipe.rule.log_cdf(at), self.recipe.rule.log_sf(at)
+
+    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
+        """Return log(F(upper) - F(lower)), shape (n, G)."""
+        return self.recipe.rule.log_mass(NumberIntervals(self.recipe.at(), lower, upper))
+
+    def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        """Return h on the scale of ``latent`` (default: the pool's own), shape (n, G)."""
+        rule = self.recipe.trafo_rule(latent)
+        return super().trafo_t(y, latent) if rule is None else rule.trafo(self.recipe.at(y))
+
+    def sample(self, size: int = 1, random_state: Any = None) -> Any:
+        """Draw ``size`` outcomes per row, shape (n, size); of a mixture first a member, then from it."""
+        if not self.recipe.rule.mixture:
+            return super().sample(size, random_state)
+        return self._out(_draw_mixture(self.recipe, size, random_state))
+
+
+class PooledLine(_PooledNumbers, LinePredictive):
+    """The pool of members on the line (continuous and survival outcomes)."""
 
     def with_density(self) -> LinePredictive:
         """Return the pool of the distributions whose densities the members have."""
         members = [member.with_density() for member in self.recipe.members]
         own = all(a is b for a, b in zip(members, self.recipe.members, strict=True))
-        return self if own else type(self)(self.recipe.of(members))
+        return self if own else PooledLine(self.recipe.of(members))
 
     def log_pdf_t(self, y: Tensor) -> Tensor:
         """Return log f(y), shape (n, G)."""
         with_density = self.with_density()
         if with_density is not self:
             return with_density.log_pdf_t(y)
-        return self._rule.log_pdf(self.recipe.at(y))
+        return self.recipe.rule.log_pdf(self.recipe.at(y))
 
-    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return log(F(upper) - F(lower)), shape (n, G)."""
-        return self._rule.log_mass(LineIntervals(self.recipe.at(), lower, upper))
+    def log_hazard_t(self, y: Tensor) -> Tensor:
+        """Return log f(y) - log(1 - F(y)), shape (n, G)."""
+        rule = self.recipe.trafo_rule()
+        return super().log_hazard_t(y) if rule is None else rule.log_hazard(self.recipe.at(y))
+
+    def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
+        """Return log h' on the scale of ``latent`` (default: the pool's own), shape (n, G)."""
+        rule = self.recipe.trafo_rule(latent)
+        return super().log_slope_t(y, latent) if rule is None else rule.log_slope(self.recipe.at(y))
+
+    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor | None:
+        """Return the log of the gap of h at two points, shape (n, G), where h is pooled."""
+        rule = self.recipe.trafo_rule()
+        return None if rule is None else rule.log_increment(NumberIntervals(self.recipe.at(), lower, upper))
 
     def support_t(self) -> tuple[Tensor, Tensor]:
         """Return the sample space that the rule leaves, each end (1, 1) or (n, 1)."""
-        return self._rule.support(self.recipe)
+        return self.recipe.rule.support(self.recipe.at())
 
     def knots_t(self) -> Tensor | None:
-        """Return the members' knots and the finite ends of their sample spaces."""
-        return _all_knots(self.recipe.members)
+        """Return the points where the pool may not be smooth."""
+        return self.recipe.rule.knots(self.recipe.at())
+
+    def quantile_t(self, q: Tensor) -> Tensor:
+        """Return quantiles, shape (n, G), of probabilities q of shape (G,), (1, G) or (n, G)."""
+        return self._mean_of("quantile_t", q) if self._averages("quantile_t") else super().quantile_t(q)
+
+    def rough_quantile_t(self, q: Tensor) -> Tensor:
+        """Return quantiles to a few digits, shape (n, G)."""
+        if self._averages("rough_quantile_t"):
+            return self._mean_of("rough_quantile_t", q)
+        with torch.no_grad():
+            z = self._own_latent.icdf_t(torch.atleast_2d(q)).expand(len(self), -1)
+            found, known = self._between_members(z, torch.full_like(z, _ROUGH))
+        return found if bool(known.all()) else torch.where(known, found, super().rough_quantile_t(q))
+
+    def mean_t(self) -> Tensor:
+        """Return the expectations, shape (n,)."""
+        return self._mean_of("mean_t") if self._averages("mean_t") else super().mean_t()
+
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        """Return the restricted means, shape (n,)."""
+        return self._mean_of("rmst_t", tau) if self._averages("rmst_t") else super().rmst_t(tau)
+
+    def crps_t(self, y: Tensor) -> Tensor:
+        """Return the CRPS, shape (n,), for y of shape (n, 1)."""
+        quick = self.recipe.rule.crps(self.recipe.at(y))
+        return super().crps_t(y) if quick is None else quick
 
     def own_inverse_t(self, z: Tensor) -> Tensor:
-        """Return y with h(y) = z, shape (n, G); of quantile members between their knots, at jumps exactly."""
-        knots = self.knots_t()
-        if knots is None or not any(isinstance(m, QuantilesPredictive) for m in self.recipe.members):
-            return super().own_inverse_t(z)
+        """Return y with h(y) = z, shape (n, G): between the members' own where it lies there."""
+        if self._averages("inverse_t"):
+            return self._mean_of("inverse_t", z, self._own_latent)
         z = z.expand(len(self), -1)
         with torch.no_grad():
-            found, known = self._between_knots(z, knots.expand(len(self), -1).sort(dim=1).values)
+            noise = _NOISE * torch.finfo(self.dtype).eps * (1 + z.abs())
+            found, known = self._between_members(z, noise)
         if bool(known.all()):
             return self._with_gradient(found, z)
         return torch.where(known, found, super().own_inverse_t(z))
 
-    def _between_knots(self, z: Tensor, knots: Tensor) -> tuple[Tensor, Tensor]:
-        """Return y, and whether it lies between the outer knots, or at the jump of the first one."""
-        h = self.trafo_t(knots)
-        place = torch.searchsorted(h.contiguous(), z.contiguous())  # the first knot with h >= z
-        upper = knots.gather(1, place.clamp(max=knots.shape[1] - 1))
-        lower = knots.gather(1, (place - 1).clamp(min=0))
-        jumps = self.trafo_t(torch.nextafter(upper, torch.full_like(upper, -torch.inf))) < z
-        inside = (place > 0) & (place < knots.shape[1])
-        lower = torch.where(jumps | ~inside, upper, lower)
-        noise = _NOISE * torch.finfo(self.dtype).eps * (1 + z.abs())
+    def _averages(self, method: str) -> bool:
+        return method in self.recipe.rule.averaged
 
-        def residual(y: Tensor) -> tuple[Tensor, Tensor]:
-            return self.trafo_t(y) - z, torch.exp(self.log_slope_t(y))
+    def _mean_of(self, method: str, *asked: Any) -> Tensor:
+        return self.recipe.mean(method, *asked)
 
-        y = solve_increasing(residual, lower, upper, (lower + upper) / 2, noise)
-        y = torch.where(jumps, upper, y)
-        return y, torch.isfinite(z) & (inside | ((place == 0) & jumps))
+    def _between_members(self, z: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y with h(y) = z up to noise between the members' quantiles, and whether it lies there."""
+        latent = self._own_latent
+        each = torch.stack([member.inverse_t(z, latent) for member in self.recipe.members])
+        lower, upper = each.amin(dim=0), each.amax(dim=0)
 
+        def residual(y: Tensor) -> Tensor:
+            return self.trafo_t(y) - z
 
-class PooledTrafo(TrafoPredictive, PooledLine):
-    """The pool of members on the line by a ``TrafoRule``: h is known itself."""
+        low, high = residual(lower), residual(upper)
+        known = torch.isfinite(z) & torch.isfinite(lower) & torch.isfinite(upper)
+        known = known & (low <= noise) & (high >= -noise)
+        start = torch.where(known, lower, torch.zeros_like(lower))
+        stop = torch.where(known, upper, torch.zeros_like(upper))
+        found = solve_bracketed(residual, (start, low), (stop, high), noise)
+        return self._at_knots(found, stop - start), known
 
-    def own_trafo_t(self, y: Tensor) -> Tensor:
-        """Return h of the pool, shape (n, G)."""
-        return self._rule.trafo(self.recipe.at(y))
-
-    def own_log_slope_t(self, y: Tensor) -> Tensor:
-        """Return log h' of the pool, shape (n, G)."""
-        return self._rule.log_slope(self.recipe.at(y))
-
-    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return the log of the gap of h at two points, shape (n, G)."""
-        return self._rule.log_increment(LineIntervals(self.recipe.at(), lower, upper))
-
-    @property
-    def _rule(self) -> TrafoRule:
-        rule: TrafoRule = self.recipe.rule
-        return rule
-
-    log_pdf_t = PooledLine.log_pdf_t  # which knows where the pool is certain
-    log_interval_t = PooledLine.log_interval_t
+    def _at_knots(self, y: Tensor, width: Tensor) -> Tensor:
+        """Return y, put to a knot that is as near as rounding: F may jump there."""
+        knots = self.knots_t()
+        if knots is None:
+            return y
+        knots = knots.expand(len(self), -1).sort(dim=1).values.contiguous()
+        place = torch.searchsorted(knots, y.contiguous()).clamp(max=knots.shape[1] - 1)
+        near = torch.finfo(self.dtype).eps * (4 * y.abs() + width)
+        for knot in (knots.gather(1, (place - 1).clamp(min=0)), knots.gather(1, place)):
+            y = torch.where((y - knot).abs() <= near, knot, y)
+        return y
 
 
-def pooled_line(recipe: Recipe) -> PooledLine:
-    """Return the pool on the line by a ``CdfRule``."""
-    return PooledTrafo(recipe) if isinstance(recipe.rule, TrafoRule) else PooledLine(recipe)
+class PooledCount(_PooledNumbers, CountPredictive):
+    """The pool of members on the counts."""
 
-
-class PooledCurves(SurvivalPredictive):
-    """The pool of survival curves by a ``CdfRule``, which works time by time: steps again.
-
-    Its density is the pool of the members' own, so that weights are tuned for what is scored.
-    """
-
-    def __init__(self, recipe: Recipe) -> None:
-        times = torch.cat([member.times for member in recipe.members]).unique()
-        survivor = torch.exp(PooledLine(recipe).log_sf_t(times.unsqueeze(0)))
-        super().__init__(times, survivor.clamp(0.0, 1.0).cummin(dim=1).values, recipe.gives_numpy)
-        self.recipe, self.pool_info = recipe, recipe.info
-
-    def with_density(self) -> LinePredictive:
-        """Return the pool of the distributions whose densities the curves have."""
-        return pooled_line(self.recipe).with_density()
-
-    def __getitem__(self, rows: Any) -> PooledCurves:
-        """Return the pool of some rows of every member."""
-        return type(self)(self.recipe.rows(rows))
-
-
-class PooledCount(_ByCdf, CountPredictive):
-    """The pool of members on the counts by a ``CdfRule``."""
+    def _refuse_endless(self, first: Tensor) -> None:
+        """Refuse sums that are too long; tables limit their size themselves."""
+        if not self.recipe.rule.tabulated:
+            super()._refuse_endless(first)
 
     def log_pmf_t(self, k: Tensor) -> Tensor:
         """Return log P(Y = k), shape (n, G)."""
-        return self._rule.log_mass(CountIntervals(self.recipe.at(), k - 1, k, single=True))
+        return self.recipe.rule.log_mass(NumberIntervals(self.recipe.at(), k - 1, k, single=True))
 
-    def log_interval_t(self, lower: Tensor, upper: Tensor) -> Tensor:
-        """Return log P(lower < Y <= upper), shape (n, G)."""
-        return self._rule.log_mass(CountIntervals(self.recipe.at(), lower, upper))
+    def mean_t(self) -> Tensor:
+        """Return the expectations, shape (n,)."""
+        return self.recipe.mean("mean_t") if self.recipe.rule.mixture else super().mean_t()
 
-    def trafo_t(self, k: Tensor, latent: Latent | None = None) -> Tensor:
-        """Return h on the scale of ``latent`` (default: the pool's own), shape (n, G)."""
-        rule = self.recipe.rule
-        if isinstance(rule, TrafoRule) and (latent is None or latent == self.latent):
-            return rule.trafo(self.recipe.at(k))
-        return super().trafo_t(k, latent)
+    def rmst_t(self, tau: Tensor) -> Tensor:
+        """Return the restricted means, shape (n,)."""
+        return self.recipe.mean("rmst_t", tau) if self.recipe.rule.mixture else super().rmst_t(tau)
 
 
-# -- what members say of intervals -------------------------------------------------------------------------
+def pooled_curves(recipe: Recipe) -> SurvivalPredictive:
+    """Return the pool of survival curves by a rule that works time by time: steps again.
 
-
-class _LevelIntervals(Intervals):
-    """The inner classes of discrete members: the intervals between neighbouring thresholds, (n, K-2)."""
-
-    def __init__(self, levels: Points) -> None:
-        super().__init__(levels, levels)
-
-    def log_mass(self) -> list[Tensor]:
-        return [m.log_pmf_t()[:, 1:-1] for m in self.lower.members]
-
-    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
-        return [m.log_increments_t(latent) for m in self.lower.members]
-
-    def each(self, read: Callable[[Points], list[Tensor]]) -> list[tuple[Tensor, Tensor]]:
-        return [(value[:, :-1], value[:, 1:]) for value in read(self.lower)]
-
-    def ends(self, pooled: Callable[[Points], Tensor]) -> tuple[Tensor, Tensor]:
-        value = pooled(self.lower)
-        return value[:, :-1], value[:, 1:]
-
-
-class LineIntervals(Intervals):
-    """Intervals of the line."""
-
-    def __init__(self, members: Points, lower: Tensor, upper: Tensor) -> None:
-        super().__init__(members.at(lower), members.at(upper))
-        self._ends = lower, upper
-
-    def log_mass(self) -> list[Tensor]:
-        return [m.log_interval_t(*self._ends) for m in self.lower.members]
-
-    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
-        each = zip(self.lower.members, ends or self.each(lambda at: at.trafo(latent)), strict=True)
-        return [self._increment_of(member, low, high, latent) for member, (low, high) in each]
-
-    def _increment_of(self, member: LinePredictive, low: Tensor, high: Tensor, latent: Latent) -> Tensor:
-        gap = log_increment(low, high, lambda: member.log_interval_t(*self._ends), latent)
-        if isinstance(member, TrafoPredictive) and member.latent == latent:
-            return torch.where(torch.isinf(low) | torch.isinf(high), gap, member.log_increment_t(*self._ends))
-        return gap
-
-
-class CountIntervals(LineIntervals):
-    """Intervals of counts; a lower end below 0 and an infinite upper end are open."""
-
-    def __init__(self, members: Points, lower: Tensor, upper: Tensor, single: bool = False) -> None:
-        Intervals.__init__(self, members.at(lower.clamp(min=0), lower < 0), members.at(upper))
-        self._ends, self._single = (lower, upper), single
-
-    def log_mass(self) -> list[Tensor]:
-        return [self._mass(member) for member in self.lower.members]
-
-    def _mass(self, member: CountPredictive) -> Tensor:
-        return member.log_pmf_t(self._ends[1]) if self._single else member.log_interval_t(*self._ends)
-
-    def _increment_of(self, member: Any, low: Tensor, high: Tensor, latent: Latent) -> Tensor:
-        return log_increment(low, high, lambda: self._mass(member), latent)
-
-
-# -- what else pools on the line need --------------------------------------------------------
+    Its density is the pool of the members' own, so that weights are tuned for what is scored.
+    """
+    times = torch.cat([member.times for member in recipe.members]).unique()
+    line = PooledLine(recipe)
+    survivor = torch.exp(line.log_sf_t(times.unsqueeze(0))).clamp(0.0, 1.0).cummin(dim=1).values
+    curves = SurvivalPredictive(times, survivor, recipe.gives_numpy, line)
+    curves.pool_info = recipe.info
+    return curves
 
 
 def common_range(members: Sequence[Any]) -> tuple[float, float] | None:
@@ -358,17 +277,6 @@ def common_range(members: Sequence[Any]) -> tuple[float, float] | None:
     if any(each is None for each in ranges):
         return None
     return min(low for low, _ in ranges), max(high for _, high in ranges)
-
-
-def _all_knots(members: Sequence[LinePredictive]) -> Tensor | None:
-    """Return every point at which a member is not smooth, (1, m) or (n, m), or None."""
-    points = [knots for member in members if (knots := member.knots_t()) is not None]
-    for member in members:
-        points.extend(end for end in member.support_t() if bool(torch.isfinite(end).all()))
-    if not points:
-        return None
-    rows = max(point.shape[0] for point in points)
-    return torch.cat([point.expand(rows, -1) for point in points], dim=1)
 
 
 def _draw_mixture(recipe: Recipe, size: int, random_state: Any) -> Tensor:

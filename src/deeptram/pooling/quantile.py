@@ -25,39 +25,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from deeptram import latent as latents
 from deeptram._numerics import logdiffexp
 from deeptram.bases import Linear
 from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent, Logistic
-from deeptram.pooling.pooled import PooledNumbers, common_range
-from deeptram.pooling.rule import Recipe, Rule, log_weighted_mean, weighted_sum
+from deeptram.pooling.points import Intervals, Points, weighted_sum
+from deeptram.pooling.pooled import common_range
+from deeptram.pooling.rule import CdfRule, Recipe, TrafoRule, common_latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.calculus import kronrod, solve_increasing
-from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.panels import panel_nodes
+from deeptram.predictive.panels import RowTensors, panel_nodes
 from deeptram.predictive.rows import row_chunks
 from deeptram.predictive.survival import SurvivalPredictive
 from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive
-from deeptram.predictive.transformation import TrafoPredictive, TransformationPredictive
+from deeptram.predictive.transformation import TransformationPredictive
 
 _LEAST = -700.0  # log of the smallest F and 1 - F that are told apart: plain floats end at -745
 _LOGISTIC = Logistic()
 _OUTER = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # edges of panels on the logistic scale
+_STEP = 1e-4  # in z, for derivatives of slopes
 _NOISE = 32.0  # rounding errors of a quantile, in units of the last digit
 _BLOCK = 1 << 16  # numbers of a block that stays in cache
 _MOST_DRAWS = 20_000  # of a pool of samples of different sizes: the least common multiple of these
 
 
-class QuantileRule(Rule):
+class QuantileRule(TrafoRule):
     r"""The quantile pool, also called Vincentization.
+
+    Parameters
+    ----------
+    latent : Latent, optional
+        The scale on which roots are found and h is given. Default: the members' own, else logistic.
 
     Examples
     --------
@@ -72,6 +78,12 @@ class QuantileRule(Rule):
     """
 
     name: ClassVar[str] = "quantile"
+    tabulated: ClassVar[bool] = True
+    differentiable: ClassVar[bool] = True
+    averaged: ClassVar[frozenset[str]] = frozenset({"mean_t", "quantile_t", "rough_quantile_t", "inverse_t"})
+
+    def __init__(self, latent: Latent | None = None) -> None:
+        self.latent = _LOGISTIC if latent is None else latent
 
     def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> QuantileRule:
         """Return the rule; refuse members that have no quantiles to average."""
@@ -86,25 +98,151 @@ class QuantileRule(Rule):
                 "the quantile pool needs every quantile of every member, got survival curves, which end "
                 "before the last event; use the linear or the transformation pool"
             )
-        return self
+        return QuantileRule(common_latent(members))
 
-    def closed_form(self, recipe: Recipe) -> Predictive:
-        """Return the pool: of the members' own class where it is one, else with F by root finding."""
-        if isinstance(recipe.members[0], CountPredictive):
-            return VincentCount(recipe)
-        pooled = _on_line(recipe)
-        pooled.pool_info = recipe.info
-        return pooled
+    def closed_form(self, recipe: Recipe) -> Predictive | None:
+        """Return the pool in the members' own class: of quantiles, of draws, of one location-scale family."""
+        for closed in (_mean_of_quantiles, _mean_of_draws, _mean_of_lines):
+            pooled = closed(recipe)
+            if pooled is not None:
+                pooled.observed = common_range(recipe.members)
+                pooled.lifetimes = all(member.lifetimes for member in recipe.members)
+                pooled.pool_info = recipe.info
+                return pooled
+        return None
+
+    def log_cdf(self, at: Points) -> Tensor:
+        """Return log F: of counts from a table of corners, on the line from the root."""
+        return count_tails(at)[0] if _are_counts(at) else super().log_cdf(at)
+
+    def log_sf(self, at: Points) -> Tensor:
+        """Return log(1 - F), likewise."""
+        return count_tails(at)[1] if _are_counts(at) else super().log_sf(at)
+
+    def log_mass(self, intervals: Intervals) -> Tensor:
+        """Return the log-probability of an interval: of counts from the tails."""
+        return (CdfRule if _are_counts(intervals.lower) else TrafoRule).log_mass(self, intervals)
+
+    def trafo(self, at: Points) -> Tensor:
+        """Return the root z of the mean quantile at F_Z(z) minus y."""
+        return at.once("h", lambda: self._trafo(at))
+
+    def _trafo(self, at: Points) -> Tensor:
+        if _are_counts(at):
+            return self.latent.from_log_t(*count_tails(at))
+        y: Any = at.y
+        lower, upper = self.support(at)
+        below, above = y <= lower, y >= upper
+        with torch.no_grad():
+            middle = mean_quantile(at, self.inverses(at, torch.zeros((1, 1), dtype=y.dtype)))
+            inside = torch.where(below | above, middle, y)
+            z = self._root(at, inside)
+        if torch.is_grad_enabled() and (at.weights.requires_grad or not _give_numpy(at)):
+            residual = mean_quantile(at, self.inverses(at, z)) - inside
+            z = z - (residual - residual.detach()) * torch.exp(self._log_slope_at(at, z)).detach()
+        z = torch.where(below, torch.full_like(z, -torch.inf), z)
+        return torch.where(above, torch.full_like(z, torch.inf), z)
+
+    def log_slope(self, at: Points) -> Tensor:
+        """Return the log of the harmonic mean of the members' slopes at equal probabilities."""
+        z = self.trafo(at)
+        certain = torch.isinf(z)
+        slope = self._log_slope_at(at, torch.where(certain, torch.zeros_like(z), z))
+        return torch.where(certain, torch.full_like(slope, -torch.inf), slope)
+
+    def log_increment(self, intervals: Intervals) -> Tensor:
+        """Return the log of the gap of h at two points."""
+        low, high = intervals.ends(self.trafo)
+        return torch.log(high - low)
+
+    def support(self, of: Points) -> tuple[Tensor, Tensor]:
+        """Return the means of the ends of the members' sample spaces, each (1, 1) or (n, 1)."""
+        lower, upper = zip(*(member.support_t() for member in of.members), strict=True)
+        return mean_quantile(of, lower), mean_quantile(of, upper)
+
+    def knots(self, of: Points) -> Tensor | None:
+        """Return the quantiles of the pool at the probabilities of the members' knots."""
+        knots = [(m, m.knots_t()) for m in of.members]
+        first, last = self._ends(of)
+        z = [m.trafo_t(at, self.latent).clamp(first, last) for m, at in knots if at is not None]
+        return mean_quantile(of, self.inverses(of, torch.cat(z, dim=1))) if z else None
+
+    def crps(self, at: Points) -> Tensor | None:
+        r"""Return :math:`2\int (1(y \le \bar Q(p)) - p)(\bar Q(p) - y) dp`, shape (n,).
+
+        Members without knots only: quantiles need no root, so the integral over p is the faster one.
+        """
+        if self.knots(at) is not None:
+            return None
+        y: Any = at.y
+        split = _LOGISTIC.from_log_t(self.log_cdf(at), self.log_sf(at)).clamp(-_OUTER[-1], _OUTER[-1])
+        grid = torch.tensor([-one for one in _OUTER[:0:-1]] + list(_OUTER), dtype=y.dtype)
+        edges = torch.cat([grid.expand(len(y), -1), split], dim=1).sort(dim=1).values
+        z, half = panel_nodes(edges[:, :-1], edges[:, 1:])
+        nodes = z.flatten(1)
+        distance = mean_quantile(at, [m.inverse_t(nodes, _LOGISTIC) for m in at.members]) - y
+        below = nodes < split
+        log_side = torch.where(below, _LOGISTIC.log_cdf_t(nodes), _LOGISTIC.log_sf_t(nodes))
+        log_mass = log_side + _LOGISTIC.log_pdf_t(nodes)
+        height = torch.exp(log_mass) * torch.where(below, -distance, distance)
+        return 2 * kronrod(height.reshape(z.shape), half)[0].sum(dim=1)
+
+    def inverses(self, of: Points, z: Tensor) -> list[Tensor]:
+        """Return the members' quantiles at F_Z(z), each (n, G)."""
+        return [member.inverse_t(z, self.latent) for member in of.members]
+
+    def _log_slope_at(self, of: Points, z: Tensor) -> Tensor:
+        """Return log h' at the quantile of F_Z(z), shape (n, G); members in NumPy have a difference in z."""
+        if z.requires_grad and _give_numpy(of):
+            at = z.detach()
+            with torch.no_grad():
+                up, down = (self._log_slope_at(of, at + side * _STEP) for side in (1, -1))
+                bend = ((up - down) / (2 * _STEP)).nan_to_num(0.0, 0.0, 0.0)
+            return self._log_slope_at(of, at) + bend * (z - at)
+        each = zip(of.members, self.inverses(of, z), strict=True)
+        return -of.log_mean([-member.log_slope_t(y, self.latent) for member, y in each])
+
+    def _ends(self, of: Points) -> tuple[float, float]:
+        """Return the outermost z that are told apart."""
+        tail = torch.tensor(_LEAST, dtype=of.members[0].dtype)
+        zero = torch.zeros_like(tail)
+        return float(self.latent.from_log_t(tail, zero)), float(self.latent.from_log_t(zero, tail))
+
+    def _root(self, of: Points, y: Tensor) -> Tensor:
+        members, (first, last) = of.members, self._ends(of)
+
+        def residual(z: Tensor) -> tuple[Tensor, Tensor]:
+            each = self.inverses(of, z)
+            slopes = [torch.exp(-m.log_slope_t(at, self.latent)) for m, at in zip(members, each, strict=True)]
+            return mean_quantile(of, each) - y, mean_quantile(of, slopes)
+
+        h = [member.trafo_t(y, self.latent).expand(len(member), -1) for member in members]
+        low, high = (end.clamp(first, last) for end in torch.stack(h).aminmax(dim=0))
+        # Of draws, whose h is that of a smooth estimate, the root may lie outside.
+        low = torch.where(residual(low)[0] > 0, torch.full_like(low, first), low)
+        high = torch.where(residual(high)[0] < 0, torch.full_like(high, last), high)
+        # The root of the tangents of all h at y is exact where these are straight lines.
+        width = [torch.exp(-member.log_slope_t(y, self.latent)) for member in members]
+        scale = mean_quantile(of, width)
+        guess = mean_quantile(of, [a * b for a, b in zip(width, h, strict=True)]) / scale
+        usable = torch.isfinite(guess) & (guess >= low) & (guess <= high)
+        start = torch.where(usable, guess, (low + high) / 2)
+        eps = torch.finfo(y.dtype).eps
+        noise = _NOISE * eps * (y.abs() + torch.where(torch.isfinite(scale), scale, torch.zeros_like(scale)))
+        return solve_increasing(residual, low, high, start, noise)
 
 
-def _on_line(recipe: Recipe) -> LinePredictive:
-    for closed in (_mean_of_quantiles, _mean_of_draws, _mean_of_lines):
-        pooled = closed(recipe)
-        if pooled is not None:
-            pooled.observed = common_range(recipe.members)
-            pooled.lifetimes = all(member.lifetimes for member in recipe.members)
-            return pooled
-    return VincentLine(recipe)
+def mean_quantile(of: Points, values: Sequence[Tensor]) -> Tensor:
+    """Return the plain weighted mean of numbers of the members."""
+    return weighted_sum(values, of.weights)
+
+
+def _give_numpy(of: Points) -> bool:
+    return all(member.gives_numpy for member in of.members)
+
+
+def _are_counts(of: Points) -> bool:
+    return bool(of.members[0].kind == "count")
 
 
 def _mean_of_quantiles(recipe: Recipe) -> LinePredictive | None:
@@ -168,214 +306,71 @@ def _mean_of_lines(recipe: Recipe) -> LinePredictive | None:
     return pooled
 
 
-class VincentLine(PooledNumbers, TrafoPredictive):
-    """The quantile pool of any members on the line."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        super().__init__(recipe)
-        self.latent = recipe.latent or latents.get("logistic")
-        tail = torch.tensor(_LEAST, dtype=self.dtype)
-        self._first = float(self.latent.from_log_t(tail, torch.zeros_like(tail)))
-        self._last = float(self.latent.from_log_t(torch.zeros_like(tail), tail))
-        self._solved: tuple[Tensor, Tensor] | None = None
-
-    def support_t(self) -> tuple[Tensor, Tensor]:
-        """Return the means of the ends of the members' sample spaces, each (1, 1) or (n, 1)."""
-        lower, upper = zip(*(member.support_t() for member in self.recipe.members), strict=True)
-        return self._mean(lower), self._mean(upper)
-
-    def knots_t(self) -> Tensor | None:
-        """Return the quantiles of the pool at the probabilities of the members' knots."""
-        knots = [(m, m.knots_t()) for m in self.recipe.members]
-        z = [m.trafo_t(at, self.latent).clamp(self._first, self._last) for m, at in knots if at is not None]
-        return self.own_inverse_t(torch.cat(z, dim=1)) if z else None
-
-    def quantile_t(self, q: Tensor) -> Tensor:
-        """Return the mean of the members' quantiles, shape (n, G)."""
-        return self._mean([member.quantile_t(q) for member in self.recipe.members])
-
-    def rough_quantile_t(self, q: Tensor) -> Tensor:
-        """Return the mean of the members' rough quantiles, shape (n, G)."""
-        return self._mean([member.rough_quantile_t(q) for member in self.recipe.members])
-
-    def own_inverse_t(self, z: Tensor) -> Tensor:
-        """Return the mean of the members' quantiles at F_Z(z), shape (n, G)."""
-        return self._mean(self.inverses(z))
-
-    def mean_t(self) -> Tensor:
-        """Return the mean of the members' expectations, shape (n,)."""
-        return self.recipe.mean(lambda member: member.mean_t())
-
-    def crps_t(self, y: Tensor) -> Tensor:
-        r"""Return :math:`2\int (1(y \le \bar Q(p)) - p)(\bar Q(p) - y) dp`, shape (n,), for y (n, 1).
-
-        Members without knots only: quantiles need no root, so the integral over p is the faster one.
-        """
-        if self.knots_t() is not None:
-            return super().crps_t(y)
-        at = _LOGISTIC.from_log_t(*self.log_tails_t(y)).clamp(-_OUTER[-1], _OUTER[-1])
-        grid = torch.tensor([-one for one in _OUTER[:0:-1]] + list(_OUTER), dtype=self.dtype)
-        edges = torch.cat([grid.expand(len(self), -1), at], dim=1).sort(dim=1).values
-        z, half = panel_nodes(edges[:, :-1], edges[:, 1:])
-        nodes = z.flatten(1)
-        distance = self._mean([m.inverse_t(nodes, _LOGISTIC) for m in self.recipe.members]) - y
-        below = nodes < at
-        log_side = torch.where(below, _LOGISTIC.log_cdf_t(nodes), _LOGISTIC.log_sf_t(nodes))
-        log_mass = log_side + _LOGISTIC.log_pdf_t(nodes)
-        height = torch.exp(log_mass) * torch.where(below, -distance, distance)
-        return 2 * kronrod(height.reshape(z.shape), half)[0].sum(dim=1)
-
-    def own_trafo_t(self, y: Tensor) -> Tensor:
-        """Return the root z of the mean quantile at F_Z(z) minus y, shape (n, G)."""
-        if self._solved is not None and self._solved[0] is y:
-            return self._solved[1]
-        lower, upper = self.support_t()
-        below, above = y <= lower, y >= upper
-        with torch.no_grad():
-            middle = self.own_inverse_t(torch.zeros((1, 1), dtype=self.dtype))
-            inside = torch.where(below | above, middle, y)
-            z = self._root(inside)
-        if not self.gives_numpy and torch.is_grad_enabled():
-            residual = self.own_inverse_t(z) - torch.where(below | above, middle, y)
-            z = z - (residual - residual.detach()) * torch.exp(self.log_slope_at(z)).detach()
-        z = torch.where(below, torch.full_like(z, -torch.inf), z)
-        z = torch.where(above, torch.full_like(z, torch.inf), z)
-        self._solved = (y, z)
-        return z
-
-    def own_log_slope_t(self, y: Tensor) -> Tensor:
-        """Return the log of the harmonic mean of the members' slopes at equal probabilities, shape (n, G)."""
-        z = self.own_trafo_t(y)
-        certain = torch.isinf(z)
-        slope = self.log_slope_at(torch.where(certain, torch.zeros_like(z), z))
-        return torch.where(certain, torch.full_like(slope, -torch.inf), slope)
-
-    def _mean(self, values: Sequence[Tensor]) -> Tensor:
-        return weighted_sum(values, self.recipe.weights)
-
-    def inverses(self, z: Tensor) -> list[Tensor]:
-        """Return the members' quantiles at F_Z(z), each (n, G)."""
-        return [member.inverse_t(z, self.latent) for member in self.recipe.members]
-
-    def log_slope_at(self, z: Tensor) -> Tensor:
-        """Return log h' at the quantile of F_Z(z), shape (n, G)."""
-        each = zip(self.recipe.members, self.inverses(z), strict=True)
-        slopes = [-member.log_slope_t(y, self.latent) for member, y in each]
-        return -log_weighted_mean(slopes, self.recipe.weights)
-
-    def _root(self, y: Tensor) -> Tensor:
-        members = self.recipe.members
-
-        def residual(z: Tensor) -> tuple[Tensor, Tensor]:
-            each = self.inverses(z)
-            slopes = [torch.exp(-m.log_slope_t(at, self.latent)) for m, at in zip(members, each, strict=True)]
-            return self._mean(each) - y, self._mean(slopes)
-
-        h = [member.trafo_t(y, self.latent).expand(len(self), -1) for member in members]
-        low, high = (end.clamp(self._first, self._last) for end in torch.stack(h).aminmax(dim=0))
-        # Of draws, whose h is that of a smooth estimate, the root may lie outside.
-        low = torch.where(residual(low)[0] > 0, torch.full_like(low, self._first), low)
-        high = torch.where(residual(high)[0] < 0, torch.full_like(high, self._last), high)
-        # The root of the tangents of all h at y is exact where these are straight lines.
-        width = [torch.exp(-member.log_slope_t(y, self.latent)) for member in members]
-        scale = self._mean(width)
-        guess = self._mean([a * b for a, b in zip(width, h, strict=True)]) / scale
-        usable = torch.isfinite(guess) & (guess >= low) & (guess <= high)
-        start = torch.where(usable, guess, (low + high) / 2)
-        eps = torch.finfo(self.dtype).eps
-        noise = _NOISE * eps * (y.abs() + torch.where(torch.isfinite(scale), scale, torch.zeros_like(scale)))
-        return solve_increasing(residual, low, high, start, noise)
-
-
-_SHORTEST, _LONGEST = 64, 2**20  # counts of each member in a table
+_SHORTEST, _FIRST, _LONGEST = 64, 2**12, 2**20  # counts of each member in a table
 _NEGLIGIBLE = -46.0  # log of the tail that a table may leave out, if no count beyond it is asked for
-_KEPT = 2**25  # numbers of a table that is kept for the next question
-_CHUNK = 2**22  # numbers of a table that is not
-
-Table = tuple[Tensor, Tensor, Tensor]
+_CHUNK = 2**22  # numbers of a table of some rows
 
 
-class VincentCount(PooledNumbers, CountPredictive):
-    """The quantile pool of members on the counts."""
+@dataclass(frozen=True)
+class Corners(RowTensors):
+    """The corners of the pool's F, a table for each row: places, log F and log(1 - F), each (n, L)."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        super().__init__(recipe)
-        self._table: tuple[float, Table] | None = None
+    place: Tensor
+    log_cdf: Tensor
+    log_sf: Tensor
 
-    def log_cdf_t(self, k: Tensor) -> Tensor:
-        """Return log P(Y <= k), shape (n, G)."""
-        return self._look_up(k)[0]
+    def reaches(self, k: float) -> Tensor:
+        """Whether the table of each row goes beyond a count, or to where nothing is left, shape (n,)."""
+        return (self.place[:, -1] >= k + 1) | torch.isneginf(self.log_sf[:, -1])
 
-    def log_sf_t(self, k: Tensor) -> Tensor:
-        """Return log P(Y > k), shape (n, G)."""
-        return self._look_up(k)[1]
-
-    def log_pmf_t(self, k: Tensor) -> Tensor:
-        """Return log P(Y = k), shape (n, G)."""
-        return self.log_interval_t(k - 1, k)
-
-    def quantile_t(self, q: Tensor) -> Tensor:
-        """Return the mean of the members' quantiles on the line, rounded up, shape (n, G)."""
-        with torch.no_grad():
-            q = torch.atleast_2d(q).expand(len(self), -1)
-            places = []
-            for member in self.recipe.members:
-                k = member.quantile_t(q)
-                below = torch.exp(member.log_cdf_t((k - 1).clamp(min=0))) * (k >= 1)
-                mass = torch.exp(member.log_pmf_t(torch.where(torch.isinf(k), torch.zeros_like(k), k)))
-                part = torch.where(mass > 0, (q - below) / mass, torch.ones_like(mass)).clamp(0, 1)
-                places.append(k - 1 + part)
-            k = torch.ceil(weighted_sum(places, self.recipe.weights)).clamp(min=0)
-            return torch.where(torch.isinf(k), k, self._smallest(torch.where(torch.isinf(k), 0 * q, k), q))
-
-    def _refuse_endless(self, first: Tensor) -> None:
-        """Do nothing: the tables limit their size."""
-
-    def _look_up(self, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Return log F and log(1 - F) at counts, from straight lines between the corners."""
-        k = k.expand(len(self), -1)
-        if len(self) == 0:
-            return k, k
-        finite = torch.isfinite(k)
-        at = torch.where(finite, k, torch.zeros_like(k))
-        largest = float(at.max()) if at.numel() else 0.0
-        if self._table is None or self._table[0] < largest:
-            pieces = self._pieces(largest)
-            if len(pieces) > 1:
-                parts = [self[rows]._look_up(k[rows]) for rows in pieces]
-                return torch.cat([low for low, _ in parts]), torch.cat([high for _, high in parts])
-            self._table = largest, _table(self.recipe, largest)
-        place, log_cdf, log_sf = self._table[1]
-        right = torch.searchsorted(place.contiguous(), at.contiguous(), right=True).clamp(
+    def tails(self, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log F and log(1 - F) at finite counts (n, G), on the straight lines between the corners."""
+        place = self.place
+        right = torch.searchsorted(place.contiguous(), k.contiguous(), right=True).clamp(
             1, place.shape[1] - 1
         )
         start, stop = place.gather(1, right - 1), place.gather(1, right)
-        share = ((at - start) / (stop - start)).nan_to_num(nan=0.0).clamp(0, 1)
-        share = torch.where(at >= stop, torch.ones_like(share), share)
-        values = []
-        for table, end in ((log_cdf, 0.0), (log_sf, -torch.inf)):
-            mixed = torch.logaddexp(
+        share = ((k - start) / (stop - start)).nan_to_num(nan=0.0).clamp(0, 1)
+        share = torch.where(k >= stop, torch.ones_like(share), share)
+        low, high = (
+            torch.logaddexp(
                 torch.log1p(-share) + table.gather(1, right - 1), torch.log(share) + table.gather(1, right)
-            )
-            values.append(torch.where(finite, mixed.clamp(max=0), torch.full_like(mixed, end)))
-        return values[0], values[1]
-
-    def _pieces(self, largest: float) -> list[Tensor]:
-        """Return the rows in pieces whose tables fit into memory."""
-        width = len(self.recipe.members) * max(_SHORTEST, 4 * int(largest))
-        if width * len(self) <= _KEPT:
-            return [torch.arange(len(self))]
-        return row_chunks(len(self), max(1, _CHUNK // width))
+            ).clamp(max=0)
+            for table in (self.log_cdf, self.log_sf)
+        )
+        return low, high
 
 
-def _table(recipe: Recipe, largest: float) -> Table:
-    """Return the places (n, L) of all corners of the pool's F, and log F and log(1 - F) there."""
-    length = _SHORTEST
+def count_tails(at: Points) -> tuple[Tensor, Tensor]:
+    """Return log F and log(1 - F) of the pool of counts, shape (n, G)."""
+    asked: Any = at.y
+    k = asked.expand(len(at.members[0]), -1)
+    if len(k) == 0:
+        return k, k
+    finite = torch.isfinite(k)
+    inner = torch.where(finite, k, torch.zeros_like(k))
+    largest = float(inner.max()) if inner.numel() else 0.0
+    if "corners" not in at.memory or not bool(at.memory["corners"].reaches(largest).all()):
+        width = len(at.members) * max(_SHORTEST, 4 * int(largest))
+        pieces = row_chunks(len(k), max(1, _CHUNK // width))
+        if len(pieces) > 1:
+            parts = [count_tails(at.of_rows(rows).at(k[rows])) for rows in pieces]
+            return torch.cat([low for low, _ in parts]), torch.cat([high for _, high in parts])
+        at.memory["corners"] = _table(at, largest)
+    low, high = at.memory["corners"].tails(inner)
+    low, high = (
+        torch.where(finite, value, torch.full_like(value, end))
+        for value, end in ((low, 0.0), (high, -torch.inf))
+    )
+    return at.closed(low, -torch.inf, 0.0), at.closed(high, 0.0, -torch.inf)
+
+
+def _table(of: Points, largest: float) -> Corners:
+    """Return corners up to the largest count, and up to where no tail is left."""
+    length = min(max(_SHORTEST, int(largest) + 2), _FIRST)
     while length <= _LONGEST:
-        table = _corners(recipe, length)
-        reach = table[0][:, -1]
-        over = (table[2][:, -1] < _NEGLIGIBLE) & (reach >= largest + 1)
-        if bool((over | torch.isneginf(table[2][:, -1])).all()):
+        table = _corners(of, length)
+        if bool((table.reaches(largest) & (table.log_sf[:, -1] < _NEGLIGIBLE)).all()):
             return table
         length *= 2
     raise UnsupportedError(
@@ -384,21 +379,21 @@ def _table(recipe: Recipe, largest: float) -> Table:
     )
 
 
-def _corners(recipe: Recipe, length: int) -> Table:
-    k = torch.arange(length, dtype=recipe.members[0].dtype).unsqueeze(0)
-    logs = [(m.log_cdf_t(k), m.log_sf_t(k), m.log_pmf_t(k)) for m in recipe.members]
+def _corners(of: Points, length: int) -> Corners:
+    k = torch.arange(length, dtype=of.members[0].dtype).unsqueeze(0)
+    logs = [(m.log_cdf_t(k), m.log_sf_t(k), m.log_pmf_t(k)) for m in of.members]
     keys = [log_cdf - log_sf for log_cdf, log_sf, _ in logs]  # logits: they order probabilities in both tails
     last = torch.stack([key[:, -1] for key in keys]).amin(dim=0).unsqueeze(1)
     key, order = torch.cat(keys, dim=1).sort(dim=1)
     log_cdf, log_sf = (torch.cat([one[part] for one in logs], dim=1).gather(1, order) for part in (0, 1))
     places = [_place(own, key, log_cdf, log_sf, *each) for own, each in zip(keys, logs, strict=True)]
-    place = weighted_sum(places, recipe.weights)
+    place = mean_quantile(of, places)
     # Beyond the end of one member's table nothing is known: these corners stay at the last known one.
     known = (key <= last).sum(dim=1, keepdim=True) - 1
     index = torch.minimum(torch.arange(key.shape[1]).expand_as(key), known)
     place, log_cdf, log_sf = (part.gather(1, index) for part in (place, log_cdf, log_sf))
     start = torch.zeros_like(place[:, :1])
-    return (
+    return Corners(
         torch.cat([start - 1, place], dim=1),
         torch.cat([start - torch.inf, log_cdf], dim=1),
         torch.cat([start, log_sf], dim=1),

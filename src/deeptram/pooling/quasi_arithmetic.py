@@ -19,7 +19,8 @@ from torch import Tensor
 
 from deeptram._arrays import as_numpy
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.pooling.rule import CdfRule, Intervals, Points
+from deeptram.pooling.points import Intervals, Points
+from deeptram.pooling.rule import CdfRule
 
 _PROBE = np.array([0.01, 0.05, 0.2, 0.5, 0.8, 0.95, 0.99])
 _RELATIVE_STEP = 1e-5
@@ -33,7 +34,7 @@ class QuasiArithmetic(CdfRule):
     ----------
     g, g_inverse : callable
         Vectorised functions of NumPy arrays. g may be infinite at 0 and 1; contradictions between members
-        that are certain are resolved by symmetric truncation (see ``deeptram.pooling.rule``).
+        that are certain are resolved by symmetric truncation (see ``deeptram.pooling.points``).
     derivative : callable, optional
         g', for densities of continuous pools; without it a central difference is taken.
 

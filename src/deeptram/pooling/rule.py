@@ -1,49 +1,39 @@
 r"""A pool is a rule: how what the members say at a point combines.
 
-Rules come in two families, and one file holds each of them:
+A rule says what log F, log(1 - F), the density and the probability of an interval are, given what the
+members say; the pooled distributions on levels, on the line and on the counts (``deeptram.pooling.pooled``)
+take a rule and are written once for all of them. One file holds each rule. To write one, inherit from
 
-- ``CdfRule``: F of the pool at a point is a function of the members' F at that point. To write one,
-  implement ``log_cdf`` and ``log_sf``, and ``log_pdf`` where continuous outcomes are to have a density.
-  A ``TrafoRule`` is a rule on the scale of some :math:`F_Z^{-1}`.
-- ``DensityRule``: the density is, up to a constant, a function of the members' densities. To write one,
-  implement ``log_density``.
+- ``CdfRule``: F of the pool at a point is a function of the members' F at that point. Implement ``log_cdf``
+  and ``log_sf``, and ``log_pdf`` where continuous outcomes are to have a density. A ``TrafoRule`` is a rule
+  on the scale of some :math:`F_Z^{-1}`.
+- ``DensityRule`` (``deeptram.pooling.normalised``): the density is, up to a constant, a function of the
+  members' densities. Implement ``log_density``.
 
 A rule sees the members through ``Points`` (their values at some points) and ``Intervals`` (at both ends of
-some intervals), and never asks of which kind the outcome is: the pooled distributions on levels, on the line
-and on the counts (``deeptram.pooling.pooled``) are written once for all rules.
-
-Certainty of a member means infinities. The weighted mean of such values is defined as the **limit of
-symmetric truncation**: replace :math:`\pm\infty` by :math:`\pm c`, take the mean, let :math:`c \to \infty`.
-So
-
-- a certain member of positive weight prevails over members that are not certain,
-- of members that contradict each other the heavier side prevails,
-- sides of equal weight cancel, and the finite members decide
-  (:math:`h = 0` when there are none).
-
-Truncation keeps every member monotone in the threshold, so the limit is monotone, too: the result is a
-distribution in every case.
+some intervals). What it has to find out once for all points (a normalising constant) it keeps in
+``Points.kept``. Of members that are certain see ``deeptram.pooling.points``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from deeptram import latent as latents
 from deeptram._numerics import log_mass_between
-from deeptram.errors import UnsupportedError
+from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
+from deeptram.pooling.points import Intervals, LevelIntervals, Points, weighted_sum
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.rows import row_index
+from deeptram.predictive.transformation import log_latent_hazard
 
-# Two sides of a contradiction whose weights differ by less are held to be of equal weight.
-TIE = 1e-12
 # Products of more factors than this, or below this, could leave the range of float64.
 _MOST_FACTORS = 16
 SMALLEST_PRODUCT = 1e-280
@@ -70,6 +60,8 @@ class PoolInfo:
         Those of the rule (``Rule.parameters``), if it has any.
     by_row : bool
         Whether every row has weights of its own.
+    corrected : bool
+        Whether a correction was applied to the pool, so that no proposition about it holds any more.
 
     Examples
     --------
@@ -82,110 +74,12 @@ class PoolInfo:
     latent: str | None = None
     parameters: tuple[float, ...] = ()
     by_row: bool = False
+    corrected: bool = False
 
     @property
     def n_members(self) -> int:
         """The number of members, those of weight zero included."""
         return len(self.weights)
-
-
-Ends = list[tuple[Tensor, Tensor]]  # one pair per member
-
-
-class Points:
-    """What M members say at the same points: every method returns one tensor per member.
-
-    Parameters
-    ----------
-    members : sequence of Predictive
-    weights : Tensor, shape (M,) or (M, n, 1)
-        Sum one.
-    y : Tensor, shape (n, G) or (1, G), optional
-        The points; without it, all levels but the last of discrete members.
-    below : Tensor of bool, optional
-        Which of the points stand for one below every outcome, where F is 0.
-    """
-
-    def __init__(
-        self, members: Sequence[Any], weights: Tensor, y: Tensor | None = None, below: Tensor | None = None
-    ) -> None:
-        self.members, self.weights, self.y = members, weights, y
-        self._at = () if y is None else (y,)
-        self._below = below
-        self._known: dict[str, Tensor] = {}
-
-    def log_cdf(self) -> list[Tensor]:
-        """Return log F of every member."""
-        return [self._closed(m.log_cdf_t(*self._at), -torch.inf, 0.0) for m in self.members]
-
-    def log_sf(self) -> list[Tensor]:
-        """Return log(1 - F) of every member."""
-        return [self._closed(m.log_sf_t(*self._at), 0.0, -torch.inf) for m in self.members]
-
-    def log_tails(self) -> list[tuple[Tensor, Tensor]]:
-        """Return log F and log(1 - F) of every member."""
-        return list(zip(self.log_cdf(), self.log_sf(), strict=True))
-
-    def trafo(self, latent: Latent) -> list[Tensor]:
-        """Return h of every member on the scale of ``latent``."""
-        return [self._closed(m.trafo_t(*self._at, latent), -torch.inf, torch.inf) for m in self.members]
-
-    def log_pdf(self) -> list[Tensor]:
-        """Return the log-density of every member on the line; of levels and counts the log-probability."""
-        return [m.log_density_t(*self._at) for m in self.members]
-
-    def log_slope(self, latent: Latent) -> list[Tensor]:
-        """Return log h' of every member on the line."""
-        return [m.log_slope_t(*self._at, latent) for m in self.members]
-
-    def mean(self, values: Sequence[Tensor]) -> Tensor:
-        """Return the weighted mean of one tensor per member."""
-        return weighted_mean(values, self.weights)
-
-    def log_mean(self, log_values: Sequence[Tensor]) -> Tensor:
-        """Return the log of the weighted mean of exponentials."""
-        return log_weighted_mean(log_values, self.weights)
-
-    def at(self, y: Tensor, below: Tensor | None = None) -> Points:
-        """Return what the same members say at other points."""
-        return Points(self.members, self.weights, y, below)
-
-    def once(self, name: str, compute: Callable[[], Tensor]) -> Tensor:
-        """Return a value that is computed at the first call only."""
-        if name not in self._known:
-            self._known[name] = compute()
-        return self._known[name]
-
-    def _closed(self, value: Tensor, first: float, last: float) -> Tensor:
-        """Put in what a value is below every outcome (and could put in what it is above them)."""
-        return value if self._below is None else torch.where(self._below, first, value)
-
-
-class Intervals(ABC):
-    """What the members say of intervals (l, u] with finite ends or open ones."""
-
-    def __init__(self, lower: Points, upper: Points) -> None:
-        self.lower, self.upper = lower, upper
-
-    @abstractmethod
-    def log_mass(self) -> list[Tensor]:
-        """Return log(F(u) - F(l)) of every member, accurate also where it is small."""
-
-    @abstractmethod
-    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
-        """Return log(h(u) - h(l)) of every member on the scale of ``latent``; ``ends``: h there, if known."""
-
-    def each(self, read: Callable[[Points], list[Tensor]]) -> Ends:
-        """Return what a method of ``Points`` gives at both ends, one pair per member."""
-        return list(zip(read(self.lower), read(self.upper), strict=True))
-
-    def ends(self, pooled: Callable[[Points], Tensor]) -> tuple[Tensor, Tensor]:
-        """Return what a function of ``Points`` gives at both ends."""
-        return pooled(self.lower), pooled(self.upper)
-
-    def log_mean(self, log_values: Sequence[Tensor]) -> Tensor:
-        """Return the log of the weighted mean of exponentials."""
-        return self.lower.log_mean(log_values)
 
 
 class Rule(ABC):
@@ -196,38 +90,24 @@ class Rule(ABC):
     name : str
         The name in ``PoolInfo.method``, and in ``dt.pool(method=...)`` once the rule is registered.
     mixture : bool
-        Whether the pool is a mixture, so that expectations and probabilities are means of the members' own.
+        Whether the pool is a mixture, so that one can draw a member first, and then from it.
+    averaged : set of str
+        The methods of a distribution whose answers are the weighted means of the members' own.
     parameters : tuple of str
         Attributes that are numbers and arguments of the constructor; they are saved beside the name.
+    tabulated : bool
+        Whether counts are read from a table, which limits their size.
+    differentiable : bool
+        Whether torch can follow ``log_cdf``, ``log_sf``, ``log_pdf`` and ``log_mass`` back to the weights,
+        zeros included: then weights are tuned with exact gradients, else with differences of scores.
     """
 
     name: ClassVar[str]
     mixture: ClassVar[bool] = False
+    averaged: ClassVar[frozenset[str]] = frozenset()
     parameters: ClassVar[tuple[str, ...]] = ()
-
-    def values(self) -> list[float]:
-        """Return the values of the parameters."""
-        return [float(getattr(self, name)) for name in self.parameters]
-
-    def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> Rule:
-        """Return the rule for these members; ``latent`` is that of ``dt.pool``."""
-        return self
-
-    def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
-        """Return the sample space on the line, each end (1, 1) or (n, 1): the union of the members' own."""
-        return outer_support(recipe.members)
-
-    def closed_form(self, recipe: Recipe) -> Predictive | None:
-        """Return the pool as a distribution of the members' own class, where it is one."""
-        return None
-
-    def kernel(self, weights: Tensor) -> Kernel | None:
-        """Return a fast form of the rule for CDFs (rows, K) of an array, if there is one."""
-        return None
-
-
-class CdfRule(Rule):
-    """A rule that combines CDFs point by point."""
+    tabulated: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = False
 
     @abstractmethod
     def log_cdf(self, at: Points) -> Tensor:
@@ -249,6 +129,49 @@ class CdfRule(Rule):
         low_cdf, high_cdf = intervals.ends(self.log_cdf)
         low_sf, high_sf = intervals.ends(self.log_sf)
         return log_mass_between((low_cdf, low_sf), (high_cdf, high_sf))
+
+    def log_pmf(self, at: Points) -> Tensor:
+        """Return the log-probabilities of all levels, (n, K), the first and the last from the tails."""
+        inner = self.log_mass(LevelIntervals(at))
+        return torch.cat([self.log_cdf(at)[:, :1], inner, self.log_sf(at)[:, -1:]], dim=1)
+
+    def values(self) -> list[float]:
+        """Return the values of the parameters."""
+        return [float(getattr(self, name)) for name in self.parameters]
+
+    def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> Rule:
+        """Return the rule for these members; ``latent`` is that of ``dt.pool``."""
+        return self
+
+    def support(self, of: Points) -> tuple[Tensor, Tensor]:
+        """Return the sample space on the line, each end (1, 1) or (n, 1): the union of the members' own."""
+        return outer_support(of.members)
+
+    def knots(self, of: Points) -> Tensor | None:
+        """Return every point of the line at which the pool may not be smooth, (1, m) or (n, m), or None."""
+        points = [knots for member in of.members if (knots := member.knots_t()) is not None]
+        for member in of.members:
+            points.extend(end for end in member.support_t() if bool(torch.isfinite(end).all()))
+        if not points:
+            return None
+        rows = max(point.shape[0] for point in points)
+        return torch.cat([point.expand(rows, -1) for point in points], dim=1)
+
+    def crps(self, at: Points) -> Tensor | None:
+        """Return the CRPS of outcomes y (n, 1) on the line, (n,), if there is a quicker way than from F."""
+        return None
+
+    def closed_form(self, recipe: Recipe) -> Predictive | None:
+        """Return the pool as a distribution of the members' own class, where it is one."""
+        return None
+
+    def kernel(self, weights: Tensor) -> Kernel | None:
+        """Return a fast form of the rule for CDFs (rows, K) of an array, if there is one."""
+        return None
+
+
+class CdfRule(Rule):
+    """A rule that combines CDFs point by point."""
 
 
 class TrafoRule(CdfRule):
@@ -289,17 +212,9 @@ class TrafoRule(CdfRule):
         value: Tensor = self.latent.log_interval(low, high, self.log_increment(intervals))
         return value
 
-
-class DensityRule(Rule):
-    """A rule that combines densities (on the line) or probabilities (levels, counts) and normalises them."""
-
-    @abstractmethod
-    def log_density(self, each: Sequence[Tensor], weights: Tensor) -> Tensor:
-        """Return the log of the pooled density up to a constant of each row."""
-
-    def log_classes(self, each: Sequence[Tensor], weights: Tensor) -> Tensor:
-        """Return the same for all classes of a discrete outcome, of which some must be possible, (n, K)."""
-        return self.log_density(each, weights)
+    def log_hazard(self, at: Points) -> Tensor:
+        """Return the log of the latent hazard at h, plus log h'."""
+        return log_latent_hazard(self.latent, self.trafo(at), self.log_slope(at))
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,32 +233,37 @@ class Recipe:
         The scale on which ``trafo`` of the pool is given.
     """
 
-    rule: Any
+    rule: Rule
     members: Sequence[Any]
     weights: Tensor
     info: PoolInfo
     latent: Latent | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
 
     def of(self, members: Sequence[Any]) -> Recipe:
-        """Return the recipe for other members (some rows of them, or their distributions on the line)."""
-        return Recipe(self.rule, members, self.weights, self.info, self.latent)
+        """Return the recipe for other members of the same rows (their distributions on the line)."""
+        return replace(self, members=members, memory={})
 
     def rows(self, rows: Any, members: Sequence[Any] | None = None) -> Recipe:
         """Return the recipe for some rows of every member (given, where they are at hand)."""
-        some = [member[rows] for member in self.members] if members is None else members
-        weights = self.weights
-        if weights.ndim > 1:
-            weights = weights[:, row_index(rows, weights.shape[1])]
-        return Recipe(self.rule, some, weights, self.info, self.latent)
+        some = self.at().of_rows(rows, members)
+        return replace(self, members=some.members, weights=some.weights, memory=some.memory)
+
+    def trafo_rule(self, latent: Latent | None = None) -> TrafoRule | None:
+        """Return the rule where it pools h, on the scale of ``latent`` if given; else None."""
+        if isinstance(self.rule, TrafoRule) and latent in (None, self.rule.latent):
+            return self.rule
+        return None
 
     def at(self, y: Tensor | None = None, below: Tensor | None = None) -> Points:
         """Return what the members say at y."""
-        return Points(self.members, self.weights, y, below)
+        return Points(self.members, self.weights, y, below, self.memory)
 
-    def mean(self, read: Callable[[Any], Tensor]) -> Tensor:
-        """Return the weighted mean of a number of each row that every member has, shape (n,)."""
-        weights = self.weights if self.weights.ndim == 1 else self.weights[:, :, 0]
-        return weighted_sum([read(member) for member in self.members], weights)
+    def mean(self, method: str, *asked: Any) -> Tensor:
+        """Return the weighted mean of what a method of every member answers, shape (n,) or (n, G)."""
+        each = [getattr(member, method)(*asked) for member in self.members]
+        by_row = self.weights.ndim > 1 and each[0].ndim == 1
+        return weighted_sum(each, self.weights[..., 0] if by_row else self.weights)
 
     @property
     def gives_numpy(self) -> bool:
@@ -351,79 +271,40 @@ class Recipe:
         return all(member.gives_numpy for member in self.members)
 
 
-# -- combining numbers -------------------------------------------------------------------------------------
+# -- scales -------------------------------------------------------------------------------------------------
 
 
-def weighted_mean(values: Sequence[Tensor], weights: Tensor) -> Tensor:
-    r"""Return :math:`\sum_m w_m v_m`, infinities by symmetric truncation.
-
-    Parameters
-    ----------
-    values : sequence of M Tensor
-        Equal shapes; entries may be infinite.
-    weights : Tensor, shape (M,) or (M, n, 1)
-        Weights that sum to one.
+def common_latent(members: Sequence[Predictive]) -> Latent | None:
+    """Return the latent that all members with one share; None if there is none or they differ.
 
     Examples
     --------
-    >>> inf = torch.inf
-    >>> v = [torch.tensor([1.0, 2.0, inf, inf]), torch.tensor([3.0, -inf, -inf, inf])]
-    >>> weighted_mean(v, torch.tensor([0.5, 0.5]))
-    tensor([2., -inf, 0., inf])
+    >>> one = Predictive.from_trafo([[0.0]], latent="normal")
+    >>> common_latent([one, one]).name
+    'normal'
     """
-    total = weighted_sum(values, weights)
-    if bool(torch.isfinite(total).all()):
-        return total
-    return _resolve(values, weights)
+    own = {member.latent for member in members if member.latent is not None}
+    return own.pop() if len(own) == 1 else None
 
 
-def weighted_sum(values: Sequence[Tensor], weights: Tensor) -> Tensor:
-    """Return the plain weighted sum, NaN where infinities contradict each other.
+def pooling_latent(members: Sequence[Predictive], latent: str | Latent | None) -> Latent:
+    """Return F_Z of a transformation pool: as asked for, else the members' own, else logistic.
 
     Examples
     --------
-    >>> weighted_sum([torch.tensor(1.0), torch.tensor(3.0)], torch.tensor([0.5, 0.5]))
-    tensor(2.)
+    >>> pooling_latent([Predictive.from_trafo([[0.0]], latent="normal")], None).name
+    'normal'
     """
-    total = _share(values[0], weights[0])
-    for value, weight in zip(values[1:], weights[1:], strict=True):
-        total = total + _share(value, weight)
-    return total
-
-
-def _share(value: Tensor, weight: Tensor) -> Tensor:
-    """Return value * weight; in rows where the weight is zero nothing, also of infinities."""
-    if weight.ndim == 0:
-        return value * weight
-    return torch.where(weight == 0, torch.zeros_like(value), value * weight)
-
-
-def _resolve(values: Sequence[Tensor], weights: Tensor) -> Tensor:
-    finite_part = torch.zeros_like(values[0])
-    balance = torch.zeros_like(values[0])
-    for value, weight in zip(values, weights, strict=True):
-        infinite = torch.isinf(value)
-        finite_part = finite_part + torch.where(infinite, torch.zeros_like(value), value) * weight
-        balance = balance + torch.where(infinite, torch.sign(value), torch.zeros_like(value)) * weight
-    decided = balance.abs() > TIE
-    return torch.where(decided, torch.sign(balance) * torch.inf, finite_part)
-
-
-def log_weighted_mean(log_values: Sequence[Tensor], weights: Tensor) -> Tensor:
-    r"""Return :math:`\log\sum_m w_m e^{v_m}` on the log scale.
-
-    Examples
-    --------
-    >>> log_weighted_mean([torch.tensor(-1000.0), torch.tensor(-torch.inf)], torch.tensor([0.5, 0.5]))
-    tensor(-1000.69)
-    """
-    if len(log_values) == 1:
-        return log_values[0]
-    pairs = list(zip(log_values, torch.log(weights), strict=True))
-    if weights.ndim == 1:
-        return torch.logsumexp(torch.stack([v + w for v, w in pairs]), dim=0)
-    shifted = [torch.where(torch.isneginf(w), w, v + w) for v, w in pairs]  # of weight zero, infinities too
-    return torch.logsumexp(torch.stack(shifted), dim=0)
+    if latent is not None:
+        return latents.get(latent)
+    own = {member.latent.name for member in members if member.latent is not None}
+    if len(own) > 1:
+        raise InvalidInputError(
+            f"members must share one latent distribution for the transformation pool, got "
+            f"{', '.join(sorted(own))}; pass latent= to say on which scale to pool: "
+            f"{', '.join(latents.names())}"
+        )
+    return common_latent(members) or latents.get("logistic")
 
 
 # -- sample spaces -----------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from deeptram import latent as latents
 from deeptram._arrays import as_numpy
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
-from deeptram.pooling.members import as_members, common_latent, normalised_weights
-from deeptram.pooling.pool import pool
-from deeptram.pooling.rule import weighted_mean
+from deeptram.pooling.points import weighted_mean
+from deeptram.pooling.pool import as_members, normalised_weights, pool
+from deeptram.pooling.rule import common_latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive

@@ -8,7 +8,7 @@ and log(1 - F) is accurate. Gaps between thresholds are pooled as :math:`\log\su
 carried along, so a class keeps its probability where the rounded h of its two ends agree.
 
 Members on the line with bounded sample spaces: outside that of any member the pool is certain, too. Where
-sample spaces do not even overlap, the pool consists of point masses (see ``deeptram.pooling.rule``) and its
+sample spaces do not even overlap, the pool consists of point masses (see ``deeptram.pooling.points``) and its
 density is zero.
 """
 
@@ -22,18 +22,17 @@ from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram.latent import Latent, Logistic
-from deeptram.pooling.members import pooling_latent
-from deeptram.pooling.pooled import PooledTrafo, common_range
+from deeptram.pooling.points import Intervals, Points
+from deeptram.pooling.pooled import PooledLine, common_range
 from deeptram.pooling.rule import (
     SMALLEST_PRODUCT,
-    Intervals,
     Kernel,
-    Points,
     Recipe,
     TrafoRule,
     can_multiply,
     finish_block,
     inner_support,
+    pooling_latent,
 )
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.transformation import TransformationCount, TransformationPredictive
@@ -89,9 +88,9 @@ class TransformationRule(TrafoRule):
         lost = torch.isfinite(low) & torch.isfinite(high) & torch.isposinf(gaps)
         return torch.where(lost, torch.log(high - low), gaps)
 
-    def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    def support(self, of: Points) -> tuple[Tensor, Tensor]:
         """Return the intersection of the members' sample spaces."""
-        return inner_support(recipe.members)
+        return inner_support(of.members)
 
     def closed_form(self, recipe: Recipe) -> Predictive | None:
         """Return the model with averaged parameters where the members are models on one basis (Prop. 2)."""
@@ -103,7 +102,7 @@ class TransformationRule(TrafoRule):
             return None
         lines = recipe.of([model.line for model in models])
         line: Any = self.closed_form(lines)
-        line = PooledTrafo(lines) if line is None else line
+        line = PooledLine(lines) if line is None else line
         pooled = TransformationCount(line, offsets.pop())
         pooled.pool_info = recipe.info
         return pooled

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from deeptram._validation import check_number
 from deeptram.errors import InvalidInputError
-from deeptram.pooling.rule import TIE, CdfRule, Intervals, Points, Recipe
+from deeptram.pooling.points import TIE, Intervals, Points, log_sum
+from deeptram.pooling.rule import CdfRule
 
 
 class TrimmedMean(CdfRule):
@@ -42,6 +43,7 @@ class TrimmedMean(CdfRule):
     """
 
     name: ClassVar[str] = "trimmed-mean"
+    differentiable: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("trim",)
 
     def __init__(self, trim: float = 0.2) -> None:
@@ -65,14 +67,14 @@ class TrimmedMean(CdfRule):
 
     def log_mass(self, intervals: Intervals) -> Tensor:
         """Return the log of the mean probability where the same members are kept at both ends."""
-        pairs = intervals.each(lambda at: list(self.log_kept(at)))
+        pairs = intervals.each(lambda at: list(self.kept(at)))
         low, high = (torch.stack(ends) for ends in zip(*pairs, strict=True))
-        same = (low.exp() - high.exp()).abs().amax(dim=0) < TIE
-        return torch.where(same, _log_sum(low, intervals.log_mass()), super().log_mass(intervals))
+        same = (low - high).abs().amax(dim=0) < TIE
+        return torch.where(same, log_sum(low, intervals.log_mass()), super().log_mass(intervals))
 
-    def log_kept(self, at: Points) -> Tensor:
-        """Return the logs of the weights that are left at every point, shape (M, ...)."""
-        return at.once("kept", lambda: torch.log(self._kept(at)))
+    def kept(self, at: Points) -> Tensor:
+        """Return the weights that are left at every point, shape (M, ...)."""
+        return at.once("kept", lambda: self._kept(at))
 
     def _kept(self, at: Points) -> Tensor:
         # The logit orders members also where all F round to 0, or all to 1.
@@ -80,10 +82,10 @@ class TrimmedMean(CdfRule):
         kept = kept_weights(_along(at.weights, order), self.trim)
         return torch.zeros_like(kept).scatter(0, order, kept)
 
-    def support(self, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    def support(self, of: Points) -> tuple[Tensor, Tensor]:
         """Return the sample space: beyond it lies no more than the weight that is trimmed."""
-        lower, upper = zip(*(member.support_t() for member in recipe.members), strict=True)
-        return self._end(lower, recipe.weights, 1), self._end(upper, recipe.weights, -1)
+        lower, upper = zip(*(member.support_t() for member in of.members), strict=True)
+        return self._end(lower, of.weights, 1), self._end(upper, of.weights, -1)
 
     def _end(self, ends: Sequence[Tensor], weights: Tensor, side: int) -> Tensor:
         stacked = side * torch.stack(torch.broadcast_tensors(*ends))
@@ -95,7 +97,7 @@ class TrimmedMean(CdfRule):
         return side * first
 
     def _mean(self, at: Points, log_values: Sequence[Tensor]) -> Tensor:
-        return _log_sum(self.log_kept(at), log_values)
+        return log_sum(self.kept(at), log_values)
 
 
 class MedianRule(TrimmedMean):
@@ -116,36 +118,6 @@ class MedianRule(TrimmedMean):
 
     def __init__(self) -> None:
         super().__init__(0.5)
-
-
-def trimmed_mean(logits: Tensor, values: Tensor, weights: Tensor, trim: float) -> tuple[Tensor, Tensor]:
-    """Return the trimmed mean of values that belong to points, and its derivative in the weights.
-
-    Parameters
-    ----------
-    logits : Tensor, shape (M, ...)
-        Those of the members' F at the points, which decide who is trimmed.
-    values : Tensor, shape (M, ...)
-    weights : Tensor, shape (M,)
-    trim : float
-
-    Returns
-    -------
-    mean : Tensor, shape (...)
-    slope : Tensor, shape (M, ...)
-        Zero for the median, which is constant in the weights almost everywhere.
-    """
-    order = logits.argsort(dim=0, stable=True)
-    own, ordered = _along(weights, order), values.gather(0, order)
-    kept = kept_weights(own, trim)
-    mean = torch.where(kept > 0, kept * ordered, torch.zeros_like(ordered)).sum(dim=0)
-    if trim == 0.5:
-        return mean, torch.zeros_like(values)
-    passed = own.cumsum(dim=0)[:-1]
-    inside = (passed > trim) & (passed < 1 - trim)
-    steps = torch.where(inside, ordered[:-1] - ordered[1:], torch.zeros_like(ordered[1:])) / (1 - 2 * trim)
-    slope = torch.cat([steps.flip(0).cumsum(dim=0).flip(0), torch.zeros_like(ordered[:1])])
-    return mean, torch.zeros_like(slope).scatter(0, order, slope)
 
 
 def kept_weights(weights: Tensor, trim: float) -> Tensor:
@@ -171,11 +143,3 @@ def _along(weights: Tensor, order: Tensor) -> Tensor:
     """Return the weights of the members in an order that differs between points."""
     shape = (-1,) + (1,) * (order.ndim - 1)
     return weights.reshape(shape if weights.ndim == 1 else weights.shape).expand(order.shape).gather(0, order)
-
-
-def _log_sum(log_kept: Tensor, log_values: Sequence[Tensor]) -> Tensor:
-    """Return the log of a weighted sum; what is not kept counts nothing, also where it is infinite."""
-    stacked = torch.stack(list(log_values))
-    out = torch.isneginf(log_kept)
-    parts = torch.where(out, log_kept, log_kept + torch.where(out, torch.zeros_like(stacked), stacked))
-    return torch.logsumexp(parts, dim=0)

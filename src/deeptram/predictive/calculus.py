@@ -70,6 +70,65 @@ def solve_increasing(
     return torch.where((best >= lo) & (best <= hi), best, hi)
 
 
+def solve_bracketed(
+    function: Callable[[Tensor], Tensor],
+    lower: tuple[Tensor, Tensor],
+    upper: tuple[Tensor, Tensor],
+    noise: Tensor,
+) -> Tensor:
+    """Return the root of an increasing function between two points for every element, without slopes.
+
+    Inverse quadratic interpolation where it is safe, bisection elsewhere (Chandrupatla 1997, Adv. Eng.
+    Software 28); kinks do no harm. At a jump, the point just after it.
+
+    Parameters
+    ----------
+    function : callable
+        Maps x to residuals, elementwise.
+    lower, upper : tuple of Tensor
+        Points, and the residuals there: not positive and not negative, up to the noise.
+    noise : Tensor
+        Residuals up to this size are rounding error: stop there.
+
+    Examples
+    --------
+    >>> one = torch.ones(1, dtype=torch.float64)
+    >>> solve_bracketed(lambda x: x**2 - 2, (one, -one), (2 * one, 2 * one), 1e-15 * one)
+    tensor([1.4142], dtype=torch.float64)
+    """
+    (a, fa), (b, fb) = upper, lower
+    c, fc = a, fa
+    eps = torch.finfo(a.dtype).eps
+    share = torch.full_like(a, 0.5)
+    lo, hi, best, gap = b, a, torch.where(fa.abs() < fb.abs(), a, b), torch.minimum(fa.abs(), fb.abs())
+    least_width = eps**2 * (hi - lo)  # near zero nothing is small against the numbers themselves
+    for _ in range(MAX_STEPS):
+        done = (gap <= noise) | (
+            hi - lo <= torch.maximum(2 * eps * torch.maximum(lo.abs(), hi.abs()), least_width)
+        )
+        if bool(done.all()):
+            break
+        x = torch.where(done, best, a + share * (b - a))
+        value = function(x)
+        same = torch.sign(value) == torch.sign(fa)
+        c, fc = torch.where(same, a, b), torch.where(same, fa, fb)
+        b, fb = torch.where(same, b, a), torch.where(same, fb, fa)
+        a, fa = x, value
+        lo, hi = (
+            torch.where(value <= 0, torch.maximum(lo, x), lo),
+            torch.where(value >= 0, torch.minimum(hi, x), hi),
+        )
+        closer = value.abs() < gap
+        best, gap = torch.where(closer, x, best), torch.where(closer, value.abs(), gap)
+        xi, phi = (a - b) / (c - b), (fa - fb) / (fc - fb)
+        inverse = (phi**2 < xi) & ((1 - phi) ** 2 < 1 - xi)
+        step = fa / (fb - fa) * fc / (fb - fc) + (c - a) / (b - a) * fa / (fc - fa) * fb / (fc - fb)
+        least = eps * torch.maximum(lo.abs(), hi.abs()) / (b - a).abs()
+        step = torch.where(inverse & torch.isfinite(step), step, torch.full_like(step, 0.5))
+        share = torch.minimum(torch.maximum(step, least), 1 - least).nan_to_num(0.5)
+    return torch.where(gap <= noise, best, hi)
+
+
 def coordinate(u: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     r"""Map the real line to a sample space: return y(u), dy/du and d log(dy/du)/du.
 

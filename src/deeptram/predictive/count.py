@@ -98,10 +98,9 @@ class CountPredictive(NumericPredictive):
         self._refuse_endless(first)
         last = self.quantile_t(torch.tensor([1 - _TINY], dtype=self.dtype))
         left, right = (cut - last).clamp(min=0)[:, 0], (first - cut).clamp(min=0)[:, 0]
-        steps = torch.arange(_BLOCK, dtype=self.dtype)
         widest = int((last - first).max()) if len(self) else 0
         for start in range(0, widest + 1, _BLOCK):
-            k = first + start + steps
+            k = first + torch.arange(start, min(start + _BLOCK, widest + 1), dtype=self.dtype)
             below = k < cut
             log_side = torch.where(below, self.log_cdf_t(k), self.log_sf_t(k))
             value = torch.where(k < last, torch.exp(power * log_side), torch.zeros_like(log_side))

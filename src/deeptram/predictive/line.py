@@ -85,6 +85,10 @@ class LinePredictive(NumericPredictive):
         latent = self._own_latent if latent is None else latent
         return self.log_pdf_t(y) - latent.log_pdf_from_log_t(*self.smooth_tails_t(y))
 
+    def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor | None:
+        """Return log(h(upper) - h(lower)) for finite h, (n, G), where h is known better than F; else None."""
+        return None
+
     def log_entry_t(self, entry: Tensor) -> Tensor:
         """Return log P(Y > entry), what left truncation subtracts, shape (n, G)."""
         return self.log_sf_t(entry)
@@ -140,7 +144,9 @@ class LinePredictive(NumericPredictive):
         """Return quantiles to a few digits, shape (n, G), for q inside (0, 1), for use as break points."""
         with torch.no_grad():
             goal = self._own_latent.icdf_t(torch.atleast_2d(q)).expand(len(self), -1)
-            return self._solve(goal, torch.full_like(goal, 0.01))
+            lower, upper = self.support_t()
+            y = self._solve(goal, torch.full_like(goal, 0.01))
+            return torch.where(y > _FURTHEST, upper, torch.where(y < -_FURTHEST, lower, y))
 
     def mean_t(self) -> Tensor:
         r"""Return :math:`c + \int_c^\infty (1 - F) - \int_{-\infty}^c F`, shape (n,)."""
@@ -225,8 +231,17 @@ class LinePredictive(NumericPredictive):
         return self._out(value)
 
     def crps(self, y: Any) -> Any:
-        r"""Return :math:`\int (F(t) - 1(y \le t))^2 dt` of each row; y must not be censored."""
-        return self._out(self.crps_t(self.exact_values_t(y).expand(len(self), 1)))
+        r"""Return :math:`\int (F(t) - 1(y \le t))^2 dt` of each row; y must not be censored.
+
+        It is infinite, with an ``ExtrapolationWarning`` that names the cause, where F does not reach 0 or 1
+        (h is flat beyond the data), or does so too slowly for the integral.
+        """
+        at = self.exact_values_t(y).expand(len(self), 1)
+        value = self.crps_t(at)
+        endless = torch.isinf(value.detach()) & torch.isfinite(at[:, 0])
+        if bool(endless.any()):
+            self._say_endless(endless)
+        return self._out(value)
 
     def pdf_grid(self, grid: ArrayLike) -> Any:
         """Return the density at every g of a common grid, shape (n, len(grid))."""
@@ -281,6 +296,22 @@ class LinePredictive(NumericPredictive):
                 "the model extrapolates; ask for smaller q, or for survivor(t) and rmst(t) up to that time",
                 ExtrapolationWarning,
             )
+
+    def _say_endless(self, rows: Tensor) -> None:
+        """Warn of an infinite CRPS with its cause: mass at infinity, or a heavy tail."""
+        furthest = min(_FURTHEST, torch.finfo(self.dtype).max)
+        far = torch.tensor([[math.sqrt(furthest), furthest]], dtype=self.dtype)
+        some = self[torch.nonzero(rows)[:, 0]]
+        tails = torch.exp(torch.stack([some.log_cdf_t(-far), some.log_sf_t(far)]).detach())
+        stays = torch.where(tails[..., 1] > 0.5 * tails[..., 0], tails[..., 1], 0.0)
+        cause = "the tails of F are too heavy for the integral"
+        if bool((stays.amax(dim=0) > 0).all()):
+            cause = "F does not reach 0 or 1, as where h is flat beyond the data"
+        warn(
+            f"the CRPS is infinite in {first_rows(as_numpy(rows))}, because {cause}; score by nll, or by "
+            "quantiles (pinball, wis), or use members that do not extrapolate with a flat h",
+            ExtrapolationWarning,
+        )
 
     def _solve(self, goal: Tensor, noise: Tensor) -> Tensor:
         """Return y with trafo(y) = goal to within ``noise``, shape (n, G)."""

@@ -239,9 +239,8 @@ class RecalibratedLine(_Behind, TrafoPredictive):
 
     def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor:
         """Return log b + log(h(upper) - h(lower))."""
-        if isinstance(self.inner, TrafoPredictive) and self.inner.latent == self.latent:
-            return math.log(self.slope) + self.inner.log_increment_t(lower, upper)
-        return super().log_increment_t(lower, upper)
+        own = self.inner.log_increment_t(lower, upper) if self.inner.latent == self.latent else None
+        return super().log_increment_t(lower, upper) if own is None else math.log(self.slope) + own
 
 
 class RecalibratedCount(_Behind, CountPredictive):

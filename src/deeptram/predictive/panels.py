@@ -18,6 +18,8 @@ from torch import Tensor
 from deeptram.predictive.calculus import coordinate, coordinate_of, kronrod, kronrod_nodes
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from deeptram.predictive.line import LinePredictive
 
 LEVELS = (1e-8, 1e-4, 0.02, 0.25, 0.5, 0.75, 0.98, 1 - 1e-4, 1 - 1e-8)
@@ -28,8 +30,22 @@ _SPLITS = 6
 _TOLERANCE = 1e-11
 
 
+class RowTensors:
+    """A dataclass of tensors with one row for each distribution."""
+
+    def __getitem__(self, rows: Tensor) -> Self:
+        """Return those of some rows."""
+        return type(self)(*(value[rows] for value in vars(self).values()))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return the rows of all parts, one part after the other."""
+        columns = zip(*(vars(part).values() for part in parts), strict=True)
+        return cls(*(torch.cat(column) for column in columns))
+
+
 @dataclass(frozen=True)
-class Frame:
+class Frame(RowTensors):
     """The coordinate of each row: sample space, centre and scale, each (n, 1)."""
 
     lower: Tensor
@@ -141,13 +157,19 @@ def partial_rule() -> Tensor:
 
 
 @dataclass(frozen=True)
-class Panels:
+class Panels(RowTensors):
     """Integrals of exp(log_g - peak) over panels: left and right edge, value, each (n, P); peak (n, 1)."""
 
     left: Tensor
     right: Tensor
     value: Tensor
     peak: Tensor
+
+    def widened(self, count: int) -> Panels:
+        """Return the same with so many panels: some of no width at the end of every row."""
+        end = self.right[:, -1:].expand(-1, count - self.right.shape[1])
+        left, right = (torch.cat([one, end], dim=1) for one in (self.left, self.right))
+        return Panels(left, right, torch.cat([self.value, torch.zeros_like(end)], dim=1), self.peak)
 
 
 @torch.no_grad()

@@ -40,6 +40,8 @@ class SurvivalPredictive(_Table):
         Non-increasing along each row; use ``Predictive.from_survival`` for foreign numbers.
     numpy : bool
         Whether to answer in NumPy.
+    smooth : LinePredictive, optional
+        Whose ``with_density`` has the density, for instance that of a pool; default: the lines just said.
 
     Examples
     --------
@@ -49,12 +51,14 @@ class SurvivalPredictive(_Table):
     (array([0.5]), array([2.]), array([2.9]))
     """
 
-    _row_parts = ("survival",)
+    _row_parts = ("survival", "smooth")
     _said_infinite = False
 
-    def __init__(self, times: Tensor, survival: Tensor, numpy: bool) -> None:
+    def __init__(
+        self, times: Tensor, survival: Tensor, numpy: bool, smooth: LinePredictive | None = None
+    ) -> None:
         super().__init__(survival, numpy)
-        self.times, self.survival = times, survival
+        self.times, self.survival, self.smooth = times, survival, smooth
         self.lifetimes, self.observed = True, (float(times[0]), float(times[-1]))
 
     def support_t(self) -> tuple[Tensor, Tensor]:
@@ -87,6 +91,8 @@ class SurvivalPredictive(_Table):
         return torch.log(self._survivor(y))
 
     def with_density(self) -> LinePredictive:
+        if self.smooth is not None:
+            return self.smooth.with_density()
         return StraightSurvival(self.times, self.survival, self.gives_numpy)
 
     def log_pdf_t(self, y: Tensor) -> Tensor:

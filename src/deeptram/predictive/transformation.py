@@ -70,12 +70,7 @@ class TrafoPredictive(LinePredictive):
         return self.latent.log_pdf_t(self.own_trafo_t(y)) + self.own_log_slope_t(y)
 
     def log_hazard_t(self, y: Tensor) -> Tensor:
-        h = self.own_trafo_t(y)
-        # log f_Z - log S_Z cancels for large h, where the latent hazard has a form of its own.
-        _, slope, _ = self.latent.log_sf_derivatives(h)
-        low = self.latent.log_pdf_t(h) - self.latent.log_sf_t(h)
-        value = torch.where(h > 0, torch.log(-slope), low) + self.own_log_slope_t(y)
-        return torch.where(torch.isposinf(h), torch.full_like(value, torch.inf), value)
+        return log_latent_hazard(self.latent, self.own_trafo_t(y), self.own_log_slope_t(y))
 
     def trafo_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         if latent is None or latent == self.latent:
@@ -91,6 +86,21 @@ class TrafoPredictive(LinePredictive):
         low, high = self.own_trafo_t(lower), self.own_trafo_t(upper)
         value: Tensor = self.latent.log_interval(low, high, self.log_increment_t(lower, upper))
         return value
+
+
+def log_latent_hazard(latent: Latent, h: Tensor, log_slope: Tensor) -> Tensor:
+    """Return log f - log(1 - F) of F_Z(h), plus infinity where h is.
+
+    Examples
+    --------
+    >>> log_latent_hazard(latents.get("cloglog"), torch.tensor([1.0]), torch.tensor([0.0]))  # hazard e^h
+    tensor([1.])
+    """
+    # log f_Z - log S_Z cancels for large h, where the latent hazard has a form of its own.
+    _, slope, _ = latent.log_sf_derivatives(h)
+    low = latent.log_pdf_t(h) - latent.log_sf_t(h)
+    value = torch.where(h > 0, torch.log(-slope), low) + log_slope
+    return torch.where(torch.isposinf(h), torch.full_like(value, torch.inf), value)
 
 
 _CELLS = 32
@@ -376,7 +386,7 @@ class TransformationCount(CountPredictive):
 
     Parameters
     ----------
-    line : TrafoPredictive
+    line : LinePredictive, whose h is known
         The continuous distribution whose F is read off at the counts.
     offset : {0, 1}
 
@@ -391,9 +401,8 @@ class TransformationCount(CountPredictive):
     """
 
     _row_parts = ("line",)
-    latent: Latent
 
-    def __init__(self, line: TrafoPredictive, offset: int = 0) -> None:
+    def __init__(self, line: LinePredictive, offset: int = 0) -> None:
         self.line = line
         self.offset = offset
         self.latent = line.latent

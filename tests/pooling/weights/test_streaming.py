@@ -104,3 +104,8 @@ def test_messages(case):
     impossible = np.array([[[0.0, 1.0]], [[0.0, 1.0]]])
     with pytest.raises(InvalidInputError, match="every member gives some outcome probability zero"):
         tune_weights_stream([(impossible, [0])])
+    with pytest.raises(
+        InvalidTypeError,
+        match=r"takes the chunks alone, .*, got 2 positional arguments; pass a function that",
+    ):
+        tune_weights_stream(cdfs, y)

@@ -17,7 +17,7 @@ rounded up again. Levels have no scale of their own: there h is replaced by :mat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,8 @@ class Correction:
         pred : Predictive
         """
         corrected = moved(pred, _centre(pred, self.centre), self.intercept, self.spread)
-        corrected.pool_info = pred.pool_info
+        if pred.pool_info is not None:
+            corrected.pool_info = replace(pred.pool_info, corrected=True)
         return corrected
 
 

@@ -6,14 +6,15 @@ Start reading at ``tuning``; ``member_values`` is what all scores of all pools r
 
 from __future__ import annotations
 
-from deeptram.pooling.weights.best_members import TopMembers, top_k
-from deeptram.pooling.weights.by_row import (
+from deeptram.pooling.weights.streaming import tune_weights_stream
+from deeptram.pooling.weights.subsets import (
     GroupWeights,
     RollingWeights,
+    TopMembers,
     rolling_weights,
+    top_k,
     tune_weights_by_group,
 )
-from deeptram.pooling.weights.streaming import tune_weights_stream
 from deeptram.pooling.weights.tuning import TunedWeights, tune_weights, tune_weights_cv
 
 __all__ = [

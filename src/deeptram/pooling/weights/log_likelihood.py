@@ -1,14 +1,19 @@
-r"""The log-likelihood of a pool as terms in linear forms of the weights, from the values of its members.
+r"""The log-likelihood of a pool as a function of the weights: terms in linear forms of them, if it has any.
 
 A member that gives the outcome of some row probability zero, so that any positive weight makes the pooled
 likelihood zero, cannot have a positive weight: it is marked as impossible. A member that is certain in the
 right direction (h(l) = -inf) makes the pool certain whatever its weight, as long as it is positive: it is
 marked as decisive, for the likelihood jumps where its weight reaches zero.
+
+A pool without such a form, whose rule torch can differentiate, has the gradient of every row; the sum over
+rows of their outer products stands for the Hessian. That is the Hessian itself where a contribution is linear
+in the weights, and close to it near an optimum (``RuleLikelihood``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,12 +36,15 @@ from deeptram.likelihood.linear_forms import (
     columns,
     interval_terms,
     scaled,
+    total,
 )
+from deeptram.optimise.simplex import Matrix, Vector
+from deeptram.pooling.array_pool import CdfStack
 from deeptram.pooling.linear import LinearRule, LogLinearDensityRule, LogLinearRule, log_minus_log
-from deeptram.pooling.members import CdfStack
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.transformation import TransformationRule
 from deeptram.pooling.weights.member_values import LevelValues, MemberValues
+from deeptram.pooling.weights.objectives import Objective, followed
 from deeptram.responses.observations import Cases
 
 Floats = npt.NDArray[np.float64]
@@ -209,6 +217,84 @@ def build_likelihood(rule: Rule, values: MemberValues, allowed: Tensor) -> Build
         if not bool(build.impossible.any()) or not bool(build.held.any()):
             return build
         allowed = build.held  # begin again without the members that turned out to be impossible
+
+
+class LogLikelihood(Objective):
+    """Negative log-likelihood: minus a sum of terms in linear forms of the weights."""
+
+    def __init__(self, terms: Sequence[Term], n_rows: int, *, convex: bool = True) -> None:
+        self.terms = list(terms)
+        self.n_rows = n_rows
+        self.convex = convex
+
+    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
+        """Return minus the log-likelihood and its derivatives."""
+        value, gradient, hessian = total(self.terms, torch.from_numpy(w))
+        return -float(value), -gradient.numpy(), -hessian.numpy()
+
+    def take(self, keep: Tensor) -> LogLikelihood:
+        """Return the objective of some rows."""
+        counts = torch.bincount(keep, minlength=self.n_rows)
+        return LogLikelihood([term.take(counts) for term in self.terms], len(keep), convex=self.convex)
+
+
+class RuleLikelihood(Objective):
+    """Minus the log-likelihood of a pool; not convex.
+
+    Parameters
+    ----------
+    rule : Rule
+    values : MemberValues
+        Members at the outcomes.
+    """
+
+    convex = False
+
+    def __init__(self, rule: Rule, values: MemberValues) -> None:
+        self.rule, self.n_rows = rule, len(values.members[0])
+        parts = ((values.at_exact, values.exact, 1.0), (values.at_entry, values.truncated, -1.0))
+        self._points = [(at.remembered(), rows, sign) for at, rows, sign in parts if at and len(rows)]
+        self._intervals = (values.between.remembered(), values.intervals) if len(values.intervals) else None
+        self._counts = torch.ones(self.n_rows, dtype=torch.float64)
+
+    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
+        """Return minus the log-likelihood, its gradient and the stand-in for its Hessian."""
+        value, gradient = torch.zeros((), dtype=torch.float64), torch.zeros(len(w), dtype=torch.float64)
+        hessian = torch.zeros((len(w), len(w)), dtype=torch.float64)
+        for log_value, slope, rows, sign in self._terms(w):
+            counts = self._counts[rows]
+            used = counts > 0
+            log_value, slope, counts = log_value[used, 0], slope[:, used, 0], counts[used]
+            slope = slope - slope.mean(dim=0)  # weights sum to one: the same slope for all members is none
+            value = value - sign * (counts * log_value).sum()
+            gradient = gradient - sign * slope @ counts
+            hessian = hessian + (slope * counts) @ slope.T
+        return float(value), gradient.numpy(), hessian.numpy()
+
+    def _terms(self, w: Vector) -> list[tuple[Tensor, Tensor, Tensor, float]]:
+        terms = []
+        for at, rows, sign in self._points:
+            read = self.rule.log_pdf if sign > 0 else self.rule.log_sf
+            found = followed(w, (len(rows), 1), lambda each, at=at, read=read: read(at.weighted(each)))  # type: ignore[misc]
+            terms.append((*found, rows, sign))
+        if self._intervals is not None:
+            between, rows = self._intervals
+            found = followed(w, (len(rows), 1), lambda each: self.rule.log_mass(between.weighted(each)))
+            terms.append((*found, rows, 1.0))
+        return terms
+
+    def shaped(self, *parameters: float) -> RuleLikelihood:
+        """Return the same with other parameters of the rule."""
+        other = copy.copy(self)
+        other.rule = type(self.rule)(*parameters)
+        return other
+
+    def take(self, keep: Tensor) -> RuleLikelihood:
+        """Return the objective of some rows, each as often as it is named."""
+        some = copy.copy(self)
+        some.n_rows = len(keep)
+        some._counts = self._counts * torch.bincount(keep, minlength=len(self._counts))
+        return some
 
 
 # -- the logistic transformation pool of an array of CDFs, as fast as it gets ------------------------------

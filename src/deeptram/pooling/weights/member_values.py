@@ -19,10 +19,11 @@ from torch import Tensor
 
 from deeptram.errors import UnsupportedError
 from deeptram.latent import Latent
+from deeptram.pooling.array_pool import CdfMember, CdfStack
 from deeptram.pooling.linear import log_minus_log, log_ratio
-from deeptram.pooling.members import CdfMember, CdfStack
-from deeptram.pooling.pooled import CountIntervals, LineIntervals
-from deeptram.pooling.rule import DensityRule, Ends, Intervals, Points, Rule, inner_support, outer_support
+from deeptram.pooling.normalised import DensityRule
+from deeptram.pooling.points import Ends, Intervals, NumberIntervals, Points
+from deeptram.pooling.rule import Rule, inner_support, outer_support
 from deeptram.pooling.weights.squared_errors import (
     ScoreGrid,
     class_masses,
@@ -30,7 +31,6 @@ from deeptram.pooling.weights.squared_errors import (
     cumulative_sum,
 )
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.calculus import log_increment
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
@@ -161,8 +161,8 @@ class LevelValues(MemberValues):
     def between(self) -> Intervals:
         """The thresholds around the observed classes."""
         if self.stack is None:
-            return _ClassIntervals(self.members, self.codes)
-        return _ColumnPairs(self.stack, self.codes)
+            return _ClassIntervals(self.members, self.codes.unsqueeze(1))
+        return _ClassIntervals(_around(self.stack, self.codes), torch.ones_like(self.codes).unsqueeze(1))
 
     def masses(self) -> Masses:
         """Return the log-probabilities of all classes."""
@@ -186,58 +186,45 @@ class LevelValues(MemberValues):
         )
 
 
-class _Thresholds(Points):
-    """Members at all thresholds and at the open ends beyond them, (n, K + 1)."""
+class _AtLevel(Points):
+    """Members at one threshold per row, whose number is in y, (n, 1): 0 and K stand for the open ends."""
 
-    def _closed(self, value: Tensor, first: float, last: float) -> Tensor:
-        ends = (value.new_full((len(value), 1), end) for end in (first, last))
-        return torch.cat([next(ends), value, next(ends)], dim=1)
+    def __init__(self, members: Sequence[Any], place: Tensor) -> None:
+        super().__init__(members, torch.empty(0), place)
+        self._at = ()
+
+    def closed(self, value: Tensor, first: float, last: float) -> Tensor:
+        place: Any = self.y
+        inner = value.gather(1, (place - 1).clamp(0, value.shape[1] - 1))
+        return torch.where(place < 1, first, torch.where(place > value.shape[1], last, inner))
 
 
 class _ClassIntervals(Intervals):
     """The intervals of the observed classes, (n, 1)."""
 
     def __init__(self, members: Sequence[Any], codes: Tensor) -> None:
-        every = _Thresholds(members, torch.empty(0))
-        super().__init__(every, every)
-        self._place = codes.unsqueeze(1)
-        self._inner = (codes > 0) & (codes < len(members[0].levels) - 1)
-
-    def each(self, read: Callable[[Points], list[Tensor]]) -> Ends:
-        values = read(self.lower)
-        return [(value.gather(1, self._place), value.gather(1, self._place + 1)) for value in values]
+        super().__init__(_AtLevel(members, codes), _AtLevel(members, codes + 1))
+        self._codes = codes
 
     def log_mass(self) -> list[Tensor]:
-        return [member.log_pmf_t().gather(1, self._place) for member in self.lower.members]
+        return [member.log_pmf_t().gather(1, self._codes) for member in self.lower.members]
 
     def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
         gaps = []
         for member in self.lower.members:
             full = torch.nn.functional.pad(member.log_increments_t(latent), (1, 1), value=torch.inf)
-            gaps.append(full.gather(1, self._place))
+            gaps.append(full.gather(1, self._codes))
         return gaps
 
 
-class _ColumnPairs(Intervals):
-    """The same from an array of CDFs: a member with F at the lower ends, and one with F at the upper ends."""
-
-    def __init__(self, stack: CdfStack, codes: Tensor) -> None:
-        members, rows, levels = stack.values.shape
-        flat = stack.values.detach().reshape(members, rows * levels).to(torch.float64)
-        place = torch.arange(rows) * levels + codes
-        self._lower = flat.index_select(1, (place - 1).clamp(min=0)).masked_fill_(codes == 0, 0.0)
-        self._upper = flat.index_select(1, place)
-        super().__init__(_points([]), _points([]))
-
-    def each(self, read: Callable[[Points], list[Tensor]]) -> Ends:
-        return list(zip(*(read(_points_of(end)) for end in (self._lower, self._upper)), strict=True))
-
-    def log_mass(self) -> list[Tensor]:
-        return [log.unsqueeze(1) for log in torch.log(self._upper - self._lower)]
-
-    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
-        each = zip(ends or self.each(lambda at: at.trafo(latent)), self.log_mass(), strict=True)
-        return [log_increment(low, high, mass.clone, latent) for (low, high), mass in each]
+def _around(stack: CdfStack, codes: Tensor) -> list[CdfMember]:
+    """Return members with three classes: below the outcome, the outcome, above; only two columns are read."""
+    members, rows, levels = stack.values.shape
+    flat = stack.values.detach().reshape(members, rows * levels).to(torch.float64)
+    place = torch.arange(rows) * levels + codes
+    lower = flat.index_select(1, (place - 1).clamp(min=0)).masked_fill_(codes == 0, 0.0)
+    upper = flat.index_select(1, place)
+    return [CdfMember(cdf) for cdf in torch.stack([lower, upper, torch.ones_like(upper)], dim=2)]
 
 
 class CountValues(MemberValues):
@@ -255,7 +242,7 @@ class CountValues(MemberValues):
     @cached_property
     def between(self) -> Intervals:
         """The counts and those below them."""
-        return CountIntervals(_points(self.members), self.k - 1, self.k, single=True)
+        return NumberIntervals(_points(self.members), self.k - 1, self.k, single=True)
 
     def masses(self) -> Masses:
         """Return the log-probabilities of all counts that matter."""
@@ -305,7 +292,7 @@ class LineValues(MemberValues):
     @cached_property
     def between(self) -> Intervals:
         """The ends of censored outcomes."""
-        return LineIntervals(_points(self.of_rows(self.intervals)), self.lower, self.upper)
+        return NumberIntervals(_points(self.of_rows(self.intervals)), self.lower, self.upper)
 
     def of_rows(self, rows: Tensor) -> list[LinePredictive]:
         """Return the members for some rows."""
@@ -368,12 +355,6 @@ def member_values(members: Sequence[Predictive], y: Any) -> MemberValues:
 def _points(members: Sequence[Any]) -> Points:
     """Return members without weights, which no value of theirs needs."""
     return Points(members, torch.empty(0))
-
-
-def _points_of(cdfs: Tensor) -> Points:
-    """Return members with one threshold, at which F is given, (M, n)."""
-    full = torch.stack([cdfs, torch.ones_like(cdfs)], dim=2)
-    return _points([CdfMember(cdf) for cdf in full])
 
 
 def _stack(parts: Sequence[Tensor]) -> Tensor:

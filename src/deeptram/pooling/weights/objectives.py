@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from torch import Tensor
 from deeptram._rows import take_rows
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation.measures import Metric
-from deeptram.likelihood.linear_forms import Term, total
 from deeptram.optimise.simplex import Matrix, Oracle, SimplexSolution, Vector, minimize
 from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.pool import pool
@@ -57,23 +56,17 @@ class Objective(ABC):
         return value / self.n_rows, gradient / self.n_rows, hessian / self.n_rows
 
 
-class LogLikelihood(Objective):
-    """Negative log-likelihood: minus a sum of terms in linear forms of the weights."""
+def followed(w: Vector, shape: Sequence[int], pooled: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """Return what a pool gives with weights w at points of a shape (m, G), and its gradients (M, m, G).
 
-    def __init__(self, terms: Sequence[Term], n_rows: int, *, convex: bool = True) -> None:
-        self.terms = list(terms)
-        self.n_rows = n_rows
-        self.convex = convex
-
-    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
-        """Return minus the log-likelihood and its derivatives."""
-        value, gradient, hessian = total(self.terms, torch.from_numpy(w))
-        return -float(value), -gradient.numpy(), -hessian.numpy()
-
-    def take(self, keep: Tensor) -> LogLikelihood:
-        """Return the objective of some rows."""
-        counts = torch.bincount(keep, minlength=self.n_rows)
-        return LogLikelihood([term.take(counts) for term in self.terms], len(keep), convex=self.convex)
+    Every point gets weights of its own: then the gradient of the sum in these is that of every point.
+    """
+    weights = torch.from_numpy(w).reshape(-1, 1, 1).expand(-1, *shape).clone().requires_grad_()
+    value = pooled(weights)
+    if not value.requires_grad:  # the median, which is constant in the weights almost everywhere
+        return value, torch.zeros_like(weights)
+    (slope,) = torch.autograd.grad(value.sum(), weights)
+    return value.detach(), slope
 
 
 class ScoreOfPool(Objective):

@@ -14,16 +14,17 @@ from deeptram.errors import UnsupportedError
 from deeptram.evaluation import scores
 from deeptram.evaluation.measures import Metric, MetricLike
 from deeptram.latent import Latent
+from deeptram.pooling.array_pool import CdfStack
 from deeptram.pooling.beta_linear import BetaLinear
-from deeptram.pooling.members import CdfStack, check_members, is_array
-from deeptram.pooling.pool import get_rule
+from deeptram.pooling.pool import check_members, get_rule, is_array
+from deeptram.pooling.quantile import QuantileRule
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.weights.log_likelihood import build_likelihood
+from deeptram.pooling.weights.log_likelihood import LogLikelihood, RuleLikelihood, build_likelihood
 from deeptram.pooling.weights.member_values import LevelValues, MemberValues, member_values
-from deeptram.pooling.weights.objectives import LogLikelihood, Objective, Pull, PulledScore, ScoreOfPool
-from deeptram.pooling.weights.row_likelihood import row_objective
-from deeptram.pooling.weights.squared_errors import QUADRATIC
+from deeptram.pooling.weights.objectives import Objective, Pull, PulledScore, ScoreOfPool
+from deeptram.pooling.weights.squared_errors import QUADRATIC, QuantileCrps, RuleErrors
 from deeptram.predictive.base import Predictive
+from deeptram.predictive.tabulated import SamplesPredictive
 
 _NLL = scores.get("nll")
 _OF_LEVELS = tuple(scores.get(name) for name in ("rps", "brier", "quadratic"))
@@ -104,16 +105,22 @@ class Problem:
             return LevelValues(self.stack.members(), self.y, self.stack)
         return member_values(self.members, self.y)
 
-    def _score(self, members: Sequence[Predictive]) -> Objective:
-        quadratic = QUADRATIC.get(type(self.rule)) if self.score in _QUADRATIC else None
-        if quadratic is not None:
-            return quadratic(self.rule, member_values(members, self.y).score_grid(self.rule, self.score.name))
-        known = row_objective(self.rule, members, self.y, self.score.name) if self._is_ours else None
-        return known or ScoreOfPool(members, self.y, self.rule, self.score)
+    def _score(self, members: Sequence[Any]) -> Objective:
+        rule, on_line = self.rule, members[0].kind == "continuous"
+        if isinstance(rule, QuantileRule) and self.score in _QUADRATIC and on_line:
+            return QuantileCrps.of(members, self.y)
+        known = type(rule) in QUADRATIC or (rule.differentiable and not isinstance(rule, QuantileRule))
+        if self.score in _QUADRATIC and known:
+            grid = member_values(members, self.y).score_grid(rule, self.score.name)
+            return QUADRATIC[type(rule)](rule, grid) if type(rule) in QUADRATIC else RuleErrors(rule, grid)
+        if self.score is _NLL and rule.differentiable and not self._of_draws(members):
+            return RuleLikelihood(rule, member_values(members, self.y))
+        return ScoreOfPool(members, self.y, rule, self.score)
 
-    @property
-    def _is_ours(self) -> bool:
-        return self.score is _NLL or self.score in _QUADRATIC
+    def _of_draws(self, members: Sequence[Any]) -> bool:
+        """Whether F is a step function and the density an estimate, or tables say how to read counts."""
+        of_counts = isinstance(self.rule, QuantileRule) and members[0].kind == "count"
+        return of_counts or any(isinstance(member, SamplesPredictive) for member in members)
 
     def take(self, rows: Any) -> Problem:
         """Return the same problem for some rows."""

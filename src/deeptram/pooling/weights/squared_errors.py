@@ -1,12 +1,19 @@
 """Quadratic scores (RPS, CRPS, Brier, quadratic) of pools as functions of the weights.
 
 A quadratic score compares a pool with the outcome on a grid: at classes, thresholds, counts or the nodes of a
-quadrature rule (``ScoreGrid``).
+quadrature rule (``ScoreGrid``). Any rule that torch can differentiate has the gradient of the error at every
+point, and the Hessian of Gauss and Newton from them, exact for trimmed means, which are linear in the weights
+by pieces (``RuleErrors``).
+
+The CRPS of a quantile pool is an integral of pinball losses, each convex in a quantile, and the pool's
+quantiles are linear in the weights: so the **CRPS is convex in the weights**, and the optimum can be
+certified. It is computed from quantiles at levels: those of members given by quantiles, else at 199 levels
+between 0.0001 and 0.9999 (``QuantileCrps``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -18,16 +25,19 @@ from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
 from deeptram.pooling.beta_linear import BetaLinear, beta_tail, log_beta_pdf
 from deeptram.pooling.linear import LinearRule, LogLinearDensityRule, LogLinearRule
-from deeptram.pooling.rule import TIE, Points, Rule
+from deeptram.pooling.points import TIE, Points
+from deeptram.pooling.rule import Rule
 from deeptram.pooling.transformation import TransformationRule
-from deeptram.pooling.trimmed import MedianRule, TrimmedMean, trimmed_mean
-from deeptram.pooling.weights.objectives import Objective
+from deeptram.pooling.weights.objectives import Objective, followed
+from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.panels import partial_rule
+from deeptram.predictive.tabulated import QuantilesPredictive
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _LEAST = 1e-12
+_OUTERMOST, _LEVELS = 9.21, 199  # logit of the last level, and how many there are
 
 # From masses (..., n, K), and which points lie at or above the outcome, to what is scored.
 Operator = Callable[[Tensor, Tensor], Tensor]
@@ -191,7 +201,7 @@ class LinkErrors(GridErrors):
 
     RPS and CRPS: :math:`\sum_{ik} q_{ik} (F(\eta_{ik}) - 1(y_i \le t_{ik}))^2`. Brier and quadratic score
     (``grid.truth``): the errors of classes, differences of those at their two thresholds, are squared.
-    Thresholds at which some member is certain follow the rule of ``deeptram.pooling.rule``.
+    Thresholds at which some member is certain follow the rule of ``deeptram.pooling.points``.
     """
 
     def _prepare(self) -> None:
@@ -208,9 +218,9 @@ class LinkErrors(GridErrors):
             gradient = x @ (2 * q * error * slope).reshape(-1)
             second = (2 * q * (slope**2 + error * curvature)).reshape(-1)
             return self.grid.total(error), gradient.numpy(), ((x * second) @ x.T).numpy()
-        step = _steps(error)
+        step = class_steps(error)
         back = -torch.diff(step, dim=-1)  # the adjoint of taking steps
-        moved = _steps(slope * self._finite).flatten(1)
+        moved = class_steps(slope * self._finite).flatten(1)
         gradient = x @ (2 * q * back * slope).reshape(-1)
         hessian = (2 * q * moved) @ moved.T + (x * (2 * q * back * curvature).reshape(-1)) @ x.T
         return self.grid.total(step), gradient.numpy(), hessian.numpy()
@@ -228,28 +238,10 @@ class LinkErrors(GridErrors):
         return LinkErrors(self.values, self.grid, link=partial(beta_link, a, b))
 
 
-def _steps(at_thresholds: Tensor) -> Tensor:
-    """Return the K differences of K-1 values with zeros put at both ends, along the last axis."""
+def class_steps(at_thresholds: Tensor) -> Tensor:
+    """Return the K differences of K-1 errors with zeros put at both ends, along the last axis."""
     zero = torch.zeros_like(at_thresholds[..., :1])
     return torch.diff(torch.cat([zero, at_thresholds, zero], dim=-1), dim=-1)
-
-
-class TrimmedErrors(GridErrors):
-    """Errors of trimmed means of F, linear in the weights by pieces; ``values`` are the members' logits."""
-
-    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
-        """Return the sum of squared errors with gradient and the Hessian within a piece."""
-        grid = self.grid
-        sides = torch.where(grid.above, -torch.sigmoid(-self.values), torch.sigmoid(self.values))
-        error, slope = trimmed_mean(self.values, sides, torch.from_numpy(w), self.options["trim"])
-        if grid.truth is not None:
-            error, slope = _steps(error), _steps(slope)
-        weighted = (2 * grid.weights * slope).flatten(1)
-        return (
-            grid.total(error),
-            (weighted @ error.reshape(-1)).numpy(),
-            (weighted @ slope.flatten(1).T).numpy(),
-        )
 
 
 class SoftmaxErrors(GridErrors):
@@ -288,6 +280,78 @@ class SoftmaxErrors(GridErrors):
         return grid.total(error), gradient.numpy(), hessian.numpy()
 
 
+class RuleErrors(Objective):
+    """A quadratic score of a pool on a grid; not convex."""
+
+    convex = False
+
+    def __init__(self, rule: Rule, grid: ScoreGrid) -> None:
+        self.rule, self.grid = rule, grid
+        self._at, self.n_rows = grid.at.remembered(), len(grid.above)
+
+    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
+        """Return the sum of squared errors, its gradient, and its Hessian but for the bend of the rule."""
+        error, slope = followed(w, self.grid.above.shape, self._errors)
+        if self.grid.truth is not None:
+            error, slope = class_steps(error), class_steps(slope)
+        weighted = (2 * self.grid.weights * slope).flatten(1)
+        gradient, hessian = weighted @ error.reshape(-1), weighted @ slope.flatten(1).T
+        return self.grid.total(error), gradient.numpy(), hessian.numpy()
+
+    def _errors(self, weights: Tensor) -> Tensor:
+        at = self._at.weighted(weights)
+        return torch.where(
+            self.grid.above, -torch.exp(self.rule.log_sf(at)), torch.exp(self.rule.log_cdf(at))
+        )
+
+    def take(self, keep: Tensor) -> RuleErrors:
+        """Return the objective of some rows."""
+        grid = self.grid.take(keep)
+        return RuleErrors(self.rule, replace(grid, at=self._at.of_rows(keep)))
+
+
+class QuantileCrps(Objective):
+    """The CRPS of quantile pools of members given by quantiles at common levels."""
+
+    convex = True
+
+    def __init__(self, q: Tensor, values: Tensor, y: Tensor) -> None:
+        self.q, self.values, self.y = q, values, y
+        self.n_rows = len(y)
+
+    @classmethod
+    def of(cls, members: Sequence[LinePredictive], y: Any) -> QuantileCrps:
+        """Read the members' quantiles."""
+        first: Any = members[0]
+        at = first.exact_values_t(y).expand(len(first), 1).to(torch.float64)
+        tables = [m for m in members if isinstance(m, QuantilesPredictive) and torch.equal(m.q, first.q)]
+        if len(tables) == len(members):
+            return cls(first.q.to(torch.float64), _stack([m.values for m in tables]), at)
+        q = torch.sigmoid(torch.linspace(-_OUTERMOST, _OUTERMOST, _LEVELS, dtype=torch.float64))
+        return cls(q, _stack([m.quantile_t(q.to(m.dtype).unsqueeze(0)) for m in members]), at)
+
+    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
+        """Return the sum of the CRPS; its Hessian is twice the density times products of distances from y."""
+        mean = torch.tensordot(torch.from_numpy(w), self.values, dims=1).requires_grad_()
+        pooled = QuantilesPredictive(self.q, mean, numpy=False)
+        total = pooled.crps_t(self.y).sum()
+        (slope,) = torch.autograd.grad(total, mean)
+        gradient = self.values.flatten(1) @ slope.flatten()
+        with torch.no_grad():
+            level = torch.exp(pooled.log_cdf_t(self.y))
+            density = torch.exp(pooled.log_pdf_t(self.y))[:, 0]
+            density = torch.where(torch.isfinite(density), density, torch.zeros_like(density))
+            each = [QuantilesPredictive(self.q, x, False).quantile_t(level) - self.y for x in self.values]
+            distance = torch.cat(each, dim=1)
+            distance = torch.where(torch.isfinite(distance), distance, torch.zeros_like(distance))
+            hessian = 2 * (distance.T * density) @ distance
+        return float(total.detach()), gradient.detach().numpy(), hessian.numpy()
+
+    def take(self, keep: Tensor) -> QuantileCrps:
+        """Return the objective of some rows."""
+        return QuantileCrps(self.q, self.values[:, keep], self.y[keep])
+
+
 def _linear(rule: Any, grid: ScoreGrid) -> GridErrors:
     return SquaredErrors(grid.errors(), grid)
 
@@ -308,16 +372,10 @@ def _beta(rule: Any, grid: ScoreGrid) -> GridErrors:
     return LinkErrors(_stack(grid.at.log_cdf()).exp(), grid, link=partial(beta_link, rule.a, rule.b))
 
 
-def _trimmed(rule: Any, grid: ScoreGrid) -> GridErrors:
-    return TrimmedErrors(_stack([cdf - sf for cdf, sf in grid.at.log_tails()]), grid, trim=rule.trim)
-
-
 QUADRATIC: dict[type[Rule], Callable[[Any, ScoreGrid], GridErrors]] = {
     LinearRule: _linear,
     LogLinearRule: _log_linear,
     LogLinearDensityRule: _log_linear_density,
     TransformationRule: _transformation,
     BetaLinear: _beta,
-    TrimmedMean: _trimmed,
-    MedianRule: _trimmed,
 }

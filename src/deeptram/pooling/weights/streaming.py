@@ -24,7 +24,7 @@ Chunks = Callable[[], Iterable[Chunk]] | Iterable[Chunk]
 
 def tune_weights_stream(
     chunks: Chunks,
-    *,
+    *further: Any,
     method: str | Rule = "transformation",
     score: MetricLike = "nll",
     latent: str | Latent | None = None,
@@ -39,6 +39,8 @@ def tune_weights_stream(
     chunks : callable, or a collection that can be iterated more than once
         Gives pairs (members, y), each as for ``tune_weights``: for instance a function that opens a
         Parquet file and yields its batches. The members must be the same, in the same order, in every chunk.
+    *further
+        Refused: outcomes come with their chunks.
     method, score, latent
         As for ``tune_weights``.
 
@@ -60,6 +62,12 @@ def tune_weights_stream(
     >>> bool(abs(streamed.value - dt.tune_weights(cdfs, y).value) < 1e-12)
     True
     """
+    if further:
+        raise InvalidTypeError(
+            "tune_weights_stream takes the chunks alone, which give pairs (members, y), got "
+            f"{1 + len(further)} positional arguments; pass a function that yields the pairs, or use "
+            "tune_weights(members, y)"
+        )
     if isinstance(chunks, Iterator):
         raise InvalidTypeError(
             f"chunks must be iterable more than once, got a {type(chunks).__name__}; "
