@@ -2,7 +2,8 @@
 
 The file is written in row groups, predicted by the command line in a process of its own (whose peak memory
 is measured), and a part of it in memory by ``predict_frame``: reading, predicting and writing Parquet in one
-piece. The throughput of the command is given with and without the seconds until it begins (imports).
+piece. The throughput of the command is given with and without the seconds until it begins (imports), and by
+processor time, which other work on the machine changes little.
 
 Run ``python benchmarks/predict_stream.py [--rows N] [--model ordinal|continuous]``; the result is one JSON
 object on stdout.
@@ -63,20 +64,26 @@ def write_rows(path: Path, n: int) -> None:
     writer.close()
 
 
-def in_memory(model: Path, source: Path, out: Path, options: dict) -> float:
-    """Return the seconds of reading, predicting and writing in one piece."""
+def in_memory(model: Path, source: Path, out: Path, options: dict) -> np.ndarray:
+    """Return the wall and processor seconds of reading, predicting and writing in one piece."""
     ensemble = dt.load(model)
-    started = time.perf_counter()
+    started = np.array([time.perf_counter(), time.process_time()])
     dt.predict_frame(ensemble, pd.read_parquet(source), **options).to_parquet(out)
-    return time.perf_counter() - started
+    return np.array([time.perf_counter(), time.process_time()]) - started
 
 
-def command(arguments: list[str]) -> tuple[float, float]:
-    """Return the seconds of a command, and the peak memory of its process in MB."""
-    started = time.perf_counter()
+def command(arguments: list[str]) -> tuple[np.ndarray, float]:
+    """Return the wall and processor seconds of a command, and the peak memory of its process in MB."""
+    started = np.array([time.perf_counter(), of_children()])
     subprocess.run([sys.executable, "-m", "deeptram", *arguments], check=True)
-    seconds = time.perf_counter() - started
+    seconds = np.array([time.perf_counter(), of_children()]) - started
     return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+
+
+def of_children() -> float:
+    """Return the processor seconds of the commands that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def main() -> None:
@@ -104,25 +111,24 @@ def main() -> None:
         # After the commands: a child's peak memory begins with its parent's on Linux.
         memory_seconds = in_memory(model, folder / "some.parquet", folder / "memory.parquet", options)
         written = pq.ParquetFile(folder / "a.parquet").metadata.num_rows
-    in_memory_rate = given.memory_rows / memory_seconds
-    print(
-        json.dumps(
-            {
-                "model": given.model,
-                "rows": given.rows,
-                "rows_written": written,
-                "in_memory_rows_per_second": round(in_memory_rate),
-                "stream_rows_per_second": round(given.rows / seconds),
-                "stream_rows_per_second_after_start": round(given.rows / (seconds - start_seconds)),
-                "ratio": round(given.rows / seconds / in_memory_rate, 3),
-                "ratio_after_start": round(given.rows / (seconds - start_seconds) / in_memory_rate, 3),
-                "peak_mb": round(peak),
-                "start_seconds": round(start_seconds, 1),
-                "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
-            },
-            indent=1,
-        )
-    )
+    rate = given.memory_rows / memory_seconds
+    whole, after_start = given.rows / seconds, given.rows / (seconds - start_seconds)
+    found = {
+        "model": given.model,
+        "rows": given.rows,
+        "rows_written": written,
+        "in_memory_rows_per_second": round(rate[0]),
+        "stream_rows_per_second": round(whole[0]),
+        "stream_rows_per_second_after_start": round(after_start[0]),
+        "ratio": round(whole[0] / rate[0], 3),
+        "ratio_after_start": round(after_start[0] / rate[0], 3),
+        "ratio_by_processor_time": round(whole[1] / rate[1], 3),
+        "ratio_by_processor_time_after_start": round(after_start[1] / rate[1], 3),
+        "peak_mb": round(peak),
+        "start_seconds": round(start_seconds[0], 1),
+        "machine": {"cpus": os.cpu_count(), "python": platform.python_version()},
+    }
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":
