@@ -254,3 +254,13 @@ def test_registry_refuses_what_it_does_not_know():
         networks.from_dict({"name": "MLP"})
     with pytest.raises(InvalidTypeError, match="must be callable as net"):
         networks.register("test-number", 3)
+
+
+def test_without_arguments_it_is_the_network_for_tables_and_with_sizes_the_plain_one():
+    assert MLP() == MLP(hidden=(64, 64), dropout=0.1, activation="silu")
+    assert MLP(hidden=(64, 64), dropout=0.0) == MLP((64, 64), 0.0, "relu") == MLP((64, 64))
+    assert MLP(dropout=0.3) == MLP((64, 64), 0.3, "silu")
+    assert MLP(activation="relu", dropout=0.0) == MLP((64, 64))
+    kinds = [type(layer).__name__ for layer in MLP()((5,), 2)]
+    assert kinds == ["Linear", "SiLU", "Dropout", "Linear", "SiLU", "Dropout", "Linear"]
+    assert MLP.from_dict(MLP().to_dict()) == MLP()

@@ -138,8 +138,7 @@ class StackedEngine(Engine):
         if not isinstance(optimizer, ELEMENTWISE_OPTIMIZERS):
             raise _cannot(f"{type(optimizer).__name__}, which may not treat every number by itself")
         super().__init__(setup, members, parameters, buffers, optimizer)
-        self._factors: Tensor | None = None
-        self._current = torch.zeros(0)
+        self._own: tuple[list[Tensor], ...] | None = None
         self.is_small = is_small_step(models, setup.training)
         self._skeleton.train()
 
@@ -228,33 +227,25 @@ class StackedEngine(Engine):
             gradient.mul_(_along(factor, gradient))
 
     def _move(self) -> None:
-        """Take the optimiser's step; members with a lower learning rate go that part of the way."""
-        if self._factors is None and self._decays is None:
+        """Take the optimiser's step; members with a lower learning rate go that part of the way.
+
+        With the step from w to v, a member's share f of the largest learning rate and what decoupled decay
+        takes, s, the new weights are w + f (v - w) - s w.
+        """
+        if self._own is None:
             self._optimizer.step()
             return
-        before = {name: p.detach().clone() for name, p in self._parameters.items()}
-        shrinking = self._shrinking()
-        self._optimizer.step()
+        moved, shares, taken, added = self._own
         with torch.no_grad():
-            for name, old in before.items():
-                moved = self._parameters[name]
-                if self._factors is not None:
-                    moved.copy_(torch.lerp(old, moved, _along(self._factors, moved)))
-                if name in shrinking:
-                    moved.sub_(shrinking[name] * old)
-
-    def _shrinking(self) -> State:
-        """Return what decoupled decay takes of each parameter; that of Adam is added to the gradients."""
-        if self._decays is None:
-            return {}
-        networks = {name: p for name, p in self._parameters.items() if is_network_parameter(name)}
-        if self._setup.training.optimizer == "adamw":
-            factors = self._current.to(self._decays) * self._decays
-            return {name: _along(factors, p) for name, p in networks.items()}
-        for parameter in networks.values():
-            if parameter.grad is not None:
-                parameter.grad.add_(_along(self._decays, parameter) * parameter.detach())
-        return {}
+            for parameter, decay in zip(moved, added, strict=False):  # none where it is decoupled
+                if parameter.grad is not None:
+                    parameter.grad.addcmul_(parameter, decay)
+            before = [parameter.clone() for parameter in moved]
+            self._optimizer.step()
+            for parameter, old, share in zip(moved, before, shares, strict=True):
+                torch.lerp(old, parameter, share, out=parameter)
+            for parameter, old, decay in zip(moved, before, taken, strict=False):
+                parameter.addcmul_(old, decay, value=-1.0)
 
     @contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -275,13 +266,25 @@ class StackedEngine(Engine):
         return self._setup.loss.rows(self._skeleton.working(self._vectorised(batch, [])), target)
 
     def set_learning_rates(self, rates: Sequence[float]) -> None:
-        highest, self._current = max(rates), torch.tensor(rates)
+        highest = max(rates)
         for group in self._optimizer.param_groups:
             group["lr"] = highest * group["share"]
-        self._factors = None
-        if min(rates) < highest:
-            like = next(iter(self._parameters.values()))
-            self._factors = torch.tensor(rates, dtype=like.dtype, device=like.device) / highest
+        self._own = None
+        if min(rates) < highest or self._decays is not None:
+            self._own = self._own_steps(rates)
+
+    def _own_steps(self, rates: Sequence[float]) -> tuple[list[Tensor], ...]:
+        """Return the parameters that move, and f, s and what Adam adds to gradients; see :meth:`_move`."""
+        named = {name: p for name, p in self._parameters.items() if p.requires_grad}
+        moved = list(named.values())
+        rate = torch.tensor(rates, dtype=moved[0].dtype, device=moved[0].device)
+        shares = [_along(rate / rate.max(), p) for p in moved]
+        if self._decays is None:
+            return moved, shares, [], []
+        decoupled = self._setup.training.optimizer == "adamw"
+        decays = rate * self._decays if decoupled else self._decays
+        each = [_along(decays * float(is_network_parameter(name)), p) for name, p in named.items()]
+        return (moved, shares, each, []) if decoupled else (moved, shares, [], each)
 
     def state(self, position: int) -> State:
         with self.averaged():
