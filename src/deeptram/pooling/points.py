@@ -30,7 +30,7 @@ from deeptram.predictive.rows import row_index
 
 # Two sides of a contradiction whose weights differ by less are held to be of equal weight.
 TIE = 1e-12
-_LARGEST_POWER = 700.0  # the exponential of it is finite
+_LARGEST_POWER = 80.0  # the exponential of it is finite, in float32, too
 
 Ends = list[tuple[Tensor, Tensor]]  # one pair per member
 
