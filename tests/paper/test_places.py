@@ -76,7 +76,8 @@ def crash(*_arguments):
 ENGINES = {
     "distributed": {
         "Client": MagicMock(),
-        "as_completed": lambda futures: [SimpleNamespace(result=crash) for _ in futures],
+        "wait": lambda futures, **_: SimpleNamespace(done={MagicMock(result=crash)}),
+        "TimeoutError": TimeoutError,
         "KilledWorker": Crashed,
     },
     "ray": {
@@ -96,6 +97,16 @@ def test_members_that_workers_die_of(monkeypatch, backend, module):
     work = Work(STUDY, {}, "token", "out")
     with pytest.raises(FittingError, match="finished by one of its workers, got one that several died of"):
         list(place_named(backend)(work, list(STUDY.units())[:1], 1))
+
+
+@pytest.mark.filterwarnings("ignore")  # what Dask deprecates is not ours
+def test_a_cluster_without_workers_is_told(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("deeptram.paper.places._PATIENCE", 0.2)
+    with distributed.LocalCluster(n_workers=0, dashboard_address=None, processes=False) as cluster:
+        fit = place_named("dask", cluster.scheduler_address)
+        with pytest.raises(FittingError, match="must have workers until all members are finished, got none"):
+            list(fit(Work(STUDY, {}, "token", "out"), list(STUDY.units())[:1], 1))
 
 
 @pytest.mark.cluster

@@ -35,6 +35,7 @@ from deeptram.paper.storage import RunFolder
 
 Material = tuple[Dataset, Sequence[Split]]
 _opened: dict[tuple[str, str], Material] = {}  # in this worker: of one run, the last
+_PATIENCE = 60  # seconds without a finished member after which somebody looks whether there are workers
 
 
 @dataclass(frozen=True)
@@ -214,12 +215,22 @@ def _dask(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence
         raise _unreachable("Dask scheduler", address, error) from error
 
     def fit(work: Work, units: Sequence[Unit]) -> Iterator[Finished]:
-        futures = [client.submit(fit_unit, work, unit, pure=False) for unit in units]
-        try:
-            for future in distributed.as_completed(futures):
-                yield future.result()
-        except distributed.KilledWorker as error:
-            raise _deadly() from error
+        waiting = {client.submit(fit_unit, work, unit, pure=False) for unit in units}
+        seen_none = False  # workers, when nothing was finished for a while
+        while waiting:
+            try:
+                done = distributed.wait(waiting, timeout=_PATIENCE, return_when="FIRST_COMPLETED").done
+            except distributed.TimeoutError as error:
+                none = not client.scheduler_info()["workers"]
+                if none and seen_none:
+                    raise _deserted() from error
+                seen_none = none
+                continue
+            waiting -= done
+            try:
+                yield from (future.result() for future in done)
+            except distributed.KilledWorker as error:
+                raise _deadly() from error
 
     with client:
         yield fit
@@ -268,6 +279,13 @@ def _deadly() -> FittingError:
     return FittingError(
         "every member must be finished by one of its workers, got one that several died of (too "
         "little memory?); give them more memory and start again, finished members are kept"
+    )
+
+
+def _deserted() -> FittingError:
+    return FittingError(
+        "a cluster must have workers until all members are finished, got none for a while; start workers, "
+        "then the run again, finished members are kept"
     )
 
 
