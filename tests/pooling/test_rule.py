@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from deeptram.pooling.linear import LinearRule
 from deeptram.pooling.points import log_weighted_mean, weighted_mean
+from deeptram.pooling.trimmed import TrimmedMean
 
 INF = float("inf")
 
@@ -49,3 +51,8 @@ def test_log_weighted_mean_of_tiny_and_impossible_values():
     found = log_weighted_mean(values, torch.tensor([0.25, 0.75], dtype=torch.float64))
     assert float(found[0]) == pytest.approx(-1e5 + np.log(0.25 + 0.75 * np.exp(-1)), rel=1e-14)
     assert float(found[1]) == -INF
+
+
+def test_rules_say_their_name_and_parameters():
+    assert repr(LinearRule()) == "LinearRule()"
+    assert repr(TrimmedMean(0.2)) == "TrimmedMean(trim=0.2)"

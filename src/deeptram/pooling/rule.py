@@ -109,6 +109,10 @@ class Rule(ABC):
     tabulated: ClassVar[bool] = False
     differentiable: ClassVar[bool] = False
 
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.parameters)
+        return f"{type(self).__name__}({values})"
+
     @abstractmethod
     def log_cdf(self, at: Points) -> Tensor:
         """Return log F of the pool, in the shape of the members' values."""
