@@ -222,7 +222,7 @@ class _StudyPage:
             yield "Changed", f"against the preset: {changed}"
         exact = [model for model in study.models if model in EXACT_MODELS]
         if exact:
-            yield "Exact models", f"{' and '.join(exact)}, fitted to the exact optimum once per split"
+            yield "Exact models", SAID.exact(exact)
         yield (
             "Members",
             f"{members['done'].sum()} of {len(members)} finished, {computing(self.view)} of computing",
