@@ -53,10 +53,6 @@ class FittingError(DeeptramError, RuntimeError):
     """A fit could not be carried to its end."""
 
 
-class UnboundedLikelihoodError(FittingError, ValueError):
-    """The likelihood has no maximum: it grows without bound."""
-
-
 class NonFiniteLossError(FittingError):
     """The training loss became infinite or NaN; the message names the rows.
 

@@ -324,12 +324,6 @@ def _covariance(problem: ExactProblem, result: NewtonResult) -> Array:
     return np.asarray(full)
 
 
-def loglik_rows(fit: ExactFit) -> Array:
-    """Return the log-likelihood contributions of the training rows, shape (n,)."""
-    likelihood = fit.problem.coordinates.likelihood(fit.problem.data)
-    return likelihood.rows(torch.from_numpy(fit.solution)).numpy()
-
-
 def centre_scale(
     scale: Array | None, weights: Array | None, basis: Basis
 ) -> tuple[Array | None, Array | None]:
