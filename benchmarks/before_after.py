@@ -109,11 +109,20 @@ def _pool_line(method: str) -> Run:
     return pooled
 
 
-def _tune(score: str) -> Run:
+def _tune(score: str, method: str = "transformation", n: int = 100_000) -> Run:
     import deeptram as dt
 
-    cdf, y = _arrays(100_000)
-    return lambda: dt.tune_weights([dt.Predictive.from_cdf(one) for one in cdf], y, score=score)
+    cdf, y = _arrays(n)
+    members = [dt.Predictive.from_cdf(one) for one in cdf]
+    return lambda: dt.tune_weights(members, y, method=method, score=score)
+
+
+def _compare() -> Run:
+    import deeptram as dt
+
+    cdf, y = _arrays(20_000)
+    members = [dt.Predictive.from_cdf(one) for one in cdf]
+    return lambda: dt.compare_pools(members, y, methods=["linear", "transformation"], corrections=(None,))
 
 
 def _evaluate() -> Run:
@@ -179,6 +188,10 @@ TASKS: dict[str, Callable[[], Run]] = {
     "pool lines quantile, 3,000 rows": lambda: _pool_line("quantile"),
     "tune NLL, n = 100,000": lambda: _tune("nll"),
     "tune RPS, n = 100,000": lambda: _tune("rps"),
+    "tune NLL linear, n = 100,000": lambda: _tune("nll", "linear"),
+    "tune NLL log-linear, n = 100,000": lambda: _tune("nll", "log-linear"),
+    "tune NLL beta-linear, n = 10,000": lambda: _tune("nll", "beta-linear", 10_000),
+    "compare pools, n = 20,000": _compare,
     "evaluate, 500 replicates": _evaluate,
     "concordance, n = 50,000": lambda: _survival_metric("concordance"),
     "ibs, n = 50,000": lambda: _survival_metric("ibs"),
