@@ -32,7 +32,7 @@ from .pooling import (
     pool,
     structure_check,
 )
-from .pooling.recalibration import Correction, correct
+from .pooling.correction import Correction, correct
 from .pooling.weights import TunedWeights, top_k, tune_weights, tune_weights_cv
 from .predictive import Predictive
 from .responses import Surv

@@ -1,6 +1,8 @@
-"""The public name of ``deeptram.pooling.recalibration``."""
+"""Recalibration of predictive distributions on the scale of h, and corrections on that of the outcome."""
 
 from __future__ import annotations
 
-from deeptram.pooling.recalibration import *  # noqa: F403
-from deeptram.pooling.recalibration import __all__ as __all__
+from deeptram.pooling.correction import Correction, correct
+from deeptram.pooling.recalibration import Recalibration, Temperature
+
+__all__ = ["Correction", "Recalibration", "Temperature", "correct"]

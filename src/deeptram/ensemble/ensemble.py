@@ -30,8 +30,8 @@ from deeptram.estimators.base import BaseTram
 from deeptram.evaluation.measures import MetricLike
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.pooling import Rule
+from deeptram.pooling.correction import correct
 from deeptram.pooling.recalibration import Recalibration
-from deeptram.pooling.recalibration.correction import correct
 from deeptram.pooling.weights import TunedWeights, top_k, tune_weights
 from deeptram.predictive import Predictive
 

@@ -48,8 +48,8 @@ from deeptram.model import Design
 from deeptram.model.deep import DeepModel
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, read_folder, write_folder
 from deeptram.pooling import rule_from_file, saved_rule
+from deeptram.pooling.correction import KINDS, Correction
 from deeptram.pooling.recalibration import Recalibration
-from deeptram.pooling.recalibration.correction import KINDS, Correction
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble

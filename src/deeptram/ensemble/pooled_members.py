@@ -48,8 +48,8 @@ from deeptram.pooling import (
     structure_check,
 )
 from deeptram.pooling.comparison import FittedPool
+from deeptram.pooling.correction import Correction
 from deeptram.pooling.recalibration import Recalibration
-from deeptram.pooling.recalibration.correction import Correction
 from deeptram.pooling.weights.log_likelihood import CLOSED_FORM
 from deeptram.predictive import Predictive
 

@@ -22,9 +22,8 @@ from deeptram.networks.factories import (
     to_dict,
 )
 from deeptram.networks.frozen import Frozen, frozen
-from deeptram.networks.mlp import MLP
-from deeptram.networks.numeric import embedded_columns
 from deeptram.networks.paper import paper_melanoma, paper_mnist, paper_utkface
+from deeptram.networks.tables import MLP, embedded_columns
 
 __all__ = [
     "CNN",

@@ -26,7 +26,7 @@ from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from deeptram.inputs.batches import LazySource, Source, TableSource, spans
 from deeptram.inputs.entries import AsIs
 from deeptram.inputs.network_inputs import Embedder, NetworkInputs, Shape, TensorInput
-from deeptram.networks.mlp import MLP
+from deeptram.networks.tables import MLP
 
 _SPREAD_ROWS = 64  # by which rows that are read in batches are known again
 _IN_MEMORY = 2**28  # bytes of embeddings

@@ -19,9 +19,9 @@ from deeptram._rows import take_rows
 from deeptram._validation import as_list, check_choice, check_integer, check_same_length, random_generator
 from deeptram.errors import DeeptramError, InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score
+from deeptram.pooling.correction import KINDS, correct
 from deeptram.pooling.pool import METHODS, as_members, get_rule, pool
-from deeptram.pooling.recalibration import Recalibration, correct
-from deeptram.pooling.recalibration.correction import KINDS
+from deeptram.pooling.recalibration import Recalibration
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights import TunedWeights, tune_weights
 from deeptram.pooling.weights.log_likelihood import CLOSED_FORM

@@ -32,7 +32,7 @@ from deeptram.fitting.deep.training import Training
 from deeptram.model.deep import Batch, DeepModel, Raw, is_network_parameter
 from deeptram.model.dropout import Call, MemberDropout, RecordedCalls, ReplayedMasks, set_stream
 from deeptram.model.parts import ComplexIntercept, has_convolutions
-from deeptram.networks.mlp import Residual
+from deeptram.networks.tables import Residual
 
 _SMOOTH = (nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus, nn.Tanh)
 ELEMENTWISE = (*_SMOOTH, nn.Identity, nn.LeakyReLU, nn.ReLU)

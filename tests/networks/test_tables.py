@@ -13,7 +13,7 @@ import torch
 import deeptram as dt
 from deeptram.errors import InvalidInputError
 from deeptram.networks import MLP, embedded_columns
-from deeptram.networks.numeric import Periodic, PiecewiseLinear
+from deeptram.networks.tables import Periodic, PiecewiseLinear
 
 
 def test_piecewise_linear_by_hand():

@@ -1,8 +1,0 @@
-"""Recalibration of predictive distributions on the scale of h, and corrections on that of the outcome."""
-
-from __future__ import annotations
-
-from deeptram.pooling.recalibration.correction import Correction, correct
-from deeptram.pooling.recalibration.recalibration import Recalibration, Temperature
-
-__all__ = ["Correction", "Recalibration", "Temperature", "correct"]
