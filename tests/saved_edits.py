@@ -93,7 +93,11 @@ def make_models() -> dict[str, tuple[Any, Any, Any]]:
             z,
         ),
         "shift": (
-            dt.BoxCox([dt.SI("s"), dt.CS(MLP, "b"), dt.LS("a"), dt.Scale("c")], order=3, training=DEEP),
+            dt.BoxCox(
+                [dt.SI("s"), dt.CS(MLP, "b"), dt.LS("a"), dt.Scale("c"), dt.Scale(MLP, "b")],
+                order=3,
+                training=DEEP,
+            ),
             X,
             z,
         ),

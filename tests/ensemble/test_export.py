@@ -76,13 +76,12 @@ def test_inputs_in_any_form_and_what_is_missing():
         _ = dt.Logit().fit(X, Z > 0).module_
 
 
-def test_scale_terms_are_in_the_module():
-    terms = [dt.CS(NET, "b"), dt.Scale("c"), dt.LS("a")]
+def test_scale_terms_are_in_the_module(tmp_path):
+    terms = [dt.CS(NET, "b"), dt.Scale("c"), dt.LS("a"), dt.Scale(NET, "b")]
     model = dt.Colr(terms, training=FAST, random_state=1).fit(X, Z)
-    tensors = model.module_.inputs(X, Z)
-    np.testing.assert_allclose(
-        model.module_(tensors).detach(), model.predict_distribution(X).trafo(Z), atol=1e-5
-    )
+    tensors, h = model.module_.inputs(X, Z), model.predict_distribution(X).trafo(Z)
+    np.testing.assert_allclose(model.module_(tensors).detach(), h, atol=1e-5)
+    np.testing.assert_allclose(run(dt.export(model, tmp_path / "m.onnx"), tensors), h, atol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["transformation", "linear", "log-linear", "log-linear-density"])

@@ -116,9 +116,10 @@ def test_shift_covariance_with_strata_scale_weights_and_aliased_columns():
     assert np.isnan(nothing).all()
 
 
-def test_shift_covariance_with_a_scale_term_against_finite_differences():
+@pytest.mark.parametrize("scale", [dt.Scale("b"), dt.Scale(NET, "b")], ids=["formula", "network"])
+def test_shift_covariance_with_a_scale_term_against_finite_differences(scale):
     X, z = table(300)
-    model = dt.BoxCox([dt.LS("a"), dt.Scale("b"), dt.CS(NET, "c")], training=FAST, random_state=2, order=3)
+    model = dt.BoxCox([dt.LS("a"), scale, dt.CS(NET, "c")], training=FAST, random_state=2, order=3)
     model.fit(X, z)
     _, matrices, encoded, _ = clone(model).prepare(X, z, None)
     base = model.model_.row_parameters(X, matrices).numpy()

@@ -235,7 +235,12 @@ def test_subclasses_are_refused(tmp_path):
 
 def test_terms_come_back():
     terms = [dt.SI("s"), dt.LS("a * b"), dt.LS("a", "b"), dt.LS(), dt.Scale("z"), dt.Varying(["v"])]
-    terms += [dt.CS(NET, "x", center=True), dt.CI(dt.networks.paper_mnist, "image")]
+    terms += [
+        dt.CS(NET, "x", center=True),
+        dt.Scale(NET, "x", "y"),
+        dt.Scale(NET),
+        dt.CI(dt.networks.paper_mnist, "image"),
+    ]
     assert terms_from_record(json.loads(json.dumps(terms_to_record(terms))), {}) == terms
     assert terms_from_record(terms_to_record(dt.LS("a")), {}) == [dt.LS("a")]
     assert terms_from_record(None, {}) is None

@@ -47,14 +47,13 @@ def build(terms, kind, X, y, *, dtype=torch.float64, settings=None, randomise=Tr
     spec = Spec.of(terms)
     outcome, _ = Outcome.fit(OutcomeSettings(kind, **(settings or {})), y)
     design, matrices = Design.fit(spec, X)
-    deep = [spec.intercept] if isinstance(spec.intercept, CI) else []
-    inputs = [NetworkInputs.fit(X, term.columns) for term in (*deep, *spec.shifts)]
+    inputs = [NetworkInputs.fit(X, term.columns) for term in spec.networks]
     model = DeepModel(spec, outcome, latent.get("logistic"), design, inputs, dtype).eval()
     if randomise:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.randn_like(parameter) * 0.5)
-            if spec.scale is None:
+            if not spec.has_scale:
                 model.x_mean.copy_(torch.linspace(-1.0, 2.0, len(design.names)))
             model.x_sd.copy_(torch.linspace(0.5, 3.0, len(design.names)))
             model.z_sd.copy_(torch.full_like(model.z_sd, 1.7))
@@ -81,6 +80,7 @@ CASES = {
     "SI-CS-CS": [CS(NET, "b"), CS(NET, "c", "a")],
     "strata": [SI(strata="g"), CS(NET, "b"), LS("a")],
     "scale": [CS(NET, "b"), LS("a"), Scale("c")],
+    "scale networks": [Scale(NET, "a"), CS(NET, "b"), LS("a"), Scale("c"), Scale(NET, "b", "c")],
     "CI": [CI(NET, "a", "b", "g")],
     "CI-CS-LS": [CI(NET, "a"), CS(NET, "b"), LS("c")],
 }
@@ -284,11 +284,11 @@ def test_other_numbers_of_images_are_refused(rng):
 
 
 def test_parameters_are_told_apart_by_name(X, rng):
-    terms = [CI(NET, "a"), CS(NET, "b"), LS("c"), Scale("a")]
+    terms = [CI(NET, "a"), CS(NET, "b"), LS("c"), Scale("a"), Scale(NET, "b")]
     model, _ = build(terms, "ordinal", X, outcomes(rng)["ordinal"])
     structured = [name for name, _ in model.named_parameters() if not is_network_parameter(name)]
     assert structured == ["beta", "gamma", "intercept.constant"]
-    assert len(list(model.network_parameters())) == 8
+    assert len(list(model.network_parameters())) == 12
 
 
 def test_channels_last_does_not_change_values(rng):

@@ -51,8 +51,8 @@ class Ensemble(PooledMembers, BaseEstimator):
     Parameters
     ----------
     model : Tram or one of its presets
-        With at least one network (CI or CS). With ``latent="auto"`` one member is trained with each latent
-        distribution first; all members have the best, and ``latent_choice_`` the losses.
+        With at least one network (CI, CS, Scale). With ``latent="auto"`` one member is trained with each
+        latent distribution first; all members have the best, and ``latent_choice_`` the losses.
     n_members : int
         Number of members M.
     pooling : {"transformation", "linear", "log-linear", "log-linear-density", ..., "auto"} or Rule

@@ -38,7 +38,7 @@ from deeptram.fitting.deep.task import DeepTask
 from deeptram.fitting.deep.training import Training
 from deeptram.model.deep import DeepModel
 from deeptram.model.dropout import MemberDropout
-from deeptram.model.terms import CI, CS, Spec
+from deeptram.model.terms import Spec
 from deeptram.networks.factories import Configured
 from deeptram.predictive import Predictive
 from deeptram.predictive.joined import join_rows
@@ -116,7 +116,7 @@ def vary_setting(model: BaseTram, name: str, value: Any) -> None:
 
 def _with_setting(term: Any, name: str, value: Any) -> Any:
     """Return a term whose network has another setting; None where it has no such setting."""
-    if not isinstance(term, (CI, CS)):
+    if not hasattr(term, "net"):
         return None
     net: Any = None
     if isinstance(term.net, Configured) and name in vars(term.net):

@@ -124,7 +124,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
     def fit(self, X: Any, y: Any, *, sample_weight: Any = None, validation: Any = None) -> BaseTram:
         """Fit the model.
 
-        Without networks (CI, CS) and with ``loss="nll"`` this is the exact
+        Without networks (CI, CS, Scale) and with ``loss="nll"`` this is the exact
         maximum-likelihood optimum in float64, with a certificate.
 
         Parameters

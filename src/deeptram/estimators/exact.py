@@ -250,7 +250,7 @@ def shift_covariance(
     if not used.any():
         return covariance
     # Columns of unit size keep the solution accurate; a moved centre is absorbed by the intercept.
-    mean, sd, _ = standardize(matrices.x, weights, centre=matrices.scale is None or n_strata is None)
+    mean, sd, _ = standardize(matrices.x, weights, centre=parameters.log_scale is None or n_strata is None)
     x = ((matrices.x - mean) / sd)[:, kept]
     size = constants + x.shape[1] * per_column
     hessian, spread = np.zeros((size, size)), np.zeros((size, size))

@@ -468,7 +468,7 @@ def _check_supported(estimator: BaseTram, spec: Spec) -> None:
     name = type(estimator).__name__
     if spec.is_deep:
         raise UnsupportedError(
-            f"{name} with networks (CI, CS) needs rows that can be taken one by one, got partitioned data; "
+            f"{name} with networks needs rows that can be taken one by one, got partitioned data; "
             "pass a dict of arrays or memory maps, or fit on X.compute()"
         )
     if estimator.loss != "nll":

@@ -32,7 +32,7 @@ from deeptram.estimators import presets
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import MemberFit
 from deeptram.estimators.exact import ExactState
-from deeptram.estimators.saved_format import CLASS_NAMES, MODEL
+from deeptram.estimators.saved_format import CLASS_NAMES, MODEL, NETWORK_SCALE
 from deeptram.fitting.deep.training import Training
 from deeptram.latent import Latent
 from deeptram.model import Design, Outcome
@@ -46,6 +46,7 @@ from deeptram.model.terms import CI, CS, LS, SI, Scale, Spec, Term, Varying
 Array = NDArray[np.float64]
 Networks = Mapping[str, Callable[..., Any]]
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (SI, CI, CS, LS, Scale, Varying)}
+_KINDS[NETWORK_SCALE] = Scale
 CLASSES: dict[str, type[BaseTram]] = {name: getattr(presets, name) for name in CLASS_NAMES}
 
 
@@ -196,11 +197,15 @@ def _network_from_record(record: Any, networks: Networks) -> Callable[..., Any]:
 
 def _term_to_record(term: Any) -> dict[str, Any]:
     record = {one.name: getattr(term, one.name) for one in dataclasses.fields(term)}
-    if "net" in record:
+    name = type(term).__name__
+    if record.get("net") is None:
+        record.pop("net", None)
+    else:
+        name = NETWORK_SCALE if isinstance(term, Scale) else name
         record["net"] = network_to_record(term.net)
     if isinstance(record.get("columns"), tuple):
         record["columns"] = list(term.columns)
-    return {"term": type(term).__name__, **record}
+    return {"term": name, **record}
 
 
 def _term_from_record(record: Any, networks: Networks) -> Term:

@@ -271,12 +271,14 @@ def latent_name(value: Any, at: str) -> None:
         latents.from_file(value)
 
 
+NETWORK_SCALE = "Scale network"
 _TERM = tagged(
     "term",
     {
         "SI": {"strata": optional(text)},
         "CI": {"net": _NETWORK, "columns": NAMES},
         "CS": {"net": _NETWORK, "columns": NAMES, "center": flag, "orthogonalize": flag},
+        NETWORK_SCALE: {"net": _NETWORK, "columns": NAMES},
         **{name: {"columns": optional(_columns)} for name in ("LS", "Scale", "Varying")},
     },
 )
@@ -318,7 +320,7 @@ def _model_agrees(model: dict[str, Any], at: str) -> None:
             raise misfit(f"{at}.fitted.design.{name}", f"there exactly when a term {kind} is", design[name])
     strata = next((term["strata"] for term in terms if term["term"] == "SI"), None)
     agree(f"{at}.fitted.design.strata", "of the term SI", strata, (design["strata"] or {}).get("column"))
-    networks = kinds.count("CI") + kinds.count("CS")
+    networks = sum(kinds.count(kind) for kind in ("CI", "CS", NETWORK_SCALE))
     inputs = fitted["fit"]["model"]["inputs"] if "model" in fitted["fit"] else []
     agree(f"{at}.fitted.fit.model.inputs", "one for each network", networks, len(inputs))
     parts = [part for one in inputs for part in one["parts"] if part["kind"] == "table"]

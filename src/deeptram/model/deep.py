@@ -58,7 +58,7 @@ class DeepModel(nn.Module):
         Encoding of the structured terms.
     inputs : sequence of NetworkInputs
         What each network sees: the complex intercept's first, then the complex
-        shifts' in their order.
+        shifts' in their order, then the scales'.
     dtype : torch.dtype
         Of the trainable parameters. Everything that is read or predicted is
         computed from them in float64.
@@ -94,9 +94,9 @@ class DeepModel(nn.Module):
         d, p = outcome.basis.n_coef, len(design.names)
         self.is_nominal = outcome.kind.is_nominal
         self.n_outputs = d if self.is_nominal else 1
-        remaining = list(self.inputs)
+        seen = iter(self.inputs)
         if isinstance(spec.intercept, CI):
-            net = build_network(spec.intercept, remaining.pop(0), d, dtype)
+            net = build_network(spec.intercept, next(seen), d, dtype)
             self.intercept: SimpleIntercept | ComplexIntercept = ComplexIntercept(net, d, dtype)
         else:
             self.intercept = SimpleIntercept(design.n_strata, d, dtype)
@@ -104,9 +104,10 @@ class DeepModel(nn.Module):
         q = 0 if design.scale is None else len(design.scale.names)
         self.gamma = nn.Parameter(torch.zeros(q, dtype=dtype)) if q else None
         self.shifts = nn.ModuleList(
-            ComplexShift(build_network(term, one, self.n_outputs, dtype), p, self.n_outputs)
-            for term, one in zip(spec.shifts, remaining, strict=True)
+            ComplexShift(build_network(term, next(seen), self.n_outputs, dtype), p, self.n_outputs)
+            for term in spec.shifts
         )
+        self.scales = nn.ModuleList(build_network(term, next(seen), 1, dtype) for term in spec.scales)
         self.register_buffer("x_mean", torch.zeros(p, dtype=torch.float64))
         self.register_buffer("x_sd", torch.ones(p, dtype=torch.float64))
         self.register_buffer("x_kept", torch.ones(p, dtype=torch.bool))
@@ -130,16 +131,21 @@ class DeepModel(nn.Module):
                 free = self.intercept(*nets.pop(0))
             else:
                 free = self.intercept(batch.get("strata"))
-            outputs = [shift(*inputs).to(self.dtype) for shift, inputs in zip(self.shifts, nets, strict=True)]
+            pairs = zip((*self.shifts, *self.scales), nets, strict=True)
+            outputs = [network(*inputs).to(self.dtype) for network, inputs in pairs]
+        linear = None if self.beta is None else batch["x"] @ self.beta
+        return self.added(free, outputs, linear, None if self.gamma is None else batch["scale"] @ self.gamma)
+
+    def added(self, free: Tensor, outputs: list[Tensor], linear: Tensor | None, scale: Tensor | None) -> Raw:
+        """Return the parameters of a batch from its parts: networks of shifts and scales, x'beta, z'gamma."""
         if not self.is_nominal:
             outputs = [output.squeeze(-1) for output in outputs]
-        if self.beta is not None:
-            outputs.append(batch["x"] @ self.beta)
-        raw = {"free": free}
-        if outputs:
-            raw["shift"] = functools.reduce(torch.add, outputs)
-        if self.gamma is not None:
-            raw["log_scale"] = batch["scale"] @ self.gamma / 2
+        n, raw = len(self.shifts), {"free": free}
+        for name, own, columns in (("shift", outputs[:n], linear), ("log_scale", outputs[n:], scale)):
+            if parts := own if columns is None else [*own, columns]:
+                raw[name] = functools.reduce(torch.add, parts)
+        if "log_scale" in raw:
+            raw["log_scale"] = raw["log_scale"] / 2
         return raw
 
     def working(self, raw: Raw) -> Working:
@@ -243,15 +249,15 @@ class DeepModel(nn.Module):
             while label in parts:
                 label, count = f"{term_label(term)} #{count}", count + 1
             parts[label] = rest if self.is_nominal else rest[:, 0]
-        if matrices.scale is not None:
-            parts["log scale"] = matrices.scale @ self.scale_coef / 2
+        if self.spec.has_scale:
+            parts["log scale"] = np.asarray(self.row_parameters(X, matrices).log_scale)
         return parts
 
     def shift_values(self, X: Any, n: int) -> list[Array]:
         """Return each complex shift's network output, (n, 1) or (n, K - 1), nothing taken out."""
         first = int(isinstance(self.intercept, ComplexIntercept))
         values = []
-        for shift, inputs in zip(self.complex_shifts, self.inputs[first:], strict=True):
+        for shift, inputs in zip(self.complex_shifts, self.inputs[first:], strict=False):  # scales follow
             sources = inputs.sources(X, self.dtype, self.device)
             check_count(sources, n)
             with evaluating(self):
@@ -357,7 +363,7 @@ def is_network_parameter(name: str) -> bool:
     >>> is_network_parameter("shifts.0.net.0.weight"), is_network_parameter("intercept.constant")
     (True, False)
     """
-    return name.startswith(("intercept.net.", "shifts."))
+    return name.startswith(("intercept.net.", "shifts.", "scales."))
 
 
 def row_parameters_of(models: Sequence[DeepModel], X: Any, matrices: Matrices) -> list[RowParameters]:
@@ -407,7 +413,7 @@ class _Collector:
         rows = n if isinstance(model.intercept, ComplexIntercept) else 0
         m = 0 if model.is_nominal else len(model.outcome.basis.monotone_differences)
         self.theta, self.log_increments = np.empty((rows, d)), np.empty((rows, m))
-        self.shift = np.zeros((n, model.n_outputs))
+        self.shift, self.scale = np.zeros((n, model.n_outputs)), np.zeros((n, 1))
         self._constant = model.moved_constant()
         model.use_channels_last()
 
@@ -416,8 +422,9 @@ class _Collector:
         if isinstance(model.intercept, ComplexIntercept):
             theta, log_increments = model._theta_rows(model.intercept(*nets.pop(0)), self._constant)
             self.theta[start:stop], self.log_increments[start:stop] = theta, log_increments
-        for shift, inputs in zip(model.complex_shifts, nets, strict=True):
-            self.shift[start:stop] += as_float64(shift(*inputs))
+        for place, networks in ((self.shift, model.shifts), (self.scale, model.scales)):
+            for network in networks:
+                place[start:stop] += as_float64(network(*nets.pop(0)))
 
     def finish(self, matrices: Matrices) -> RowParameters:
         model = self.model
@@ -429,7 +436,7 @@ class _Collector:
         shift = self.shift
         for one in model.complex_shifts:
             shift = shift - as_float64(one.mean)
-        bad = ~(np.isfinite(shift).all(axis=1) & np.isfinite(theta).all(axis=1))
+        bad = ~(np.isfinite(np.hstack([shift, self.scale])).all(axis=1) & np.isfinite(theta).all(axis=1))
         if bad.any():
             raise InvalidInputError(
                 f"networks must give finite numbers to predict, got others in {first_rows(bad)}; "
@@ -438,7 +445,8 @@ class _Collector:
         linear = matrices.x @ model._slopes()
         if model.is_nominal:
             return RowParameters(theta=theta + shift + linear, shift=np.zeros(self.n))
-        log_scale = None if matrices.scale is None else matrices.scale @ model.scale_coef / 2
+        scale = self.scale[:, 0] + (0.0 if matrices.scale is None else matrices.scale @ model.scale_coef)
+        log_scale = scale / 2 if model.spec.has_scale else None
         return RowParameters(theta, shift[:, 0] + linear, log_scale, log_increments)
 
 

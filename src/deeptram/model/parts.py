@@ -24,7 +24,7 @@ from deeptram.inputs.network_inputs import NetworkInputs
 from deeptram.latent import Latent
 from deeptram.model.dropout import with_member_dropout
 from deeptram.model.outcome import Outcome
-from deeptram.model.terms import CI, CS, Design, Spec
+from deeptram.model.terms import Design, NetworkTerm, Spec
 from deeptram.predictive.discrete import DiscretePredictive
 
 _CHECKED_ROWS = 2
@@ -201,25 +201,28 @@ def place(model: nn.Module, device: torch.device) -> None:
             setattr(module, name, value)
 
 
-def term_label(term: CI | CS) -> str:
+def term_label(term: NetworkTerm) -> str:
     """Return how a term is called in messages and tables.
 
     Examples
     --------
+    >>> from deeptram.model.terms import CS
     >>> term_label(CS(print, "mri", "age"))
     "CS('mri', 'age')"
     """
     return f"{type(term).__name__}({', '.join(map(repr, term.columns))})"
 
 
-def build_network(term: CI | CS, inputs: NetworkInputs, out_features: int, dtype: torch.dtype) -> nn.Module:
+def build_network(
+    term: NetworkTerm, inputs: NetworkInputs, out_features: int, dtype: torch.dtype
+) -> nn.Module:
     """Return a fresh network of a term, checked on two rows of zeros.
 
     Initial weights come from torch's global generator.
 
     Parameters
     ----------
-    term : CI or CS
+    term : CI, CS or Scale
     inputs : NetworkInputs
         What the network sees.
     out_features : int
@@ -228,6 +231,7 @@ def build_network(term: CI | CS, inputs: NetworkInputs, out_features: int, dtype
 
     Examples
     --------
+    >>> from deeptram.model.terms import CS
     >>> from deeptram.networks import MLP
     >>> inputs = NetworkInputs.fit({"a": [1.0, 2.0]}, ("a",))
     >>> build_network(CS(MLP(hidden=()), "a"), inputs, 1, torch.float32)[0]
@@ -277,14 +281,14 @@ def build_network(term: CI | CS, inputs: NetworkInputs, out_features: int, dtype
     return network
 
 
-def check_fresh(term: CI | CS, inputs: NetworkInputs, out_features: int) -> None:
+def check_fresh(term: NetworkTerm, inputs: NetworkInputs, out_features: int) -> None:
     """Raise if two calls of a term's factory give networks that share trainable parameters.
 
     Members would then overwrite each other's weights. Frozen parts may be shared: nobody writes to them.
 
     Parameters
     ----------
-    term : CI or CS
+    term : CI, CS or Scale
     inputs : NetworkInputs
     out_features : int
     """
@@ -327,7 +331,7 @@ def frozen_parts(module: nn.Module) -> list[nn.Module]:
     return [part for child in module.children() for part in frozen_parts(child)]
 
 
-def _checked_factory(term: CI | CS) -> Callable[..., Any]:
+def _checked_factory(term: NetworkTerm) -> Callable[..., Any]:
     factory, label = term.net, term_label(term)
     if isinstance(factory, nn.Module):
         raise InvalidTypeError(
@@ -355,7 +359,7 @@ def check_supported(spec: Spec, outcome: Outcome, design: Design) -> None:
             "Varying cannot be combined with networks, got both; use dt.CI(net, columns), which lets a "
             "network change the whole of h"
         )
-    if outcome.kind.is_nominal and (spec.scale is not None or design.n_strata > 1):
+    if outcome.kind.is_nominal and (spec.has_scale or design.n_strata > 1):
         raise UnsupportedError(
             "strata and Scale need an ordered outcome, got outcome='nominal'; use LS, CI and CS terms"
         )
@@ -365,7 +369,7 @@ def check_supported(spec: Spec, outcome: Outcome, design: Design) -> None:
                 f"orthogonalize=True in {term_label(term)} needs an LS term whose columns are taken out of "
                 "the network, got none; add dt.LS(...) or leave it out"
             )
-        if term.center and spec.scale is not None:
+        if term.center and spec.has_scale:
             raise UnsupportedError(
                 f"center=True in {term_label(term)} cannot be combined with Scale, which multiplies the "
                 "intercept that would take the mean; leave one of them out"

@@ -135,19 +135,36 @@ class CS:
         object.__setattr__(self, "orthogonalize", orthogonalize)
 
 
+@dataclass(frozen=True, init=False)
 class Scale(_Columns):
     r"""Scale term: :math:`F_Z(\exp(z'\gamma / 2)\, h(y) - x'\beta)`, R's ``y ~ x | z``.
+
+    With a network, :math:`F_Z(\exp((z'\gamma + s(B)) / 2)\, h(y) - x'\beta - \eta(B))`: a spread that is
+    any function of columns or images. A constant in s is one in h, so s is known up to a constant.
 
     Parameters
     ----------
     *columns : str
-        A formulaic right-hand side, or plain column names.
+        A formulaic right-hand side, or plain column names. A network factory
+        ``net(in_shape, out_features) -> torch.nn.Module`` may come first; it is asked for one output, and
+        the names are those of the columns (or images) it sees, none means all of ``X``.
 
     Examples
     --------
     >>> Scale("age").columns
     'age'
+    >>> Scale(print, "age").columns
+    ('age',)
     """
+
+    net: Any
+    columns: Any
+
+    def __init__(self, *columns: object) -> None:
+        net, rest = (columns[0], columns[1:]) if columns and callable(columns[0]) else (None, columns)
+        object.__setattr__(self, "net", net)
+        named = _formula_or_columns if net is None else _column_names
+        object.__setattr__(self, "columns", named("Scale", rest))
 
 
 class Varying(_Columns):
@@ -170,6 +187,7 @@ class Varying(_Columns):
 
 
 Term = SI | CI | LS | CS | Scale | Varying
+NetworkTerm = CI | CS | Scale
 
 
 def _column_names(term: str, columns: tuple[Any, ...]) -> tuple[str, ...]:
@@ -221,11 +239,17 @@ class Spec:
     shifts: tuple[CS, ...] = ()
     scale: Scale | None = None
     varying: Varying | None = None
+    scales: tuple[Scale, ...] = ()
 
     @property
-    def networks(self) -> tuple[CI | CS, ...]:
-        """The terms with a network: the complex intercept first, then the complex shifts."""
-        return (*((self.intercept,) if isinstance(self.intercept, CI) else ()), *self.shifts)
+    def networks(self) -> tuple[NetworkTerm, ...]:
+        """The terms with a network: the complex intercept first, then the complex shifts, then the scales."""
+        return (*((self.intercept,) if isinstance(self.intercept, CI) else ()), *self.shifts, *self.scales)
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether h is multiplied, so that its intercept cannot take up a constant of the shift."""
+        return self.scale is not None or bool(self.scales)
 
     @property
     def is_deep(self) -> bool:
@@ -237,7 +261,7 @@ class Spec:
         """Sort terms; ``None`` means a linear shift of all columns.
 
         At most one intercept, one linear shift, one scale and one varying term
-        may be given; several complex shifts add up.
+        may be given; several complex shifts add up, and so do scales with networks.
         """
         if terms is None:
             return cls(intercept=SI(), linear=LS())
@@ -257,8 +281,9 @@ class Spec:
             intercept=_only(listed, SI | CI, "intercept (SI or CI)") or SI(),
             linear=_only(listed, LS, "LS"),
             shifts=tuple(t for t in listed if isinstance(t, CS)),
-            scale=_only(listed, Scale, "Scale"),
+            scale=_only([t for t in listed if getattr(t, "net", None) is None], Scale, "Scale"),
             varying=_only(listed, Varying, "Varying"),
+            scales=tuple(t for t in listed if isinstance(t, Scale) and t.net is not None),
         )
 
     @property

@@ -1,7 +1,7 @@
 """Network factories ``net(in_shape, out_features) -> torch.nn.Module``.
 
-Belongs here: networks for the terms CI and CS, by name. Any such callable is a network; ``register`` gives
-your own a name, for models that are saved.
+Belongs here: networks for the terms CI, CS and Scale, by name. Any such callable is a network; ``register``
+gives your own a name, for models that are saved.
 May import: ``inputs`` and below.
 Start reading at ``factories``.
 """

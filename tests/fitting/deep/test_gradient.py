@@ -661,6 +661,12 @@ def text(in_shape, out_features):
             UnsupportedError,
             r"center=True in CS\('b'\) cannot be combined with Scale",
         ),
+        (
+            [CS(MLP((4,)), "b", center=True), Scale(MLP((4,)), "a")],
+            UnsupportedError,
+            r"center=True in CS\('b'\) cannot be combined with Scale",
+        ),
+        ([Scale(text, "b")], InvalidTypeError, r"factory of Scale\('b'\) must return a torch.nn.Module"),
         ([CS(MLP((4,)), "bb")], InvalidInputError, "column 'bb' is needed but missing from X"),
     ],
 )
@@ -670,7 +676,7 @@ def test_wrong_networks_and_terms(terms, error, match, make_task, simulated):
         fit_deep(task, 0)
 
 
-@pytest.mark.parametrize("term", [Scale("a"), SI(strata="g")])
+@pytest.mark.parametrize("term", [Scale("a"), Scale(MLP((4,)), "a"), SI(strata="g")])
 def test_nominal_outcomes_have_no_order_to_scale(term, make_task, simulated):
     task = make_task([term, CS(MLP((4,)), "b")], "nominal", simulated.X, simulated.y["nominal"])
     with pytest.raises(

@@ -188,7 +188,7 @@ class Tied(nn.Module):
 )
 @pytest.mark.parametrize("kind", ["ordinal", "nominal"])
 def test_both_forward_passes(net, batched, kind, make_task, simulated):
-    structured = [LS("a + g")] if kind == "nominal" else [LS("a + g"), Scale("c")]
+    structured = [LS("a + g")] if kind == "nominal" else [LS("a + g"), Scale("c"), Scale(net, "b")]
     start = [CI(net, "b", "c")] if kind == "nominal" else [SI(strata="g")]
     task = make_task(
         [*start, CS(net, "a", "b"), *structured], kind, simulated.X, simulated.y[kind], validation=0.2

@@ -69,6 +69,19 @@ def test_terms_are_sorted_by_their_part():
     assert spec.is_deep
 
 
+def test_a_scale_may_have_a_network():
+    term = dt.Scale(NET, "a", "b")
+    assert (term.net, term.columns, dt.Scale(NET).columns) == (NET, ("a", "b"), ())
+    assert term == dt.Scale(NET, ["a", "b"]) != dt.Scale("a", "b")
+    spec = Spec.of([dt.Scale(NET, "a"), dt.CI(NET, "c"), dt.Scale("z"), dt.CS(NET, "b"), dt.Scale(NET, "d")])
+    assert [one.columns for one in spec.networks] == [("c",), ("b",), ("a",), ("d",)]
+    assert (spec.scale, spec.has_scale) == (dt.Scale("z"), True)
+    assert Spec.of(term).has_scale
+    assert not Spec.of(dt.CS(NET)).has_scale
+    with pytest.raises(InvalidTypeError, match=r"Scale takes the names of columns, got 3 among them"):
+        dt.Scale(NET, 3)
+
+
 @pytest.mark.parametrize(
     ("terms", "name"),
     [

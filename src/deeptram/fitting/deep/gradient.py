@@ -261,8 +261,8 @@ def identify_shifts(model: DeepModel, setup: Setup, rows: Tensor) -> None:
     x = setup.task.matrices.x[index]
     weights = None if setup.task.sample_weight is None else setup.task.sample_weight[index]
     for shift, term, sources in zip(
-        model.complex_shifts, setup.task.spec.shifts, setup.data.nets[first:], strict=True
-    ):
+        model.complex_shifts, setup.task.spec.shifts, setup.data.nets[first:], strict=False
+    ):  # the networks of scales come after those of the shifts
         if not (term.center or term.orthogonalize):
             continue
         eta = _outputs(model, shift, sources, rows)

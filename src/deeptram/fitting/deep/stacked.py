@@ -14,7 +14,6 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
 
 import torch
 from torch import Tensor, nn, optim
@@ -384,6 +383,7 @@ class StackedForward:
     def of(cls, model: DeepModel) -> StackedForward | None:
         """Return the batched forward pass, or None if a network has other layers than it knows."""
         names = [f"shifts.{j}.net" for j in range(len(model.shifts))]
+        names += [f"scales.{j}" for j in range(len(model.scales))]
         if isinstance(model.intercept, ComplexIntercept):
             names.insert(0, "intercept.net")
         networks = [list(_layers(model.get_submodule(name), name)) for name in names]
@@ -407,16 +407,9 @@ class StackedForward:
             strata = batch.get("strata")
             if strata is not None:
                 free = free[torch.arange(len(free), device=free.device).unsqueeze(1), strata]
-        if not model.is_nominal:
-            outputs = [output.squeeze(-1) for output in outputs]
-        if model.beta is not None:
-            outputs.append(_product(batch["x"], parameters["beta"]))
-        raw = {"free": free}
-        if outputs:
-            raw["shift"] = reduce(torch.add, outputs)
-        if model.gamma is not None:
-            raw["log_scale"] = _product(batch["scale"], parameters["gamma"]) / 2
-        return raw
+        linear = None if model.beta is None else _product(batch["x"], parameters["beta"])
+        scale = None if model.gamma is None else _product(batch["scale"], parameters["gamma"])
+        return model.added(free, outputs, linear, scale)
 
     def _run(
         self, network: list[Layer], x: Tensor, parameters: dict[str, Tensor], masks: list[Tensor]

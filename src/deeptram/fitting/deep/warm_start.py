@@ -66,7 +66,7 @@ class Scaling:
         """Learn the scale (of LS only where asked), and which columns have information of their own."""
         mean, sd, scaled = standardize(matrices.x, weights, centre=True)
         aliased = aliased_columns(scaled, rounding_of(mean, sd), _SINGLE_PRECISION)
-        if spec.scale is not None or not standardized:
+        if spec.has_scale or not standardized:
             mean = np.zeros_like(mean)
         if not standardized:
             sd = np.ones_like(sd)

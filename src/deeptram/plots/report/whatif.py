@@ -192,6 +192,8 @@ def _why_not(model: Any, members: Sequence[Any]) -> str:
         return f"the {_pool_of(model)} pool is not one that the page computes ({', '.join(computed)})"
     if getattr(model, "correction_", None) is not None:
         return "its pool is corrected on the scale of the outcome"
+    if any(one.spec_.scales for one in members):
+        return "the networks of Scale are not among what the page computes"
     recalibrated = getattr(model, "recalibrations_", None) or []
     if any(one.latent_ != first.latent_ for one in recalibrated):
         return "members are recalibrated on another scale than their own"
