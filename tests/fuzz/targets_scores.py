@@ -216,6 +216,33 @@ def _(draw: Draw) -> Call:
     return Call(dt.evaluate, args, settings, nan=True, infinite=True, raises=raises)
 
 
+@target("evaluate_stream", AREA, 0.5)
+def _(draw: Draw) -> Call:
+    group = members(draw, draw.one(["discrete", None]))
+    cut = int(draw.rng.integers(0, len(group[0]) + 1))
+    y = outcome(draw, group[0])
+    parts = [
+        ({"p": group[0][part]}, y[part] if isinstance(y, np.ndarray) else y)
+        for part in (slice(cut), slice(cut, None))
+    ]
+    settings = {
+        "metrics": draw.option(None, "nll", ["nll", "rps"], ["accuracy", "qwk"], "auc", []),
+        "n_boot": draw.option(0, 1, 10),
+        "level": draw.option(0.5, 0.95),
+        "reference": draw.option(None, None, "p"),
+        "random_state": draw.random_state(),
+    }
+    raises = (TypeError, ValueError) if callable(settings["metrics"]) else ()
+    return Call(
+        dt.evaluate_stream,
+        (draw.maybe(parts, draw.malice / 4),),
+        settings,
+        nan=True,
+        infinite=True,
+        raises=raises,
+    )
+
+
 @target("conformal", AREA, 1.5)
 def _(draw: Draw) -> Call:
     pred = prediction(draw, n=draw.one([1, 5, 30, 60]))

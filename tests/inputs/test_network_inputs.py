@@ -121,7 +121,7 @@ def test_missing_numbers_are_named(data):
 
 @pytest.mark.parametrize(("formula", "written"), [("age + sex", "'age', 'sex'"), ("age*sex", "'age', 'sex'")])
 def test_a_formula_is_no_column_of_a_network(data, formula, written):
-    said = rf"takes the names of columns, got the formula .*; write the names apart: \(net, {written}\)"
+    said = rf"takes the names of columns, got the formula .*; write \(net, {written}\)"
     with pytest.raises(InvalidInputError, match=said):
         NetworkInputs.fit(data, (formula,))
     with pytest.raises(InvalidInputError, match="column 'a-b' is needed but missing"):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import deeptram as dt
-from deeptram.pooling import members
+from deeptram.pooling import array_pool
 from deeptram.pooling.array_pool import CdfStack
 from drawn_members import METHODS
 
@@ -25,7 +25,7 @@ def cdfs(rng):
 @pytest.mark.parametrize("weights", [None, (0.1, 0.2, 0.7, 0.0)], ids=["equal", "unequal"])
 @pytest.mark.parametrize("method", [*METHODS, dt.QuasiArithmetic(np.sqrt, np.square)], ids=str)
 def test_equals_the_pool_of_a_list(cdfs, method, weights, block, monkeypatch):
-    monkeypatch.setattr(members, "BLOCK", block)
+    monkeypatch.setattr(array_pool, "BLOCK", block)
     pooled = dt.pool(cdfs, method=method, weights=weights)
     listed = dt.pool([dt.Predictive.from_cdf(one) for one in cdfs], method=method, weights=weights)
     np.testing.assert_allclose(pooled.cdf(), listed.cdf(), rtol=1e-12, atol=1e-15)
@@ -104,7 +104,7 @@ def test_shapes(shape):
 
 
 def test_large_arrays_are_checked_in_parts(rng, monkeypatch):
-    monkeypatch.setattr(members, "CHECKED_AT_ONCE", 50)
+    monkeypatch.setattr(array_pool, "CHECKED_AT_ONCE", 50)
     values = rng.dirichlet(np.ones(4), (2, 500)).cumsum(axis=2)
     values[..., -1] = 1.0
     assert CdfStack.check(values).n_rows == 500

@@ -464,7 +464,7 @@ def _unknown_column(name: str, known: Sequence[str]) -> InvalidInputError:
         return InvalidInputError(did_not_find(name, known))
     written = ", ".join(map(repr, parts))
     return InvalidInputError(
-        f"a network takes the names of columns, got the formula {name!r}; write the names apart: (net, {written})"
+        f"a network takes the names of columns, got the formula {name!r}; write (net, {written})"
     )
 
 

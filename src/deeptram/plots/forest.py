@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from deeptram._validation import as_list, check_number, did_you_mean
+from deeptram._validation import as_list, check_flag, check_number, did_you_mean
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 from deeptram.plots import wording
 from deeptram.plots.display import Display, each_panel, panels_size, table_with
@@ -395,7 +395,7 @@ def coefficients(
             parts.append(_rows(truth_name, name, "truth", [[check_number(value, f"truth[{name!r}]")]]))
     combined = pd.concat(parts, ignore_index=True)
     numbers = list(COLUMNS[2:])
-    if exp:
+    if check_flag(exp, "exp"):
         with np.errstate(over="ignore"):
             combined[numbers] = np.exp(combined[numbers])
     known_truth = [truth_name] if truth is not None and len(truth) else []

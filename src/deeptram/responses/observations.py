@@ -446,7 +446,7 @@ def encode_survival(y: Any) -> Observations:
 
     Examples
     --------
-    >>> encode_survival(Surv.right([2.0, 3.0], [1, 0])).right_censored
+    >>> encode_survival(Surv.right([2.0, 3.0], [1, 0])).cases.right
     array([False,  True])
     """
     observations = encode_continuous(y)
