@@ -16,14 +16,8 @@ from sklearn.utils import Tags, get_tags
 
 from deeptram._threads import alone
 from deeptram._validation import check_choice, check_weights
-from deeptram.ensemble.members import (
-    Bags,
-    check_model,
-    check_pooling,
-    fit_folds,
-    gather_members,
-    predict_all,
-)
+from deeptram.ensemble.members import Bags, fit_folds, gather_members, predict_all
+from deeptram.ensemble.plans import check_model, check_pooling
 from deeptram.ensemble.pooled_members import PoolChoice, PooledMembers, choose_pool
 from deeptram.ensemble.strategies import fit_members
 from deeptram.estimators.base import BaseTram

@@ -17,55 +17,19 @@ from sklearn.utils.validation import check_is_fitted
 from deeptram._rows import RowNumbers, count_rows, take_rows
 from deeptram._validation import check_integer, check_sample_weight
 from deeptram.bases import Bernstein
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.ensemble.plans import check_model
+from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.estimators.base import BaseTram
 from deeptram.fitting.deep.seeds import member_seed
 from deeptram.inputs.entries import readable_entries
 from deeptram.model.deep import DeepModel, row_parameters_of
 from deeptram.model.terms import Spec
-from deeptram.pooling import Rule, get_rule
+from deeptram.pooling import Rule
 from deeptram.pooling.weights import tune_weights
 from deeptram.predictive import Predictive
+from deeptram.predictive.joined import join_rows
 
 Array = NDArray[np.float64]
-
-
-def check_model(model: Any, *, deep: bool = True) -> BaseTram:
-    """Return a fresh copy of the model that members are to be made of.
-
-    Parameters
-    ----------
-    model : Tram or one of its presets
-    deep : bool
-        Whether it needs networks.
-    """
-    if not isinstance(model, BaseTram):
-        raise InvalidTypeError(
-            f"model must be a dt.Tram or one of its presets, got {type(model).__name__}; "
-            "for fitted models of any kind use Ensemble.from_members([...])"
-        )
-    template: BaseTram = clone(model)
-    if deep and not Spec.of(template.terms).is_deep:
-        raise UnsupportedError(
-            "members of an ensemble differ in their networks' initial weights, got a model without networks, "
-            "whose exact fit is the same for every member; use Ensemble.from_folds(model, X, y, cv=5), or "
-            "cv=dt.Bags(10) for bootstrap samples"
-        )
-    return template
-
-
-AUTO = "auto"  # the pool is chosen on validation data
-
-
-def check_pooling(pooling: Any) -> None:
-    """Raise unless this is "auto", the name of a pool, or a rule (``QuasiArithmetic`` or your own).
-
-    Examples
-    --------
-    >>> check_pooling("linear")
-    """
-    if not (isinstance(pooling, str) and pooling == AUTO):
-        get_rule(pooling, "pooling")
 
 
 def meant_pool(pooling: str | Rule, kind: str | None) -> str | Rule:
@@ -165,6 +129,37 @@ def predict_all(members: Sequence[Any], X: Any) -> list[Predictive]:
         member.outcome_.predictive(each.numpy(), member.latent_)
         for member, each in zip(members, parameters, strict=True)
     ]
+
+
+def out_of_fold(
+    members: Sequence[BaseTram], X: Any, y: Any, rows: Sequence[RowNumbers]
+) -> tuple[Any, list[Predictive]]:
+    """Return outcomes, and predictions of members that were not trained on them.
+
+    Parameters
+    ----------
+    members : sequence of J K fitted models
+        K folds of each of J kinds, one kind after the other.
+    X, y : data
+        The training data.
+    rows : sequence of J K arrays of int
+        Those that each member was not trained on.
+
+    Returns
+    -------
+    y : the outcomes in the order of the folds
+    predictions : list of J Predictive
+    """
+    folds = next((k for k in range(1, len(rows)) if np.array_equal(rows[k], rows[0])), len(rows))
+    if len(members) % folds or len(members) == folds:
+        raise InvalidInputError(
+            f"weights and pools are chosen out of fold among kinds of {folds} members each (one per fold), "
+            f"got {len(members)} members; set n_members to {2 * folds}, {3 * folds} or the like"
+        )
+    each = [predict_all([members[number]], take_rows(X, rows[number]))[0] for number in range(len(members))]
+    kinds = [join_rows(each[start : start + folds]) for start in range(0, len(members), folds)]
+    order = np.concatenate([rows[k] for k in range(folds)])
+    return take_rows(y, order, "y"), kinds
 
 
 # -- members that differ in their data ---------------------------------------------------------------

@@ -30,8 +30,7 @@ from deeptram._schema import (
     unplain,
 )
 from deeptram._validation import check_weights
-from deeptram.ensemble.members import AUTO
-from deeptram.ensemble.plans import MEMBERS
+from deeptram.ensemble.plans import AUTO, MEMBERS
 from deeptram.ensemble.pooled_members import PoolChoice
 from deeptram.ensemble.strategies import STRATEGIES
 from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError

@@ -27,9 +27,7 @@ import numpy as np
 from sklearn.base import clone
 
 from deeptram import latent as latents
-from deeptram._rows import take_rows
 from deeptram._validation import check_choice
-from deeptram.ensemble.members import predict_all
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import deep_task
@@ -40,11 +38,48 @@ from deeptram.model.deep import DeepModel
 from deeptram.model.dropout import MemberDropout
 from deeptram.model.terms import Spec
 from deeptram.networks.factories import Configured
-from deeptram.predictive import Predictive
-from deeptram.predictive.joined import join_rows
+from deeptram.pooling import get_rule
 
 IN_ONE_PASS = ("learning_rate", "weight_decay", "dropout", "latent")
 MEMBERS = ("seeds", "bags", "snapshots", "dropout")
+
+
+def check_model(model: Any, *, deep: bool = True) -> BaseTram:
+    """Return a fresh copy of the model that members are to be made of.
+
+    Parameters
+    ----------
+    model : Tram or one of its presets
+    deep : bool
+        Whether it needs networks.
+    """
+    if not isinstance(model, BaseTram):
+        raise InvalidTypeError(
+            f"model must be a dt.Tram or one of its presets, got {type(model).__name__}; "
+            "for fitted models of any kind use Ensemble.from_members([...])"
+        )
+    template: BaseTram = clone(model)
+    if deep and not Spec.of(template.terms).is_deep:
+        raise UnsupportedError(
+            "members of an ensemble differ in their networks' initial weights, got a model without networks, "
+            "whose exact fit is the same for every member; use Ensemble.from_folds(model, X, y, cv=5), or "
+            "cv=dt.Bags(10) for bootstrap samples"
+        )
+    return template
+
+
+AUTO = "auto"  # the pool is chosen on validation data
+
+
+def check_pooling(pooling: Any) -> None:
+    """Raise unless this is "auto", the name of a pool, or a rule (``QuasiArithmetic`` or your own).
+
+    Examples
+    --------
+    >>> check_pooling("linear")
+    """
+    if not (isinstance(pooling, str) and pooling == AUTO):
+        get_rule(pooling, "pooling")
 
 
 def check_vary(vary: Any) -> dict[str, list[Any]]:
@@ -282,34 +317,3 @@ def check_has_dropout(model: DeepModel) -> None:
             "members='dropout' need networks with dropout, got none; write dt.networks.MLP(dropout=0.1), or "
             "use members='seeds'"
         )
-
-
-def out_of_fold(
-    members: Sequence[BaseTram], X: Any, y: Any, plans: Sequence[Plan]
-) -> tuple[Any, list[Predictive]]:
-    """Return outcomes, and predictions of members that were not trained on them.
-
-    Parameters
-    ----------
-    members : sequence of J K fitted models
-        K folds of each of J kinds, one kind after the other.
-    X, y : data
-        The training data.
-    plans : sequence of J K Plan
-
-    Returns
-    -------
-    y : the outcomes in the order of the folds
-    predictions : list of J Predictive
-    """
-    rows = [plan.task.validation_rows for plan in plans if plan.task.validation_rows is not None]
-    folds = next((k for k in range(1, len(rows)) if np.array_equal(rows[k], rows[0])), len(rows))
-    if len(members) % folds or len(members) == folds:
-        raise InvalidInputError(
-            f"weights and pools are chosen out of fold among kinds of {folds} members each (one per fold), "
-            f"got {len(members)} members; set n_members to {2 * folds}, {3 * folds} or the like"
-        )
-    each = [predict_all([members[number]], take_rows(X, rows[number]))[0] for number in range(len(members))]
-    kinds = [join_rows(each[start : start + folds]) for start in range(0, len(members), folds)]
-    order = np.concatenate([rows[k] for k in range(folds)])
-    return take_rows(y, order, "y"), kinds

@@ -22,22 +22,23 @@ from deeptram._rows import take_rows
 from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_integer, check_weights
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
-from deeptram.ensemble.members import AUTO, check_model, check_pooling
+from deeptram.ensemble.members import out_of_fold
 from deeptram.ensemble.plans import (
+    AUTO,
     Plan,
     check_common_scale,
     check_has_dropout,
     check_kind,
+    check_model,
+    check_pooling,
     check_vary,
     number_of_folds,
-    out_of_fold,
     plan_members,
 )
 from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError, warn
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import MemberFit, diverged_message
-from deeptram.estimators.latent_choice import is_auto
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.hooks import EpochBar
 from deeptram.fitting.deep.resume import ResumePoints
@@ -45,6 +46,7 @@ from deeptram.fitting.deep.seeds import member_seed, root_seed
 from deeptram.fitting.deep.stacked import fit_stacked, stacking_pays
 from deeptram.fitting.deep.task import DeepFit, DeepTask
 from deeptram.fitting.deep.training import resolve_device
+from deeptram.latent.distribution import is_auto
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble
@@ -131,22 +133,25 @@ def _resumable(plans: Sequence[Plan], points: ResumePoints) -> list[Plan]:
 
 def _choose(ensemble: Ensemble, plans: Sequence[Plan], y: Any, validation: Any, loss: str) -> None:
     """Recalibrate, and choose pool or weights, on rows that members were not trained on."""
+    chooses = ensemble.pooling == AUTO or _tunes(ensemble)
+    if not (chooses or ensemble.recalibrate):
+        return
     task, folds = plans[0].task, number_of_folds(validation)
-    if folds and (ensemble.pooling == AUTO or _tunes(ensemble)):
-        y_held, kinds = out_of_fold(ensemble.members_, task.X, y, plans)
+    if folds and chooses:
+        rows = [plan.task.validation_rows for plan in plans if plan.task.validation_rows is not None]
+        y_held, kinds = out_of_fold(ensemble.members_, task.X, y, rows)
         choose = ensemble._choose if ensemble.pooling == AUTO else ensemble._tune
         choose(kinds, y_held, loss, copies=folds)
         return
     if task.validation_rows is not None:
         held = task.validation_rows
         validation = (take_rows(task.X, held), take_rows(y, held, "y"))
+    X_held, y_held = validation[:2]
     if ensemble.recalibrate:
-        ensemble.fit_recalibration(*validation[:2])
+        ensemble.fit_recalibration(X_held, y_held)
     if ensemble.pooling == AUTO:
-        X_held, y_held = validation[:2]
         ensemble.choose_pool(X_held, y_held, loss)
-    elif _tunes(ensemble):
-        X_held, y_held = validation[:2]
+    elif chooses:
         ensemble.tune_weights(X_held, y_held, loss)
 
 

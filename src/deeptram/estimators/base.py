@@ -43,7 +43,7 @@ from deeptram.estimators.data_checks import (
 )
 from deeptram.estimators.deep import fit_with_networks
 from deeptram.estimators.exact import fit_without_networks
-from deeptram.estimators.latent_choice import fit_best_latent, is_auto
+from deeptram.estimators.latent_choice import fit_best_latent
 from deeptram.estimators.partitioned import prepare_in_pieces
 from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.fitting.exact.inference import profile_interval
@@ -52,6 +52,7 @@ from deeptram.inputs.entries import readable_entries
 from deeptram.inputs.partitions import RowPieces, in_pieces
 from deeptram.inputs.table import by_name
 from deeptram.latent import Latent
+from deeptram.latent.distribution import is_auto
 from deeptram.model import DISCRETE, Design, Encoded, FittedModel, Matrices, Outcome, OutcomeSettings
 from deeptram.model.deep import DeepModel
 from deeptram.model.module import OutcomeModule

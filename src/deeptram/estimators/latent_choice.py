@@ -26,20 +26,8 @@ from deeptram.model.terms import Spec
 if TYPE_CHECKING:
     from deeptram.estimators.base import BaseTram
 
-AUTO_LATENT = "auto"
 CANDIDATES = ("logistic", "normal", "minimum-extreme-value", "maximum-extreme-value")
 _FOLDS = 5
-
-
-def is_auto(latent: Any) -> bool:
-    """Return whether the latent distribution is to be chosen.
-
-    Examples
-    --------
-    >>> is_auto("auto"), is_auto("logistic")
-    (True, False)
-    """
-    return isinstance(latent, str) and latent == AUTO_LATENT
 
 
 def fit_best_latent(estimator: BaseTram, X: Any, y: Any, sample_weight: Any, validation: Any) -> BaseTram:
@@ -77,7 +65,7 @@ def fit_best_latent(estimator: BaseTram, X: Any, y: Any, sample_weight: Any, val
         losses = _held_out_losses(estimator, names, X, y, sample_weight, validation)
         winner = estimator.with_latent(min(losses, key=lambda name: losses[name]))
         winner.fit(X, y, sample_weight=sample_weight)
-    winner.latent, winner.random_state = AUTO_LATENT, estimator.random_state
+    winner.latent, winner.random_state = estimator.latent, estimator.random_state
     winner.latent_choice_ = pd.Series(losses, name=winner.loss, dtype=float).sort_values()
     return winner
 

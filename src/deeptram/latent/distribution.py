@@ -332,6 +332,17 @@ def get(name: str | Latent) -> Latent:
     return name if isinstance(name, Latent) else _REGISTRY.find(name)
 
 
+def is_auto(latent: Any) -> bool:
+    """Return whether the latent distribution is to be chosen.
+
+    Examples
+    --------
+    >>> is_auto("auto"), is_auto("logistic")
+    (True, False)
+    """
+    return isinstance(latent, str) and latent == "auto"
+
+
 def names() -> list[str]:
     """Return the registered names, without aliases."""
     return _REGISTRY.names()

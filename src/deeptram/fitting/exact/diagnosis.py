@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,14 +17,17 @@ from deeptram.errors import (
     UnboundedLikelihoodWarning,
     warn,
 )
+from deeptram.fitting.exact.pieces import PiecewiseLikelihood
 from deeptram.fitting.exact.problem import ExactProblem
-from deeptram.fitting.exact.separation import CERTAIN
+from deeptram.fitting.exact.separation import CERTAIN, RecessionCone
 from deeptram.optimise.newton import NewtonResult, weak_shares
 
 Array = NDArray[np.float64]
 
 _SHARE = 0.01
 _OBLIQUE = 1e-7
+_MOSTLY = 0.5  # a column with more zeros than this is sparse
+_ROUNDING = 1e-12  # of entries of about one
 _POINT_MASS = 1e9  # how far a perfect fit is taken towards its limit, distributions without spread
 
 
@@ -102,7 +106,7 @@ def diagnose(problem: ExactProblem, result: NewtonResult, start_hessian: Array) 
         signs[kept] = np.sign(coefficients @ result.parameters)
         step = result.parameters * max(CERTAIN / margin - 1, 0.0)
         return Diagnosis(signs, displacement=step)
-    cone = problem.recession_cone(result.parameters)
+    cone = recession_cone(problem, result.parameters)
     if cone.growth_direction() is None:
         return none if result.certificate.convex else _weak(problem, result, start_hessian)
     if not result.converged and cone.raises_densities():
@@ -112,7 +116,7 @@ def diagnose(problem: ExactProblem, result: NewtonResult, start_hessian: Array) 
         step = _POINT_MASS * limit / np.abs(limit).max() - result.parameters
         return Diagnosis(none.infinite, unbounded=True, perfect=True, displacement=step)
     signs[kept], displacement = cone.infinite_part(coefficients, coefficients @ result.parameters)
-    moving = problem.undetermined_strata()
+    moving = _undetermined_strata(problem)
     return Diagnosis(signs, moving, displacement=displacement if signs.any() or moving else None)
 
 
@@ -130,6 +134,50 @@ def _weak(problem: ExactProblem, result: NewtonResult, start_hessian: Array) -> 
     )
 
 
+def recession_cone(problem: ExactProblem, parameters: Array) -> RecessionCone:
+    """Return the directions in which nothing falls, to look for maxima at infinity.
+
+    Columns that are mostly zero (levels of a factor) stand there without their
+    means: the linear programs are sparse then, and a hundred times quicker.
+    """
+    whole = problem.objective
+    known = whole.pilot if isinstance(whole, PiecewiseLikelihood) else whole
+    found = [rows.numpy() for rows in known.recession_rows(torch.from_numpy(parameters))]
+    level, shift, columns = problem._level, problem._shift, problem.columns
+    coordinates = np.eye(len(problem.start))
+    if columns.orthogonal is None:
+        zero = (problem.data.x == 0).mean(axis=0) > _MOSTLY
+        means = np.where(zero, columns.mean / columns.sd, 0.0)[~problem.aliased]
+        coordinates[: len(level), shift] = -np.outer(level, means)
+        for rows in found:
+            rows[:, shift] -= np.outer(rows[:, : len(level)] @ level, means)
+            rows[np.abs(rows) < _ROUNDING] = 0.0
+    growing, exact, slopes = found
+    constraints = np.zeros((0, len(problem.start))) if problem.constraints is None else problem.constraints
+    search = None
+    if isinstance(whole, PiecewiseLikelihood):
+        search = partial(whole.recession_rows, parameters, coordinates)
+    return RecessionCone(growing, exact, constraints, slopes, coordinates, search)
+
+
+def _undetermined_strata(problem: ExactProblem) -> tuple[int, ...]:
+    """Return the strata whose outcomes one value explains; their baseline has no finite optimum."""
+    data = problem.data
+    if data.strata is None or problem.coordinates.cells is not None:
+        return ()
+    if data.observations is None:
+        lower = upper = np.asarray(data.codes, dtype=np.float64)
+    else:
+        lower, upper = data.observations.lower, data.observations.upper
+    highest, lowest = np.full(data.n_strata, -np.inf), np.full(data.n_strata, np.inf)
+    np.maximum.at(highest, data.strata, lower)
+    np.minimum.at(lowest, data.strata, upper)
+    exact = np.zeros(data.n_strata, dtype=bool)
+    exact[data.strata[lower == upper]] = True
+    alike = (highest < lowest) | (exact & (highest == lowest))
+    return tuple(int(s) for s in np.flatnonzero(alike))
+
+
 def is_perfect_fit(problem: ExactProblem, parameters: Array) -> bool:
     """Return whether some direction raises densities for ever and lowers nothing.
 
@@ -140,7 +188,7 @@ def is_perfect_fit(problem: ExactProblem, parameters: Array) -> bool:
     parameters : ndarray
         Where to look from (only its scale coefficients matter).
     """
-    cone = problem.recession_cone(parameters)
+    cone = recession_cone(problem, parameters)
     return cone.growth_direction() is not None and cone.raises_densities()
 
 

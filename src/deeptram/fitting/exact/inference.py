@@ -41,6 +41,7 @@ from torch import Tensor
 from deeptram.bases import Bernstein
 from deeptram.errors import DeeptramWarning
 from deeptram.fitting.exact.columns import StructuredData, standardize
+from deeptram.fitting.exact.diagnosis import recession_cone
 from deeptram.fitting.exact.fit import ExactFit, fit_exact
 from deeptram.latent import Latent
 from deeptram.likelihood.line import LineLikelihood, Point, Rows
@@ -383,4 +384,4 @@ def _stays_up(fit: ExactFit, column: int, side: float) -> bool:
     if fit.infinite[column] == side:
         return True
     place = int((~fit.problem.aliased[:column]).sum())
-    return fit.problem.recession_cone(fit.solution).reaches(side * fit.problem.coefficient_rows[place])
+    return recession_cone(fit.problem, fit.solution).reaches(side * fit.problem.coefficient_rows[place])

@@ -1,4 +1,4 @@
-"""How any rows enter the likelihood of a fit: all at once, or in pieces, as passes over them.
+"""The likelihood of rows that come in pieces: passes over them.
 
 Value, gradient and Hessian are sums over rows, so a Newton step is one pass that brings back one small matrix
 of each piece. A fit in memory is the case of one piece, and needs nothing of this.
@@ -8,121 +8,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from deeptram.fitting.exact.columns import ScaledColumns, StructuredData
+from deeptram.fitting.exact.columns import StructuredData
 from deeptram.fitting.exact.separation import TOLERANCE, FoundRows, unit_rows
-from deeptram.likelihood.cutpoints import BinaryLikelihood, Cells, CutpointLikelihood
-from deeptram.likelihood.line import LineDesign, LineLikelihood, Rows
 from deeptram.optimise.newton import Found, SmoothObjective
-from deeptram.responses import Observations
+
+if TYPE_CHECKING:
+    from deeptram.fitting.exact.problem import Coordinates, Held
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
-Likelihood = CutpointLikelihood | BinaryLikelihood | LineLikelihood
 
 _WORST = 200  # rows that one pass adds to a linear program
-
-
-@dataclass(frozen=True)
-class Held:
-    """A coefficient held fixed: the rest of the shift's parameters, and the known part."""
-
-    rest: Array
-    known: Array
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """The scaled parameters of a problem: how any rows enter the likelihood in them.
-
-    Attributes
-    ----------
-    columns : ScaledColumns
-        Of the linear shift.
-    cells : Cells or None
-        Cutpoints of classes that depend on strata only.
-    basis_map : ndarray, shape (d, d)
-        From scaled to plain baseline coefficients.
-    varying, scale : ScaledColumns or None
-        Of these terms.
-    """
-
-    columns: ScaledColumns
-    cells: Cells | None
-    basis_map: Array
-    varying: ScaledColumns | None
-    scale: ScaledColumns | None
-
-    def likelihood(self, data: StructuredData, held: Held | None = None) -> Likelihood:
-        """Return the negative log-likelihood of some rows."""
-        if self.cells is not None:
-            return self._of_cutpoints(data, self.cells, held)
-        parts = self.line_rows(data, held)
-        n_theta = self._n_blocks(data) * data.basis.n_coef
-        p = len(self.columns.turn) - (held is not None)
-        q = 0 if self.scale is None else len(self.scale.turn)
-        return LineLikelihood(parts, data.latent, n_theta, p, q, len(data.x))
-
-    def line_rows(self, data: StructuredData, held: Held | None = None) -> list[Rows]:
-        """Return some rows as parts of the likelihood on the line, where classes are intervals."""
-        if data.codes is not None:
-            seen = Observations.of_classes(data.codes, data.n_classes)
-        elif data.observations is not None:
-            seen = data.observations.within(data.basis.domain)
-        else:
-            return []
-        x, known = self._shift(data, held)
-        scale = None
-        if self.scale is not None and data.scale is not None:
-            scale = torch.from_numpy(self.scale.of(data.scale))
-        design = LineDesign(data.basis, self.basis_map, x, data.weights, self._blocks(data), scale, known)
-        return design.rows(seen)
-
-    def _shift(self, data: StructuredData, held: Held | None) -> tuple[Tensor, Tensor | None]:
-        """Return the columns of the shift, and its known part."""
-        x = self.columns.of(data.x)
-        if held is None:
-            return torch.from_numpy(x), None
-        return torch.from_numpy(x @ held.rest.T), torch.from_numpy(x @ held.known)
-
-    def _of_cutpoints(
-        self, data: StructuredData, cells: Cells, held: Held | None
-    ) -> CutpointLikelihood | BinaryLikelihood:
-        """Return the likelihood of classes; two of them in one stratum have a quicker one."""
-        weights = None if data.weights is None else torch.from_numpy(data.weights)
-        parts: dict[str, Any] = {}
-        if held is None and self.columns.are_plain:
-            x, parts = data.x, {"centre": self.columns.mean, "spread": self.columns.sd}
-        else:
-            scaled, known = self._shift(data, held)
-            x, parts = scaled.numpy(), {"shift_offset": known}
-        if data.latent.is_symmetric and len(cells.counts) == 1 and cells.n_columns == 1:
-            lower = data.cell == np.flatnonzero(cells.upper == 0)[0]
-            return BinaryLikelihood(lower, x, weights, data.latent, **parts)
-        columns = torch.from_numpy(x if x.flags.writeable else x.copy())  # torch refuses what is read-only
-        return CutpointLikelihood(data.cell, cells, columns, weights, data.latent, **parts)
-
-    def _n_blocks(self, data: StructuredData) -> int:
-        return data.n_strata + (0 if self.varying is None else len(self.varying.turn))
-
-    def _blocks(self, data: StructuredData) -> Tensor | None:
-        """Return the columns that multiply the basis: indicators of strata, then varying columns."""
-        if self.varying is None and data.n_strata == 1:
-            return None
-        blocks = np.ones((len(data.x), 1))
-        if data.strata is not None:
-            blocks = np.eye(data.n_strata)[data.strata]
-        if self.varying is not None and data.varying is not None:
-            blocks = np.hstack([blocks, self.varying.of(data.varying)])
-        return torch.from_numpy(blocks)
 
 
 class Pieces(Protocol):

@@ -8,13 +8,15 @@ applies to any rows.
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, null_space
+from torch import Tensor
 
 from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError
@@ -29,19 +31,111 @@ from deeptram.fitting.exact.columns import (
     rounding_of,
     standardize,
 )
-from deeptram.fitting.exact.pieces import Coordinates, Held, Likelihood, Pieces, PiecewiseLikelihood
-from deeptram.fitting.exact.separation import RecessionCone
-from deeptram.likelihood.cutpoints import Cells, cells_of
-from deeptram.likelihood.line import Rows
+from deeptram.fitting.exact.pieces import Pieces, PiecewiseLikelihood
+from deeptram.likelihood.cutpoints import BinaryLikelihood, Cells, CutpointLikelihood, cells_of
+from deeptram.likelihood.line import LineDesign, LineLikelihood, Rows
 from deeptram.optimise.quadratic import nonnegative_least_squares
 from deeptram.responses import Observations
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Likelihood = CutpointLikelihood | BinaryLikelihood | LineLikelihood
 
 _MAX_VERTICES = 256
-_MOSTLY = 0.5  # a column with more zeros than this is sparse
-_ROUNDING = 1e-12  # of entries of about one
+
+
+@dataclass(frozen=True)
+class Held:
+    """A coefficient held fixed: the rest of the shift's parameters, and the known part."""
+
+    rest: Array
+    known: Array
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """The scaled parameters of a problem: how any rows enter the likelihood in them.
+
+    Attributes
+    ----------
+    columns : ScaledColumns
+        Of the linear shift.
+    cells : Cells or None
+        Cutpoints of classes that depend on strata only.
+    basis_map : ndarray, shape (d, d)
+        From scaled to plain baseline coefficients.
+    varying, scale : ScaledColumns or None
+        Of these terms.
+    """
+
+    columns: ScaledColumns
+    cells: Cells | None
+    basis_map: Array
+    varying: ScaledColumns | None
+    scale: ScaledColumns | None
+
+    def likelihood(self, data: StructuredData, held: Held | None = None) -> Likelihood:
+        """Return the negative log-likelihood of some rows."""
+        if self.cells is not None:
+            return self._of_cutpoints(data, self.cells, held)
+        parts = self.line_rows(data, held)
+        n_theta = self._n_blocks(data) * data.basis.n_coef
+        p = len(self.columns.turn) - (held is not None)
+        q = 0 if self.scale is None else len(self.scale.turn)
+        return LineLikelihood(parts, data.latent, n_theta, p, q, len(data.x))
+
+    def line_rows(self, data: StructuredData, held: Held | None = None) -> list[Rows]:
+        """Return some rows as parts of the likelihood on the line, where classes are intervals."""
+        if data.codes is not None:
+            seen = Observations.of_classes(data.codes, data.n_classes)
+        elif data.observations is not None:
+            seen = data.observations.within(data.basis.domain)
+        else:
+            return []
+        x, known = self._shift(data, held)
+        scale = None
+        if self.scale is not None and data.scale is not None:
+            scale = torch.from_numpy(self.scale.of(data.scale))
+        design = LineDesign(data.basis, self.basis_map, x, data.weights, self._blocks(data), scale, known)
+        return design.rows(seen)
+
+    def _shift(self, data: StructuredData, held: Held | None) -> tuple[Tensor, Tensor | None]:
+        """Return the columns of the shift, and its known part."""
+        x = self.columns.of(data.x)
+        if held is None:
+            return torch.from_numpy(x), None
+        return torch.from_numpy(x @ held.rest.T), torch.from_numpy(x @ held.known)
+
+    def _of_cutpoints(
+        self, data: StructuredData, cells: Cells, held: Held | None
+    ) -> CutpointLikelihood | BinaryLikelihood:
+        """Return the likelihood of classes; two of them in one stratum have a quicker one."""
+        weights = None if data.weights is None else torch.from_numpy(data.weights)
+        parts: dict[str, Any] = {}
+        if held is None and self.columns.are_plain:
+            x, parts = data.x, {"centre": self.columns.mean, "spread": self.columns.sd}
+        else:
+            scaled, known = self._shift(data, held)
+            x, parts = scaled.numpy(), {"shift_offset": known}
+        if data.latent.is_symmetric and len(cells.counts) == 1 and cells.n_columns == 1:
+            lower = data.cell == np.flatnonzero(cells.upper == 0)[0]
+            return BinaryLikelihood(lower, x, weights, data.latent, **parts)
+        columns = torch.from_numpy(x if x.flags.writeable else x.copy())  # torch refuses what is read-only
+        return CutpointLikelihood(data.cell, cells, columns, weights, data.latent, **parts)
+
+    def _n_blocks(self, data: StructuredData) -> int:
+        return data.n_strata + (0 if self.varying is None else len(self.varying.turn))
+
+    def _blocks(self, data: StructuredData) -> Tensor | None:
+        """Return the columns that multiply the basis: indicators of strata, then varying columns."""
+        if self.varying is None and data.n_strata == 1:
+            return None
+        blocks = np.ones((len(data.x), 1))
+        if data.strata is not None:
+            blocks = np.eye(data.n_strata)[data.strata]
+        if self.varying is not None and data.varying is not None:
+            blocks = np.hstack([blocks, self.varying.of(data.varying)])
+        return torch.from_numpy(blocks)
 
 
 class ExactProblem:
@@ -205,49 +299,6 @@ class ExactProblem:
         known = row / (row @ row) * (value * self.columns.sd[column])
         held = Held(self.rest_of(column)[shift.start : shift.stop - 1, shift], known)
         return self._likelihood(held)
-
-    # -- maxima at infinity -----------------------------------------------------------------------
-
-    def recession_cone(self, parameters: Array) -> RecessionCone:
-        """Return the directions in which nothing falls, to look for maxima at infinity.
-
-        Columns that are mostly zero (levels of a factor) stand there without their
-        means: the linear programs are sparse then, and a hundred times quicker.
-        """
-        known = self.objective.pilot if isinstance(self.objective, PiecewiseLikelihood) else self.objective
-        found = [rows.numpy() for rows in known.recession_rows(torch.from_numpy(parameters))]
-        level, shift, columns = self._level, self._shift, self.columns
-        coordinates = np.eye(len(self.start))
-        if columns.orthogonal is None:
-            zero = (self.data.x == 0).mean(axis=0) > _MOSTLY
-            means = np.where(zero, columns.mean / columns.sd, 0.0)[~self.aliased]
-            coordinates[: len(level), shift] = -np.outer(level, means)
-            for rows in found:
-                rows[:, shift] -= np.outer(rows[:, : len(level)] @ level, means)
-                rows[np.abs(rows) < _ROUNDING] = 0.0
-        growing, exact, slopes = found
-        constraints = np.zeros((0, len(self.start))) if self.constraints is None else self.constraints
-        search = None
-        if isinstance(self.objective, PiecewiseLikelihood):
-            search = partial(self.objective.recession_rows, parameters, coordinates)
-        return RecessionCone(growing, exact, constraints, slopes, coordinates, search)
-
-    def undetermined_strata(self) -> tuple[int, ...]:
-        """Return the strata whose outcomes one value explains; their baseline has no finite optimum."""
-        data = self.data
-        if data.strata is None or self.coordinates.cells is not None:
-            return ()
-        if data.observations is None:
-            lower = upper = np.asarray(data.codes, dtype=np.float64)
-        else:
-            lower, upper = data.observations.lower, data.observations.upper
-        highest, lowest = np.full(data.n_strata, -np.inf), np.full(data.n_strata, np.inf)
-        np.maximum.at(highest, data.strata, lower)
-        np.minimum.at(lowest, data.strata, upper)
-        exact = np.zeros(data.n_strata, dtype=bool)
-        exact[data.strata[lower == upper]] = True
-        alike = (highest < lowest) | (exact & (highest == lowest))
-        return tuple(int(s) for s in np.flatnonzero(alike))
 
 
 def _coordinates(data: StructuredData) -> Coordinates:
