@@ -114,6 +114,28 @@ def test_on_the_line_every_pool_is_a_distribution_and_keeps_its_promises(name, c
     assert result.held, str(result)
 
 
+def test_a_quantile_lies_at_the_jump_of_the_member_that_prevails():
+    masses = P.from_quantiles([0.1, 0.5, 0.9], [[-1.0, 0.0, 0.0]])  # all of it up to 0
+    pooled = dt.pool([masses, P.from_scipy(scipy.stats.uniform([2.0], 1.0))], weights=[2 / 3, 1 / 3])
+    np.testing.assert_array_equal(pooled.cdf_grid([-1e-9, 0.0]), [[0.0, 1.0]])
+    np.testing.assert_array_equal(pooled.quantile([0.05, 0.5, 0.8, 0.95]), np.zeros((1, 4)))
+
+
+def test_weights_that_sum_to_more_than_one_by_rounding_leave_the_beta_pool_at_one():
+    members = [P.from_scipy(scipy.stats.norm([mu], 1.0)) for mu in (0.0, 1.0)]
+    pooled = dt.pool(members, method=dt.BetaLinear(1.7, 0.6), weights=[5 / 12, 7 / 12])
+    np.testing.assert_array_equal(pooled.cdf_grid([30.0, 60.0]), np.ones((1, 2)))
+
+
+def test_the_quantile_pool_of_counts_needs_no_table_of_a_heavy_tail():
+    heavy = scipy.stats.zipf([2.0], loc=-1)  # P(Y > k) is about 0.6 / k: negligible nowhere
+    members = [P.from_scipy(heavy), P.from_scipy(scipy.stats.poisson([3.0]))]
+    pooled = dt.pool(members, method="quantile")
+    reached = dt.pool([members[0]] * 2, method="quantile").cdf([200])
+    np.testing.assert_allclose(reached, heavy.cdf(200), rtol=1e-12)
+    assert pooled.cdf([50])[0] == pytest.approx(heavy.cdf(90), abs=2e-3)
+
+
 def test_a_corrected_pool_has_no_promises(rng):
     mu = rng.normal(size=60)
     members = [P.from_scipy(scipy.stats.norm(mu + shift, 1.0)) for shift in (0.0, 1.0)]

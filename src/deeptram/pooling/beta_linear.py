@@ -162,7 +162,7 @@ class _LogBetaCdf(torch.autograd.Function):
 
 def _log_betainc(log_x: Floats, log_rest: Floats, a: float, b: float) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        x, rest = np.exp(log_x), np.exp(log_rest)
+        x, rest = (np.exp(np.minimum(log, 0)) for log in (log_x, log_rest))  # weights may sum to 1 + 2e-16
         value = special.betainc(a, b, x)
         result = np.where(value > 0.5, np.log1p(-special.betainc(b, a, rest)), np.log(value))
         small = (value < _UNDERFLOW) & (x < 1)

@@ -218,9 +218,13 @@ class PooledLine(_PooledNumbers, LinePredictive):
 
         low, high = residual(lower), residual(upper)
         known = torch.isfinite(z) & torch.isfinite(lower) & torch.isfinite(upper)
-        known = known & (low <= noise) & (high >= -noise)
+        jumps = low > noise
+        if bool(jumps.any()):  # F jumps over z where the first member reaches it
+            step = 4 * torch.finfo(self.dtype).eps * lower.abs()
+            jumps = jumps & (residual(torch.nextafter(lower - step, -torch.inf * step.new_ones(()))) <= noise)
+        known = known & ((low <= noise) | jumps) & (high >= -noise)
         start = torch.where(known, lower, torch.zeros_like(lower))
-        stop = torch.where(known, upper, torch.zeros_like(upper))
+        stop = torch.where(known, torch.where(jumps, lower, upper), torch.zeros_like(upper))
         found = solve_bracketed(residual, (start, low), (stop, high), noise)
         return self._at_knots(found, stop - start), known
 

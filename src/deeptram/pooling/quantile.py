@@ -307,7 +307,7 @@ def _mean_of_lines(recipe: Recipe) -> LinePredictive | None:
 
 
 _SHORTEST, _FIRST, _LONGEST = 64, 2**12, 2**20  # counts of each member in a table
-_NEGLIGIBLE = -46.0  # log of the tail that a table may leave out, if no count beyond it is asked for
+_NEGLIGIBLE = -46.0  # log of the tail up to which a short table goes, so that few are made
 _CHUNK = 2**22  # numbers of a table of some rows
 
 
@@ -366,11 +366,12 @@ def count_tails(at: Points) -> tuple[Tensor, Tensor]:
 
 
 def _table(of: Points, largest: float) -> Corners:
-    """Return corners up to the largest count, and up to where no tail is left."""
+    """Return corners up to beyond the largest count; if the table is short, up to where no tail is left."""
     length = min(max(_SHORTEST, int(largest) + 2), _FIRST)
     while length <= _LONGEST:
         table = _corners(of, length)
-        if bool((table.reaches(largest) & (table.log_sf[:, -1] < _NEGLIGIBLE)).all()):
+        enough = (table.log_sf[:, -1] < _NEGLIGIBLE) | (length >= _FIRST)
+        if bool((table.reaches(largest) & enough).all()):
             return table
         length *= 2
     raise UnsupportedError(
