@@ -700,6 +700,15 @@ def test_levels_that_look_like_numbers_stay_levels():
     np.testing.assert_allclose(kept.coef_, model.coef_)
 
 
+def test_numbers_stored_as_text_are_said_to_be_levels():
+    frame = pd.DataFrame({"m": pd.Series(np.arange(N) % 12).astype(str)})
+    with pytest.warns(
+        MixedColumnWarning, match=r"'m' holds numbers stored as text, which makes 12 levels; conv"
+    ):
+        assert len(dt.Polr().fit(frame, np.arange(N) // 12 % 2).coef_) == 11
+    dt.Polr().fit(pd.DataFrame({"m": (np.arange(N) % 5).astype(str)}), Y)  # a few may be levels
+
+
 @pytest.mark.parametrize("model", [dt.Coxph(), dt.Survreg(), dt.Tram(outcome="survival")])
 def test_times_without_events_are_said_to_be_events(model):
     name = type(model).__name__

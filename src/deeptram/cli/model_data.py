@@ -169,7 +169,7 @@ def _check_numbers(table: pd.DataFrame, path: Path, column: str, option: str) ->
     """Refuse a few texts among numbers, which would make a level of every number."""
     values = table[column]
     text = stray_text(values)
-    if text is not None:
+    if text is not None and text.any():
         levels = f"write C({column})" if option == "--linear" else "give all of them a letter"
         raise InvalidInputError(
             f"column {column!r} of {path} must hold numbers alone, or levels, got {int(text.sum())} text "

@@ -84,7 +84,7 @@ class Table:
         """Refuse, or warn of, a few texts among numbers, which would make a level of every number.
 
         They are refused where they stand alone or the numbers are many, as in a measurement; a few numbers
-        and texts that recur (``0, 1, 2, 3+``) may be levels.
+        and texts that recur (``0, 1, 2, 3+``) may be levels. Many numbers stored as text may be codes.
 
         Examples
         --------
@@ -95,12 +95,21 @@ class Table:
         if text is None:
             return
         cells = np.asarray(values, dtype=object)
+        different = len(set(cells[~text]))
+        if not text.any():
+            if different > FEW_LEVELS:
+                warn(
+                    f"column {name!r} holds numbers stored as text, which makes {different} levels; "
+                    "convert it (pandas.to_numeric), or, if they are levels, make it a pandas categorical",
+                    MixedColumnWarning,
+                )
+            return
         said = (
             f"column {name!r} must hold numbers alone, or levels, got {int(text.sum())} text among "
             f"{int((~text).sum())} numbers, {str(cells[text][0])!r} in {first_rows(text)}; correct or leave "
             f"out these rows, or, if all are levels, make it a pandas categorical or write LS('C({name})')"
         )
-        if text.sum() < 2 or len(set(cells[~text])) > FEW_LEVELS:
+        if text.sum() < 2 or different > FEW_LEVELS:
             raise InvalidInputError(said)
         warn(said, MixedColumnWarning)
 
@@ -258,7 +267,7 @@ def as_column(values: Any, name: str) -> Column:
 
 
 def stray_text(values: Any) -> npt.NDArray[np.bool_] | None:
-    """Return which cells of a column of text are no numbers, where most are numbers; else None.
+    """Return which cells of a column of text are no numbers, where most (or all) are numbers; else None.
 
     Parameters
     ----------
@@ -278,7 +287,7 @@ def stray_text(values: Any) -> npt.NDArray[np.bool_] | None:
         return None
     is_text = pd.to_numeric(pd.Series(np.asarray(column.categories)), errors="coerce").isna().to_numpy()
     text = np.append(is_text, False)[column.codes]  # the last is that of missing cells
-    return text if 0 < 2 * text.sum() < len(text) else None
+    return text if 2 * text.sum() < len(text) else None
 
 
 def shortened(text: str) -> str:

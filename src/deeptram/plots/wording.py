@@ -32,6 +32,17 @@ def decimal(value: float, digits: int = 4, *, sign: bool = False) -> str:
     return ("−" if negative else "+" if sign else "") + text
 
 
+def p_value(value: float) -> str:
+    """Return a p value in words.
+
+    Examples
+    --------
+    >>> p_value(0.0421), p_value(0.0002)
+    ('p 0.042', 'p < 0.001')
+    """
+    return "p < 0.001" if value < 0.001 else f"p {decimal(value, 3)}"
+
+
 def short(value: Any, digits: int = 3) -> str:
     """Return a value in as few characters as it needs, three significant digits of a number.
 

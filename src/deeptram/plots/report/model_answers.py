@@ -213,7 +213,7 @@ def _confidence_sentence(y: Any, pred: DiscretePredictive, level: float) -> str:
 
 def _d_calibration_sentence(y: Surv, pred: Predictive) -> str:
     found = d_calibration(y, pred)
-    shown = f"D-calibration, χ² {wording.decimal(found.statistic, 1)}, p {wording.decimal(found.p_value, 3)}"
+    shown = f"D-calibration, χ² {wording.decimal(found.statistic, 1)}, {wording.p_value(found.p_value)}"
     if found.p_value < 0.05:
         return f"Predicted survival does not fit the observed times ({shown}); see the curves below."
     return f"Predicted survival fits the observed times as far as these rows show ({shown})."

@@ -237,8 +237,8 @@ class _Context:
             return f"{name}: not checked by a score test {rows} ({error})."
         p, each = float(test["p"]["overall"]), test["p"].drop("overall")
         said = (
-            f"{name}, checked by a score test {rows}: p {wording.decimal(p, 3)} "
-            f"overall, least for {each.idxmin()} (p {wording.decimal(float(each.min()), 3)})"
+            f"{name}, checked by a score test {rows}: {wording.p_value(p)} "
+            f"overall, least for {each.idxmin()} ({wording.p_value(float(each.min()))})"
         )
         if p >= 0.05:
             return f"{said}; nothing speaks against it here."
