@@ -14,11 +14,16 @@ from deeptram import latent as latents
 from deeptram.bases import Bernstein, Cutpoints, Linear, LogLinear
 from deeptram.errors import InvalidInputError
 from deeptram.fitting.exact.columns import StructuredData
-from deeptram.fitting.exact.fit import fit_exact, loglik_rows
+from deeptram.fitting.exact.fit import fit_exact
 from deeptram.fitting.exact.problem import ExactProblem, typical_values, weighted_quantile
 from deeptram.responses import Observations
 
 N = 50
+
+
+def loglik_rows(fit):
+    likelihood = fit.problem.coordinates.likelihood(fit.problem.data)
+    return likelihood.rows(torch.from_numpy(fit.solution)).numpy()
 
 
 def line_data(basis=None, seed=0, **extra):
