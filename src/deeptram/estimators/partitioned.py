@@ -108,15 +108,10 @@ def survey_piece(question: Question, size: int, frame: pd.DataFrame, number: int
     with of_piece(number):
         X, y, weights = question.roles.split(frame)
         used = np.ones(len(frame), dtype=bool) if weights is None else weights > 0
-        numbers = X[list(question.used)].select_dtypes(["number", "bool"])
-        block = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
-        block = block if used.all() else block[used]
-        check_finite_columns(block, tuple(numbers.columns))
+        numbers = [name for name in question.used if pd.api.types.is_numeric_dtype(X[name].dtype)]
+        moments = {name: _moments(X[name], name, used) for name in numbers}
         telling = _telling_rows(question, frame)
-    n = len(block)
-    mean = block.mean(axis=0) if n else np.zeros(block.shape[1])
-    squares = ((block - mean) ** 2).sum(axis=0)
-    moments = {c: (n, float(m), float(s)) for c, m, s in zip(numbers.columns, mean, squares, strict=True)}
+    n = int(used.sum())
     drawn = np.random.default_rng([0, number]).permutation(np.flatnonzero(used))[:size]
     return Survey(
         n_rows=n,
@@ -126,6 +121,16 @@ def survey_piece(question: Question, size: int, frame: pd.DataFrame, number: int
         sample=(frame.iloc[np.sort(drawn)],),
         moments=moments,
     )
+
+
+def _moments(column: pd.Series[Any], name: str, used: NDArray[np.bool_]) -> tuple[int, float, float]:
+    """Return number, mean and sum of squares about it of some rows."""
+    values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+    values = values if used.all() else values[used]
+    check_finite_columns(values[:, None], (name,))
+    mean = float(values.mean()) if len(values) else 0.0
+    apart = values - mean
+    return len(values), mean, float(apart @ apart)
 
 
 def merge_surveys(question: Question, first: Survey, second: Survey) -> Survey:
@@ -226,7 +231,9 @@ def numbered(frame: pd.DataFrame, number: int) -> pd.DataFrame:
     >>> numbered(pd.DataFrame({"a": [5.0]}), 1).index.tolist()
     [1099511627776]
     """
-    return frame.set_index(pd.Index(number * _ID_STRIDE + np.arange(len(frame))))
+    same = frame.copy(deep=False)  # set_index would copy every column
+    same.index = pd.Index(number * _ID_STRIDE + np.arange(len(frame)))
+    return same
 
 
 class of_piece:
@@ -251,9 +258,6 @@ class of_piece:
         if isinstance(error, InvalidInputError):
             kind = UnknownNameError if isinstance(error, UnknownNameError) else InvalidInputError
             raise kind(f"partition {self.number}: {error}") from error
-
-
-# -- the fit -----------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ T = TypeVar("T")
 Task = Callable[[pd.DataFrame, int], T]
 Merge = Callable[[T, T], T]
 
-BATCH_ROWS = 65_536
+BATCH_ROWS = 40_960
 _FAN_IN = 8  # results that one task of a tree puts together
 _OUTCOME, _WEIGHT = "(y)", "(weight)"  # names of series that are no columns of X
 

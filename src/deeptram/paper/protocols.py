@@ -135,7 +135,7 @@ def _quick(epochs: int, pixels: int | None = None, *, splits: int = 1, **trainin
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "paper": {
-        "mnist": _published(epochs=30, batch_size=512, learning_rate=1e-5, warm_start=False),
+        "mnist": _published(epochs=30, batch_size=512, micro_batch=64, learning_rate=1e-5, warm_start=False),
         "melanoma": _published(128, epochs=90, batch_size=64, learning_rate=1e-4, standardize=False),
         "utkface": _published(128, epochs=150, batch_size=32, learning_rate=1e-4, standardize=False),
         "ham10000": _published(128, epochs=90, batch_size=64, learning_rate=1e-4, standardize=False),

@@ -324,6 +324,26 @@ def test_clipping_and_weight_decay(make_task, simulated):
     assert not np.allclose(clipped.model.coef, plain.model.coef)
 
 
+def test_a_batch_in_pieces_is_the_same_step(make_task, simulated):
+    X, y, weight = simulated.X, simulated.y["ordinal"], np.linspace(0.5, 1.5, 240)
+    terms = [CS(MLP((16,)), "b"), LS("a")]
+    settings = {"epochs": 4, "batch_size": 100, "dtype": "float64", "weight": weight, "clip_norm": 0.1}
+    sizes = []
+    network = MLP((16,))
+
+    def watched(in_shape, out_features):
+        net = network(in_shape, out_features)
+        net.register_forward_hook(lambda _, inputs, __: sizes.append(len(inputs[0])))
+        return net
+
+    whole = fit_deep(make_task(terms, "ordinal", X, y, **settings), 0)
+    pieces = fit_deep(make_task([CS(watched, "b"), LS("a")], "ordinal", X, y, **settings, micro_batch=30), 0)
+    np.testing.assert_allclose(pieces.history.train_loss, whole.history.train_loss, rtol=1e-12)
+    np.testing.assert_allclose(pieces.model.coef, whole.model.coef, rtol=1e-10)
+    steps = [30, 30, 30, 10] * 2 + [30, 10]  # 240 rows in batches of 100, 100 and 40
+    assert any(sizes[start : start + 10] == steps for start in range(len(sizes)))
+
+
 def test_networks_may_see_several_inputs(make_task, rng):
     """An image and two columns feed one joint network."""
     images = rng.random((60, 8, 8))

@@ -69,6 +69,7 @@ def test_float64_is_tighter(make_task, simulated):
         {"validation": None},
         {"warm_start": False},
         {"batch_size": 1000},
+        {"batch_size": 60, "micro_batch": 25, "clip_norm": 0.05},
     ],
     ids=str,
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from deeptram._threads import one_thread
 from deeptram.errors import InvalidTypeError, NonFiniteLossError
-from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, Record, State, kept_memory, train
+from deeptram.fitting.deep.loop import Diverged, Engine, Record, State, kept_memory, train
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.fitting.deep.training import Training
 from deeptram.inputs.batches import Source, spans
@@ -83,20 +82,14 @@ class SingleEngine(Engine):
     def _averageable(self) -> State:
         return {**self._parameters, **self._buffers}
 
-    def step(self, rows: Tensor) -> list[float]:
-        own, clip = rows[0], self._setup.training.clip_norm
-        losses = self._setup.step_losses(own, self._augmented, self._working, self._mixup)
-        loss = losses.mean()
-        value = loss.item()
-        if not math.isfinite(value):
-            raise NonFiniteStep(0, own[~torch.isfinite(losses.detach()).cpu()], value)
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+    def _step_losses(self, rows: Tensor) -> Tensor:
+        return self._setup.step_losses(rows[0], self._augmented, self._working, self._mixup)[None]
+
+    def _move(self) -> None:
+        clip = self._setup.training.clip_norm
         if clip is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), clip)
         self._optimizer.step()
-        self.end_step()
-        return [value]
 
     def _augmented(self, batch: Batch) -> Batch:
         if self._setup.training.augment is None:

@@ -133,8 +133,12 @@ class Engine(ABC):
             self._average = WeightAverage(self._averageable(), training.average, training.average_from)
 
     @abstractmethod
-    def step(self, rows: Tensor) -> list[float]:
-        """Take a step on batches (M, b) and return the M losses before it; raises ``NonFiniteStep``."""
+    def _step_losses(self, rows: Tensor) -> Tensor:
+        """Return the training losses (M, b) of rows (M, b), to be differentiated."""
+
+    @abstractmethod
+    def _move(self) -> None:
+        """Change the parameters along their gradients, clipped if that was asked for."""
 
     @abstractmethod
     def set_learning_rates(self, rates: Sequence[float]) -> None:
@@ -160,6 +164,23 @@ class Engine(ABC):
         """Return what an average of weights is taken of."""
         return self._parameters
 
+    def step(self, rows: Tensor) -> list[float]:
+        """Take a step on batches (M, b) and return the M losses before it; raises ``NonFiniteStep``."""
+        self._optimizer.zero_grad(set_to_none=True)
+        count = rows.shape[1]
+        values = np.zeros(len(rows))
+        for piece in rows.split(self._setup.training.micro_batch or count, dim=1):
+            share = piece.shape[1] / count
+            losses = self._step_losses(piece)
+            members = losses.mean(dim=1)
+            _check_finite(members.tolist(), losses, piece)
+            (members.sum() * share).backward()
+            values += share * members.detach().cpu().numpy()
+        self._move()
+        if self._average is not None:
+            self._average.end_step()
+        return [float(value) for value in values]
+
     def expect(self, batches: Sequence[Tensor]) -> None:
         """Make the batches of the next epoch ready, where worker processes are to do so."""
         self._setup.expect(batches)
@@ -167,11 +188,6 @@ class Engine(ABC):
     def predict(self, member: Member, position: int) -> tuple[Any, Predictive]:
         """Return the outcomes of a member's validation rows and its predictions of them."""
         return self._setup.validation_predictions(member, self.state(position))
-
-    def end_step(self) -> None:
-        """Note the weights after a step."""
-        if self._average is not None:
-            self._average.end_step()
 
     def end_epoch(self, done: float) -> None:
         """Note the weights after an epoch, when a share of the training is done."""
@@ -226,6 +242,14 @@ class Engine(ABC):
             self._average.count = state["average"]["count"]
             for name, value in self._average.averages.items():
                 value.copy_(state["average"]["values"][name])
+
+
+def _check_finite(values: list[float], losses: Tensor, rows: Tensor) -> None:
+    """Raise ``NonFiniteStep`` for the first member whose loss is not finite."""
+    for position, value in enumerate(values):
+        if not math.isfinite(value):
+            bad = ~torch.isfinite(losses[position].detach()).cpu()
+            raise NonFiniteStep(position, rows[position][bad], value)
 
 
 @dataclass

@@ -9,7 +9,6 @@ masks, learning rate and best epoch, so it is the member that ``fit_deep`` gives
 from __future__ import annotations
 
 import copy
-import math
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -148,28 +147,14 @@ class StackedEngine(Engine):
         )
         return raw
 
-    def step(self, rows: Tensor) -> list[float]:
-        setup = self._setup
+    def _step_losses(self, rows: Tensor) -> Tensor:
         masks = self._draw_masks(rows.shape[1])
-        losses = setup.step_losses(
+        return self._setup.step_losses(
             rows,
             self._augmented,
             lambda batch: self._skeleton.working(self._vectorised(batch, masks)),
             self._mixup,
         )
-        members = losses.mean(dim=1)
-        values: list[float] = members.tolist()
-        if not all(map(math.isfinite, values)):
-            position = next(m for m, value in enumerate(values) if not math.isfinite(value))
-            bad = ~torch.isfinite(losses[position].detach()).cpu()
-            raise NonFiniteStep(position, rows[position][bad], values[position])
-        self._optimizer.zero_grad(set_to_none=True)
-        members.sum().backward()
-        if setup.training.clip_norm is not None:
-            self._clip(setup.training.clip_norm)
-        self._move()
-        self.end_step()
-        return values
 
     def _vectorised(self, batch: Batch, masks: list[Tensor]) -> Raw:
         if self._forward is not None:
@@ -231,6 +216,8 @@ class StackedEngine(Engine):
         With the step from w to v, a member's share f of the largest learning rate and what decoupled decay
         takes, s, the new weights are w + f (v - w) - s w.
         """
+        if self._setup.training.clip_norm is not None:
+            self._clip(self._setup.training.clip_norm)
         if self._own is None:
             self._optimizer.step()
             return

@@ -101,6 +101,11 @@ class Training:
     workers : int
         Processes that read and decode the next batches of entries that are not in memory (files, data sets,
         memory maps) while the networks compute; 0: the training itself does.
+    micro_batch : int, optional
+        Rows that go through the networks at once: a batch is taken in pieces of so many rows, whose gradients
+        are added up, so that the step is that of the whole batch (but for rounding, for layers that look at
+        the other rows such as BatchNorm, and for ``mixup``, which mixes within a piece). Needs less memory,
+        and depends less on caches that other processes use too.
 
     Examples
     --------
@@ -135,6 +140,7 @@ class Training:
     mixup: float = 0.0
     class_weight: str | Mapping[Any, float] | None = None
     workers: int = 0
+    micro_batch: int | None = None
 
     def __post_init__(self) -> None:
         """Check every setting once."""
@@ -142,8 +148,9 @@ class Training:
         check_integer(self.batch_size, "batch_size", 1)
         check_integer(self.min_epochs, "min_epochs", 0)
         check_integer(self.adam_start, "adam_start", 0)
-        if self.patience is not None:
-            check_integer(self.patience, "patience", 1)
+        for name in ("patience", "micro_batch"):
+            if getattr(self, name) is not None:
+                check_integer(getattr(self, name), name, 1)
         _check_number(self.learning_rate, "learning_rate", positive=True)
         _check_number(self.weight_decay, "weight_decay", positive=False)
         _check_number(self.adam_epsilon, "adam_epsilon", positive=True)
@@ -237,6 +244,7 @@ _LATER = {
     "mixup": 0.0,
     "class_weight": None,
     "workers": 0,
+    "micro_batch": None,
 }
 
 
