@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import deeptram as dt
 from deeptram.errors import (
@@ -396,3 +397,15 @@ def test_the_likeness_of_a_likelihood_has_its_derivatives():
         ends = [near.evaluate(moved + sign * step) for sign in (1, -1)]
         assert float(gradient[j]) == pytest.approx((ends[0][0] - ends[1][0]) / 2e-5, rel=1e-5, abs=1e-5)
         np.testing.assert_allclose(hessian[j], (ends[0][1] - ends[1][1]) / 2e-5, rtol=1e-5, atol=1e-4)
+
+
+def test_blas_has_one_thread_while_batches_are_read(frame, tmp_path):
+    frame.to_parquet(tmp_path / "rows.parquet")
+
+    def threads(_, __):
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        before = threads(None, 0)
+        assert dt.parquet(tmp_path / "rows.parquet", batch_rows=500).reduce(threads, set.union) == {1}
+        assert threads(None, 0) == before

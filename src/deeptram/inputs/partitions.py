@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from deeptram._threads import one_thread
 from deeptram._validation import check_integer, check_sample_weight
@@ -148,7 +149,10 @@ class Parquet(RowPieces):
                 yield batch.to_pandas(split_blocks=True)  # columns as they were decoded, not copied
 
     def reduce(self, task: Task[T], merge: Merge[T]) -> T:
-        """Return what ``merge`` makes of ``task(frame, number)`` of all batches, on torch's threads."""
+        """Return what ``merge`` makes of ``task(frame, number)`` of all batches, on torch's threads.
+
+        BLAS gets one thread meanwhile: its own would wait for each other, and for those here.
+        """
         workers = torch.get_num_threads()
         found: list[T] = []
         waiting: deque[Future[T]] = deque()
@@ -157,7 +161,7 @@ class Parquet(RowPieces):
             result = waiting.popleft().result()
             found[:] = [merge(found[0], result) if found else result]
 
-        with ThreadPoolExecutor(workers) as pool:
+        with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
             for number, frame in enumerate(self._frames()):
                 waiting.append(pool.submit(_alone_on_its_thread, task, frame, number))
                 if len(waiting) > workers:
