@@ -104,6 +104,19 @@ def test_an_ensemble_says_members_pool_weights_and_coefficients(data):
     assert "No coefficients: " in Page(dt.Ensemble.from_members(members, pooling="linear")._repr_html_())
 
 
+def test_long_tables_are_cut_and_missing_intervals_left_out(data):
+    pred = dt.Predictive.from_proba(np.full((4, 2), 0.5), levels=["no", "yes"])
+    page = Page(
+        dt.evaluate({f"model {k}": pred for k in range(40)}, ["no", "yes"] * 2, n_boot=0)._repr_html_()
+    )
+    assert "model 29" in page
+    assert "model 35" not in page
+    assert "…10 more rows" in page
+    assert "nan" not in page
+    assert "(" not in page
+    assert "in brackets" not in page
+
+
 def test_levels_are_shown_as_bars(ordinal, data):
     pred = ordinal.predict_distribution(data[0])
     assert repr(pred) == "DiscretePredictive(n=120, levels=low|<mid>|high, latent='logistic')"

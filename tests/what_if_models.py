@@ -91,6 +91,11 @@ ENSEMBLES = {
         ),
     ),
     "continuous line": ("transformation", lambda: dt.Lm([dt.CI(NET, "age"), dt.LS("sex")], training=DEEP)),
+    "continuous scale": (
+        "transformation",
+        lambda: dt.BoxCox([dt.CS(NET, "age"), dt.Scale("dose"), dt.Scale(NET, "age", "sex")], training=DEEP),
+    ),
+    "ordinal scale": ("linear", lambda: dt.Polr([dt.LS("age"), dt.Scale(NET, "dose")], training=DEEP)),
 }
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 
 _HEIGHT = 26
 _WIDTH = 150
+_ROWS = 30  # of a table that are shown
 
 
 def card(title: str, facts: Mapping[str, Any], *parts: str) -> str:
@@ -36,16 +37,21 @@ def card(title: str, facts: Mapping[str, Any], *parts: str) -> str:
 def grid(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Return a table whose first column names its rows; cells that start with ``<svg`` stay as they are.
 
+    Of a long table the first rows are shown, and how many there are more.
+
     Examples
     --------
     >>> grid(["row", "p"], [[0, 0.5]])[-59:]
     '<tr><th scope="row">0</th><td>0.5</td></tr></tbody></table>'
     """
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in header)
-    body = []
-    for first, *others in rows:
+    body, every = [], list(rows)
+    for first, *others in every[:_ROWS]:
         cells = "".join(f"<td>{_cell(value)}</td>" for value in others)
         body.append(f'<tr><th scope="row">{html.escape(str(first))}</th>{cells}</tr>')
+    if len(every) > _ROWS:
+        rest = f"{len(every) - _ROWS} more rows"
+        body.append(f'<tr><th scope="row">…</th><td colspan="{len(header) - 1}">{rest}</td></tr>')
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
@@ -104,7 +110,7 @@ def few_digits(value: Any, digits: int = 4) -> str:
     ('1235', 'low', '0.5')
     """
     try:
-        return f"{float(value):.{digits}g}"
+        return "–" if value != value else f"{float(value):.{digits}g}"  # NaN: not defined
     except (TypeError, ValueError):
         return str(value)
 

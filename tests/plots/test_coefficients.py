@@ -92,3 +92,10 @@ def test_truth_stands_below_the_estimates_and_says_whose_it_is(drawn):
     heights = {line.get_label(): list(line.get_ydata()) for line in ax.lines if len(line.get_ydata()) == 2}
     assert heights["one's truth"][0] > max(heights["one"][0], heights["two"][0])
     assert "one's truth" in labels(ax)
+
+
+def test_levels_without_order_are_not_larger_outcomes(rng):
+    X = rng.normal(size=(90, 1))
+    model = dt.Tram(outcome="nominal").fit(X, np.array(["a", "b", "c"])[rng.integers(0, 3, 90)])
+    label = plots.coefficients(model.summary()).plot().get_xlabel()
+    assert label == "log odds-ratio\n(positive: larger odds of its level against a)"

@@ -101,6 +101,26 @@ def test_labels_of_the_axes(pools, normals):
     assert plots.trafo(normals[0], latent="cloglog").plot().get_ylabel() == "log cumulative hazard"
 
 
+def test_a_latent_of_ones_own_has_a_label(normals):
+    class Own(type(dt.latent.get("logistic"))):
+        name = "own"
+
+    assert plots.trafo(normals[0], latent=Own()).plot().get_ylabel() == "h(y)"
+    check = dt.structure_check(normals, latent=Own())
+    assert plots.structure(check).plot().get_xlabel() == "mean of members, own scale"
+
+
+def test_models_are_drawn_by_what_they_predict(rng):
+    X = rng.normal(size=(60, 1))
+    model = dt.Lm().fit(X, X[:, 0] + rng.normal(size=60))
+    for function in (plots.cdf, plots.density, plots.trafo):
+        frame = function({"a": model}, X=X, rows=[2]).frame()
+        expected = function({"a": model.predict_distribution(X)}, rows=[2]).frame()
+        np.testing.assert_array_equal(frame.iloc[:, -1], expected.iloc[:, -1])
+    with pytest.raises(InvalidInputError, match=r"the model 'Lm' needs rows to predict, got no X; pass X="):
+        plots.cdf(model)
+
+
 def test_a_single_curve_needs_no_legend(pools):
     assert labels(plots.cdf(pools["linear"], rows=0).plot()) == []
 
@@ -130,7 +150,7 @@ def test_frame_is_a_copy(pools):
         (
             lambda p, n: plots.cdf({"a": [1, 2]}),
             InvalidTypeError,
-            "'a' must be a Predictive or a list of them",
+            "'a' must be a Predictive or a fitted model",
         ),
         (lambda p, n: plots.cdf({}), InvalidInputError, "at least one Predictive to draw, got none"),
     ],

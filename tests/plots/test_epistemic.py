@@ -62,6 +62,12 @@ def test_drawing_levels_and_names(ordinal, drawn):
     assert [tick.get_text() for tick in ax.get_xticklabels()] == list(LEVELS[:3])
 
 
+def test_the_outcome_can_be_named(ordinal, normals):
+    assert plots.epistemic(ordinal[0], rows=0).plot().get_xlabel() == "outcome y"
+    assert plots.epistemic(ordinal[0], rows=0, x_label="severity").plot().get_xlabel() == "severity"
+    assert plots.epistemic(normals, scale="quantile").plot().get_xlabel() == "x"
+
+
 def test_several_quantiles(normals, drawn):
     ax = drawn(plots.epistemic(normals, scale="quantile", at=[0.1, 0.9]))
     assert labels(ax) == ["members", "0.1-quantile", "0.9-quantile", "± 2 sd of the members"]
@@ -102,8 +108,12 @@ def test_foreign_bands_need_their_columns():
         plots.epistemic(pd.DataFrame({"estimate": [1.0]}))
 
 
-def test_integers_jump(drawn):
+def test_few_integers_are_levels_and_many_jump(drawn):
     members = [dt.Predictive.from_trafo([[-1.0, 0.0, 2.0]]), dt.Predictive.from_trafo([[-0.5, 0.5, 1.0]])]
-    bands = plots.epistemic(members).frame()
+    ax = drawn(plots.epistemic(plots.epistemic(members).frame()))
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["0", "1", "2"]
+    assert {line.get_linestyle() for line in ax.lines} == {"None"}
+    counts = [dt.Predictive.from_scipy(scipy.stats.poisson([mean])) for mean in (20.0, 25.0)]
+    bands = plots.epistemic(counts).frame().astype({"at": int})
     ax = drawn(plots.epistemic(bands))
     assert {line.get_drawstyle() for line in ax.lines} == {"steps-post"}

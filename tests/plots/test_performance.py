@@ -122,8 +122,8 @@ def test_given_axes_in_a_grid_of_figures(table):
             "none named metric, estimate, lower, upper",
         ),
         ({"members": ["membr 1"]}, UnknownNameError, "got 'membr 1'; did you mean 'member 1'"),
-        ({"metrics": ["nl"]}, UnknownNameError, "metrics must be among 'nll'.*did you mean 'nll'"),
-        ({"reference": "mean"}, UnknownNameError, "reference must be among"),
+        ({"metrics": ["nl"]}, UnknownNameError, "metrics must be one of 'nll'.*did you mean 'nll'"),
+        ({"reference": "mean"}, UnknownNameError, "reference must be one of"),
     ],
     ids=["type", "columns", "members", "metrics", "reference"],
 )

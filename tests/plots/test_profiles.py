@@ -62,7 +62,7 @@ def test_bands_of_an_ensemble_are_its_members(drawn):
         ("ordinal", ["P(Y > low)", "P(Y > mid)"]),
         ("nominal", ["P(blue)", "P(green)", "P(red)"]),
         ("continuous", ["10 % quantile", "median", "90 % quantile"]),
-        ("count", ["10 % quantile", "median", "90 % quantile"]),
+        ("count", ["P(Y > 0)", "P(Y > 1)"]),
     ],
 )
 def test_what_is_followed_depends_on_the_outcome(kind, what):
@@ -88,7 +88,7 @@ def test_columns_are_those_that_the_model_reads(rng):
     ensemble, X, _ = fit_ensemble("ordinal")
     assert columns_read(ensemble) == {"age", "sex", "dose"}
     with pytest.raises(
-        UnknownNameError, match=r"columns must be among 'age', .*got 'ages'; did you mean 'age'"
+        UnknownNameError, match=r"columns must be one of 'age', .*got 'ages'; did you mean 'age'"
     ):
         plots.profiles(ensemble, X, ["ages"])
     array = rng.normal(size=(40, 2))

@@ -25,8 +25,31 @@ def test_a_pool_keeps_its_colour_in_any_company(method):
     assert len({together["SI-LS"], together["average"], together["CI"], alone}) == 4
 
 
-def test_what_is_no_pool_never_has_the_colour_of_one():
-    assert set(style.OTHER_COLORS).isdisjoint(style.POOL_COLORS.values())
+def lab(color):
+    """CIE 1976 L*a*b* under D65, where distances below about 2.3 cannot be seen."""
+    rgb = np.array(matplotlib.colors.to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = to_xyz @ linear / [0.95047, 1.0, 1.08883]
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_what_is_no_pool_never_looks_like_one():
+    for other in style.OTHER_COLORS:
+        distances = {
+            name: np.linalg.norm(lab(other) - lab(color)) for name, color in style.POOL_COLORS.items()
+        }
+        assert min(distances.values()) > 25
+        assert min(distances[name] for name in ("linear", "log-linear", "transformation")) > 40
+
+
+def test_where_names_stand_beside_their_marks_colours_are_for_pools():
+    named = style.looks(["SI", "SI-LS", "CI: members", "CI: linear"], labelled=True)
+    assert named["SI"].color == named["SI-LS"].color == style.SINGLE_COLOR
+    assert named["CI: linear"].color == style.POOL_COLORS["linear"]
+    assert named["CI: members"].color == style.AVERAGE_COLOR
+    assert named["SI"].marker != named["SI-LS"].marker
 
 
 def test_pools_of_models_have_the_colour_of_the_pool():

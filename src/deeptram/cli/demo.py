@@ -239,7 +239,7 @@ def draw(parts: Parts, models: dict[str, Any], tables: dict[str, pd.DataFrame], 
     plots.performance(tables["scores"], metrics=["nll", "rps", "accuracy"]).save(folder / "scores.png")
     curves = dict(list(tables["calibration"].groupby("name", sort=False)))
     drawn = {name: curve.drop(columns="name") for name, curve in curves.items()}
-    plots.calibration(drawn, event="a larger digit").save(folder / "calibration.png")
+    plots.calibration(drawn, level=0.95, event="a larger digit").save(folder / "calibration.png")
     truth = parts.test.info["beta"]
     shown = plots.coefficients(coefficient_tables(models), truth=truth, truth_name="SI-LS's truth")
     shown.save(folder / "coefficients.png")
@@ -249,7 +249,8 @@ def draw(parts: Parts, models: dict[str, Any], tables: dict[str, pd.DataFrame], 
     rows = [int(order[0]), int(order[-1])]
     chosen = {name: values[rows] for name, values in X.items()}
     names = [f"{word} certain image" for word in ("most", "least")]
-    plots.epistemic(ensemble.epistemic(chosen, scale="cdf"), names=names).save(folder / "epistemic.png")
+    bands = plots.epistemic(ensemble.epistemic(chosen, scale="cdf"), names=names, x_label="digit")
+    bands.save(folder / "epistemic.png")
     plots.structure(ensemble.structure_check(X, parts.test.y, pooling="linear")).save(
         folder / "structure.png"
     )

@@ -30,7 +30,7 @@ from deeptram.datasets.hub_pools import (
     task_scores,
 )
 from deeptram.errors import InvalidInputError
-from deeptram.plots.display import Display, panels
+from deeptram.plots.display import Display, each_panel, panels_size
 from deeptram.plots.style import legend_beside, looks, metric_label
 from deeptram.pooling import METHODS
 
@@ -206,15 +206,14 @@ class HubScoresDisplay(Display):
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches: three panels side by side, and the legend."""
-        n = self.table[GROUP].drop_duplicates().shape[0]
-        return 2.6 * min(n, 3) + 1.8, 2.6 * -(-n // 3) + 0.4
+        return panels_size(self.table[GROUP].drop_duplicates().shape[0], 1.8, 2.6, 2.8)
 
     def _draw(self, ax: Axes) -> None:
         shown = self.table[self.table[self.horizon] != ALL]
-        groups = list(shown.groupby(GROUP, sort=False))
+        groups = dict(list(shown.groupby(GROUP, sort=False)))
         look = looks(list(dict.fromkeys(self.table[MODEL])))
-        boxes = panels(ax, len(groups))
-        for box, ((target, output, metric), group) in zip(boxes, groups, strict=True):
+        for key, box, _ in each_panel(ax, list(groups)):
+            (target, output, metric), group = key, groups[key]
             at = pd.to_numeric(group[self.horizon], errors="coerce")
             wide = group.assign(**{self.horizon: at}).pivot(index=self.horizon, columns=MODEL, values="score")
             for model in group[MODEL].unique():
@@ -224,5 +223,4 @@ class HubScoresDisplay(Display):
             box.set_xticks(wide.index)
             box.set_title(f"{target}\n{output}: {metric_label(metric)}", fontsize="small")
             box.set_xlabel(self.horizon)
-        if boxes:
-            legend_beside(boxes[-1])
+        legend_beside(box)

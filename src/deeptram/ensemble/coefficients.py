@@ -32,11 +32,12 @@ from scipy import stats
 from deeptram.errors import UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import (
-    SIGN,
     CoefficientTable,
     add_hazard_ratios,
     described_outcome,
     meaning,
+    shift_covariance,
+    sign,
 )
 from deeptram.pooling import get_rule
 from deeptram.pooling.recalibration import Recalibration
@@ -300,7 +301,7 @@ def ensemble_table(
     table.index = pd.Index(first.coef_.index, name=latent.effect_name)
     said = _what_varies(method, bagged, first.spec_.is_deep)
     table.attrs.update(
-        sign=SIGN,
+        sign=sign(outcome),
         effect=latent.effect_name,
         exp_effect=latent.exp_effect_name,
         level=level,
@@ -325,13 +326,10 @@ def _what_varies(method: str, bagged: bool, deep: bool) -> str:
 
 
 def _variance_within(member: BaseTram, slope: float) -> Array | None:
-    covariance = getattr(member, "shift_vcov_", None)
-    if covariance is None and getattr(member, "vcov_", None) is not None:
-        names = list(member.coef_.index)
-        covariance = member.vcov_.loc[names, names]
+    covariance = shift_covariance(member)
     if covariance is None:
         return np.zeros(0) if len(member.coef_) == 0 else None
-    return np.asarray(np.diag(covariance.to_numpy())) * slope**2
+    return np.asarray(np.diag(covariance)) * slope**2
 
 
 # -- where there are none ----------------------------------------------------------------------------

@@ -235,6 +235,18 @@ def meaning(outcome: Outcome, latent: Latent) -> str:
     )
 
 
+def sign(outcome: Outcome) -> str:
+    """Return what a positive coefficient means; that of a level without order is about this level.
+
+    Parameters
+    ----------
+    outcome : Outcome
+    """
+    if outcome.kind.is_nominal and outcome.levels is not None:
+        return f"a positive coefficient means larger odds of its level against {outcome.levels[0]}"
+    return SIGN
+
+
 def described_outcome(outcome: Outcome) -> str:
     """Return the kind of outcome, and the order of its levels.
 
@@ -291,6 +303,7 @@ def model_summary(model: BaseTram, level: float, exp: bool = False) -> Coefficie
         add_exp_limits(table)
     _add_time_ratios(model, table, level)
     table.attrs["header"] = _header(model, level, table)
+    table.attrs["sign"] = sign(model.outcome_)
     return table
 
 
@@ -300,15 +313,29 @@ def _all_coefficients(model: BaseTram) -> pd.Series:
     return pd.concat([model.coef_, model.scale_coef_.rename("scale({})".format)])
 
 
+def shift_covariance(model: BaseTram) -> Array | None:
+    """Return the covariance of the coefficients of LS (given networks, where there are some), if known.
+
+    Parameters
+    ----------
+    model : BaseTram
+        Fitted.
+    """
+    whole, shift = getattr(model, "vcov_", None), getattr(model, "shift_vcov_", None)
+    if whole is None:
+        return None if shift is None else shift.to_numpy()
+    p, end = len(model.coef_), len(whole) - len(model.scale_coef_)
+    return np.asarray(whole.to_numpy()[end - p : end, end - p : end])
+
+
 def _standard_errors(model: BaseTram, n: int) -> Array:
     """Return those of the n coefficients of shift and scale; given the networks where there are some."""
     if getattr(model, "vcov_", None) is not None:
         variance = np.diag(model.vcov_.to_numpy())[len(model.vcov_) - n :]
     else:
-        variance = np.full(n, np.nan)
-        shift = getattr(model, "shift_vcov_", None)
+        variance, shift = np.full(n, np.nan), shift_covariance(model)
         if shift is not None:
-            variance[: len(shift)] = np.diag(shift.to_numpy())
+            variance[: len(shift)] = np.diag(shift)
     with np.errstate(invalid="ignore"):
         return np.sqrt(np.where(variance >= 0, variance, np.nan))
 

@@ -59,7 +59,8 @@ class EvaluationTable(pd.DataFrame):
         if "difference" in self:
             tables.append("<p>Paired differences to the reference:</p>")
             tables.append(_wide(self, "difference", "difference_lower", "difference_upper"))
-        return card("Scores and metrics", {"in brackets": "intervals of a paired bootstrap"}, *tables)
+        brackets = {"in brackets": "intervals of a paired bootstrap"} if self["lower"].notna().any() else {}
+        return card("Scores and metrics", brackets, *tables)
 
 
 def _wide(table: pd.DataFrame, value: str, lower: str, upper: str) -> str:
@@ -67,7 +68,8 @@ def _wide(table: pd.DataFrame, value: str, lower: str, upper: str) -> str:
     cells: dict[tuple[Any, Any], str] = {}
     for row in table[[*_KEYS, value, lower, upper]].itertuples(index=False, name=None):
         name, metric, estimate, low, high = row
-        cells[name, metric] = f"{few_digits(estimate, 3)} ({few_digits(low, 3)} to {few_digits(high, 3)})"
+        interval = f" ({few_digits(low, 3)} to {few_digits(high, 3)})" if low == low else ""  # not NaN
+        cells[name, metric] = few_digits(estimate, 3) + interval
     names = table["name"].unique()
     rows = [[name, *(cells.get((name, metric), "") for metric in metrics)] for name in names]
     return grid(["", *map(str, metrics)], rows)

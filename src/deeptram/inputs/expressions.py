@@ -127,6 +127,10 @@ class Expression:
     is_name : bool
         Whether it is nothing but one column.
     factor : FactorCall, optional
+    tree : ast.expr, optional
+        Its checked syntax, for those who translate it.
+    quoted : mapping of str to str
+        Which columns the names in ``tree`` stand for, where they were written in backticks.
     """
 
     text: str
@@ -136,6 +140,8 @@ class Expression:
     width: int
     is_name: bool
     factor: FactorCall | None
+    tree: ast.expr | None = None
+    quoted: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @functools.lru_cache(maxsize=1000)
@@ -214,7 +220,8 @@ class _Reader:
         else:
             step = self._value(tree)
         is_name = isinstance(tree, ast.Name)
-        return Expression(text, tuple(self.columns), step, self.calls, width, is_name, factor)
+        made = (text, tuple(self.columns), step, self.calls, width, is_name, factor)
+        return Expression(*made, tree, self.quoted)
 
     def _parse(self) -> ast.expr:
         if len(self.source) > MAX_LENGTH:

@@ -242,7 +242,7 @@ class DeepModel(nn.Module):
         for j, name in enumerate(self.design.names):
             column = matrices.x[:, [j]] if self.is_nominal else matrices.x[:, j]
             parts[name] = sign * column * coefficients[j]
-        outputs = self.shift_values(X, len(matrices.x))
+        outputs = self.network_values(X, len(matrices.x))[: len(self.shifts)]
         for shift, term, values in zip(self.complex_shifts, self.spec.shifts, outputs, strict=True):
             rest = sign * (values - matrices.x @ as_float64(shift.slopes) - as_float64(shift.mean))
             label, count = term_label(term), 2
@@ -253,15 +253,15 @@ class DeepModel(nn.Module):
             parts["log scale"] = np.asarray(self.row_parameters(X, matrices).log_scale)
         return parts
 
-    def shift_values(self, X: Any, n: int) -> list[Array]:
-        """Return each complex shift's network output, (n, 1) or (n, K - 1), nothing taken out."""
+    def network_values(self, X: Any, n: int) -> list[Array]:
+        """Return what each network of CS, then of Scale, gives: (n, 1) or (n, K - 1), nothing taken out."""
         first = int(isinstance(self.intercept, ComplexIntercept))
         values = []
-        for shift, inputs in zip(self.complex_shifts, self.inputs[first:], strict=False):  # scales follow
+        for network, inputs in zip((*self.shifts, *self.scales), self.inputs[first:], strict=True):
             sources = inputs.sources(X, self.dtype, self.device)
             check_count(sources, n)
             with evaluating(self):
-                pieces = [shift(*(s.span(a, b) for s in sources)) for a, b in spans(n, sources)]
+                pieces = [network(*(s.span(a, b) for s in sources)) for a, b in spans(n, sources)]
             values.append(as_float64(torch.cat(pieces)))
         return values
 

@@ -14,13 +14,12 @@ from deeptram._validation import check_choice, check_probability_level, n_rows
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation.metrics import calibration_curve, pit_histogram
 from deeptram.plots import wording
-from deeptram.plots.display import Display, each_panel, panels_size, table_with
+from deeptram.plots.display import Display, each_panel, panels_size, stacked, table_with
 from deeptram.plots.grid import named_predictions
 from deeptram.plots.style import (
     BAND_COLOR,
     COUNT_COLOR,
     Look,
-    colors,
     legend_beside,
     looks,
     reference_line,
@@ -43,7 +42,7 @@ def calibration(
     X: Any = None,
     cuts: str | int | Sequence[float] = "equidistant",
     quantiles: Sequence[float] | None = None,
-    level: float = 0.95,
+    level: float | None = None,
     x: str = "predicted",
     event: str | None = None,
 ) -> CalibrationDisplay:
@@ -56,8 +55,10 @@ def calibration(
     predictions : Predictive or model, or dict of name -> these
     X : data, optional
         What models predict from.
-    cuts, quantiles, level
+    cuts, quantiles
         As for ``deeptram.evaluation.metrics.calibration_curve``.
+    level : float, optional
+        Coverage of the intervals, 0.95 by default; of curves given, what they have (said if it is known).
     x : {"predicted", "midpoint"}
         Where a bin stands: at its mean prediction, or at its middle as in the paper.
     event : str, optional
@@ -82,17 +83,20 @@ def calibration(
     if predictions is None:
         curves = y if isinstance(y, Mapping) else {"prediction": y}
     else:
-        named = named_predictions(predictions, X)
+        named, level = named_predictions(predictions, X), 0.95 if level is None else level
         curves = {
             name: calibration_curve(y, pred, cuts, quantiles=quantiles, level=level)
             for name, pred in named.items()
         }
         event = event or event_name(next(iter(named.values())).levels)
-    tables = [_checked(name, curve, x) for name, curve in curves.items()]
+    remedy = "pass (y, predictions), or tables made by metrics.calibration_curve"
+    tables = {
+        str(name): table_with((*_NEEDED, x), curve, "a calibration curve", remedy, name)
+        for name, curve in curves.items()
+    }
     if not tables:
         raise InvalidInputError("expected at least one calibration curve, got none; pass predictions")
-    known = None if predictions is None else level
-    return CalibrationDisplay(pd.concat(tables, ignore_index=True), x, event or "the event", known)
+    return CalibrationDisplay(stacked(tables), x, event or "the event", level)
 
 
 def event_name(levels: Sequence[Any] | None) -> str:
@@ -141,7 +145,7 @@ class CalibrationDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
-        look = {**looks(names), **self.look}
+        look = {**looks(names, labelled=True), **self.look}
         for name, panel, first in each_panel(ax, names):
             curves, counts = above_counts(panel)
             self._draw_panel(curves, counts, self.table[self.table["name"] == name], look[name])
@@ -225,14 +229,6 @@ def _draw_curve(ax: Axes, curve: pd.DataFrame, x: str, style: dict[str, Any]) ->
     say(line, words)
 
 
-def _checked(name: Any, curve: Any, x: str) -> pd.DataFrame:
-    remedy = "pass (y, predictions), or tables made by metrics.calibration_curve"
-    known = table_with((*_NEEDED, x), curve, "a calibration curve", remedy, name)
-    table = known.drop(columns="name", errors="ignore").reset_index(drop=True)
-    table.insert(0, "name", str(name))
-    return table
-
-
 def reliability(
     y: Any, pred: Any, *, X: Any = None, cuts: int | Sequence[float] = 10, level: float = 0.95
 ) -> CalibrationDisplay:
@@ -271,12 +267,11 @@ def reliability(
             f"cuts must be the same for all thresholds, a number of bins or cut points, got {cuts!r}; "
             "use plots.calibration for cuts at quantiles"
         )
-    tables = []
-    for name, one in named_predictions(pred, X).items():
-        table = calibration_curve(y, one, cuts, level=level, per_threshold=True)
-        table.insert(0, "name", name)
-        tables.append(table)
-    return CalibrationDisplay(pd.concat(tables, ignore_index=True), event="the event", level=level, end=1.0)
+    tables = {
+        name: calibration_curve(y, one, cuts, level=level, per_threshold=True)
+        for name, one in named_predictions(pred, X).items()
+    }
+    return CalibrationDisplay(stacked(tables), event="the event", level=level, end=1.0)
 
 
 def pit(y: Any, predictions: Any, *, X: Any = None, bins: int = 10, level: float = 0.95) -> PitDisplay:
@@ -312,12 +307,8 @@ def pit(y: Any, predictions: Any, *, X: Any = None, bins: int = 10, level: float
     1  prediction    2    2.0
     """
     level = check_probability_level(level)
-    tables = []
-    for name, pred in named_predictions(predictions, X).items():
-        table = pit_histogram(y, pred, bins=bins)
-        table.insert(0, "name", name)
-        tables.append(table)
-    table = pd.concat(tables, ignore_index=True)
+    named = named_predictions(predictions, X)
+    table = stacked({name: pit_histogram(y, pred, bins=bins) for name, pred in named.items()})
     n = n_rows(y)
     table["band_lower"] = binom.ppf((1 - level) / 2, n, 1 / bins) * bins / n
     table["band_upper"] = binom.ppf((1 + level) / 2, n, 1 / bins) * bins / n
@@ -346,10 +337,10 @@ class PitDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
-        color = colors(names)
+        look = looks(names, labelled=True)
         top = 1.08 * max(float(self.table["density"].max()), float(self.table["band_upper"].max()))
         for name, panel, first in each_panel(ax, names):
-            self._draw_panel(panel, self.table[self.table["name"] == name], color[name])
+            self._draw_panel(panel, self.table[self.table["name"] == name], look[name].color)
             panel.set(xlim=(0, 1), ylim=(0, top), xlabel="F(y)", ylabel="density" if first else "")
             if len(names) > 1:
                 panel.set_title(name, loc="left")
@@ -360,7 +351,7 @@ class PitDisplay(Display):
     def _draw_panel(self, ax: Axes, part: pd.DataFrame, color: str) -> None:
         lower, upper = part["band_lower"].iloc[0], part["band_upper"].iloc[0]
         edges = [*part["left"], part["right"].iloc[-1]]
-        fill: dict[str, Any] = {"color": color, "alpha": 0.35}
+        fill: dict[str, Any] = {"color": color, "alpha": 0.15}
         bars = ax.bar(
             part["left"], part["density"], part["right"] - part["left"], align="edge", linewidth=0, **fill
         )

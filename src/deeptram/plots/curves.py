@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from deeptram.plots.display import Display
 from deeptram.plots.style import (
     AVERAGE_COLOR,
     MEMBER_COLOR,
+    OUTCOME,
     POOL_COLORS,
     SHADE_COLOR,
     TRAFO_LABELS,
@@ -38,13 +40,15 @@ LINE_STYLES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 AVERAGE = "members' average"
 
 
-def cdf(pred: Any, *, rows: Any = None, grid: Any = None) -> CurvesDisplay:
+def cdf(pred: Any, *, X: Any = None, rows: Any = None, grid: Any = None) -> CurvesDisplay:
     """Show the distribution functions P(Y <= y) of some rows.
 
     Parameters
     ----------
-    pred : Predictive, or dict of name -> Predictive or list of Predictive
+    pred : Predictive or model, or dict of name -> these or lists of them
         A list is drawn as members: thin, dashed and grey.
+    X : data, optional
+        What models predict from.
     rows : int, list of int, slice or mask, optional
         Which rows; the first five by default.
     grid : array-like, optional
@@ -64,15 +68,17 @@ def cdf(pred: Any, *, rows: Any = None, grid: Any = None) -> CurvesDisplay:
     1  prediction       0    0   mid  0.7
     2  prediction       0    0  high  1.0
     """
-    return _curves(pred, rows, grid, "cdf", evaluation.cdf_values, "P(Y ≤ y)")
+    return _curves(pred, X, rows, grid, "cdf", evaluation.cdf_values, "P(Y ≤ y)")
 
 
-def density(pred: Any, *, rows: Any = None, grid: Any = None, negative_log: bool = False) -> CurvesDisplay:
+def density(
+    pred: Any, *, X: Any = None, rows: Any = None, grid: Any = None, negative_log: bool = False
+) -> CurvesDisplay:
     r"""Show densities, or the probabilities of levels and counts, of some rows (Fig. 3).
 
     Parameters
     ----------
-    pred, rows, grid
+    pred, X, rows, grid
         As for ``cdf``.
     negative_log : bool
         Show :math:`-\log f(y)`, the NLL that an outcome y would give (Fig. 3B); for a
@@ -92,8 +98,8 @@ def density(pred: Any, *, rows: Any = None, grid: Any = None, negative_log: bool
     [0.3989, 0.242]
     """
     if not negative_log:
-        return _curves(pred, rows, grid, "density", evaluation.density_values, "")
-    display = _curves(pred, rows, grid, "nll", _negative_log_density, "")
+        return _curves(pred, X, rows, grid, "density", evaluation.density_values, "")
+    display = _curves(pred, X, rows, grid, "nll", _negative_log_density, "")
     several = display.table.groupby("name", sort=False)["member"].nunique()
     parts = [display.table]
     for name in several[several > 1].index:
@@ -104,7 +110,7 @@ def density(pred: Any, *, rows: Any = None, grid: Any = None, negative_log: bool
 
 
 def trafo(
-    pred: Any, *, rows: Any = None, grid: Any = None, latent: str | Latent | None = None
+    pred: Any, *, X: Any = None, rows: Any = None, grid: Any = None, latent: str | Latent | None = None
 ) -> CurvesDisplay:
     r"""Show the transformations :math:`h(y) = F_Z^{-1}(P(Y \le y))` of some rows.
 
@@ -113,7 +119,7 @@ def trafo(
 
     Parameters
     ----------
-    pred, rows, grid
+    pred, X, rows, grid
         As for ``cdf``.
     latent : str or Latent, optional
         F_Z; by default that of the distributions, else logistic.
@@ -130,12 +136,10 @@ def trafo(
     >>> trafo(Predictive.from_trafo([[-1.0, 2.0]], levels=["low", "mid", "high"])).frame()["trafo"].tolist()
     [-1.0, 2.0]
     """
-    scale = evaluation.common_scale(evaluation.named_groups(pred), latent)
-
-    def values(one: Any, at: Any) -> Any:
-        return evaluation.trafo_values(one, at, scale)
-
-    return _curves(pred, rows, grid, "trafo", values, TRAFO_LABELS[scale.name])
+    groups = evaluation.named_groups(pred, X)
+    scale = evaluation.common_scale(groups, latent)
+    values = partial(evaluation.trafo_values, latent=scale)
+    return _curves(groups, None, rows, grid, "trafo", values, TRAFO_LABELS.get(scale.name, "h(y)"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +181,7 @@ class CurvesDisplay(Display):
                 label = None
         if self.levels is not None:
             ax.set_xticks(range(len(self.levels)), [str(level) for level in self.levels])
-        ax.set_xlabel("y")
+        ax.set_xlabel(OUTCOME)
         ax.set_ylabel(self.label)
         if self.value == "cdf":
             ax.set_ylim(-0.02, 1.02)
@@ -238,8 +242,8 @@ class CurvesDisplay(Display):
         return bool(self.table.loc[self.table["name"] == name, "member"].nunique() > 1)
 
 
-def _curves(pred: Any, rows: Any, grid: Any, value: str, function: Any, label: str) -> CurvesDisplay:
-    groups = evaluation.named_groups(pred)
+def _curves(pred: Any, X: Any, rows: Any, grid: Any, value: str, function: Any, label: str) -> CurvesDisplay:
+    groups = evaluation.named_groups(pred, X)
     first = next(iter(groups.values()))[0]
     shown = evaluation.chosen_rows(rows, len(first))
     points, levels = evaluation.common_grid(groups, shown, grid), first.levels
@@ -385,7 +389,7 @@ class IllustrationDisplay(Display):
             ax.set_xlim(x[0], x[-1])
         ax.set_ylim(*ends)
         self._draw_path(ax, x[self.place], h[self.place], ends)
-        ax.set_xlabel("outcome y")
+        ax.set_xlabel(OUTCOME)
         ax.tick_params(labelleft=False)
         ax.text(0.04, 0.95, "h(y)", transform=ax.transAxes, va="top", color=color)
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import pandas as pd
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Name = TypeVar("Name")
 COLUMN_GAP = 0.28  # inches
 ROW_GAP = 0.68
 TITLE_ROOM = 0.24
@@ -128,6 +129,21 @@ def table_with(columns: Sequence[str], table: Any, what: str, remedy: str, name:
     return table
 
 
+def stacked(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return tables one below the other, with their names in a first column ``name``.
+
+    Examples
+    --------
+    >>> stacked({"a": pd.DataFrame({"x": [1, 2]}), "b": pd.DataFrame({"x": [3]})})
+      name  x
+    0    a  1
+    1    a  2
+    2    b  3
+    """
+    plain = {name: table.drop(columns="name", errors="ignore") for name, table in tables.items()}
+    return pd.concat(plain, names=["name"]).reset_index(level=0).reset_index(drop=True)
+
+
 def n_columns(n: int) -> int:
     """Return how many panels stand side by side.
 
@@ -151,7 +167,7 @@ def panels_size(n: int, margin: float, width: float, height: float) -> tuple[flo
     return margin + width * columns, -(-n // columns) * height
 
 
-def each_panel(ax: Axes, names: Sequence[str]) -> Iterator[tuple[str, Axes, bool]]:
+def each_panel(ax: Axes, names: Sequence[Name]) -> Iterator[tuple[Name, Axes, bool]]:
     """Yield each name with its panel (the axes itself, if there is one), and whether it begins a row.
 
     Examples
@@ -160,20 +176,13 @@ def each_panel(ax: Axes, names: Sequence[str]) -> Iterator[tuple[str, Axes, bool
     >>> [(name, first) for name, _, first in each_panel(Figure().subplots(), ["a", "b"])]
     [('a', True), ('b', False)]
     """
-    where = [ax] if len(names) == 1 else panels(ax, len(names))
+    where = [ax] if len(names) == 1 else _divided(ax, len(names))
     for k, (name, panel) in enumerate(zip(names, where, strict=True)):
         yield name, panel, k % n_columns(len(names)) == 0
 
 
-def panels(ax: Axes, n: int) -> list[Axes]:
-    """Divide an axes into n panels, row by row; the axes itself becomes an invisible host (its title stays).
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> len(panels(Figure().subplots(), 4))
-    4
-    """
+def _divided(ax: Axes, n: int) -> list[Axes]:
+    """Divide an axes into n panels, row by row; the axes itself is an invisible host (its title stays)."""
     ax.set_axis_off()
     columns = n_columns(n)
     rows = -(-n // columns)

@@ -16,13 +16,25 @@ from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.plots.display import Display, table_with
 from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, trafo_values
-from deeptram.plots.style import BAND_COLOR, MEMBER_COLOR, TRAFO_LABELS, colors, legend_beside, reference_line
+from deeptram.plots.style import (
+    BAND_COLOR,
+    MEMBER_COLOR,
+    OUTCOME,
+    POOL_COLORS,
+    TRAFO_LABELS,
+    beside,
+    colors,
+    draw_band,
+    legend_beside,
+    reference_line,
+)
 from deeptram.pooling import StructureCheck
 from deeptram.pooling.pool import normalised_weights, pool
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+FEW = 12  # whole numbers that are drawn as levels are
 NEEDED = ("row", "at", "estimate", "lower", "upper")
 
 
@@ -36,7 +48,7 @@ def epistemic(
     width: float = 2.0,
     latent: str | Latent | None = None,
     x: Any = None,
-    x_label: str = "x",
+    x_label: str = "",
     names: Sequence[str] | None = None,
 ) -> EpistemicDisplay:
     r"""Show the transformation ensemble with bands of epistemic uncertainty.
@@ -66,7 +78,7 @@ def epistemic(
     x : array-like, shape (n,), optional
         Position of each row on the x-axis, for "quantile".
     x_label : str
-        What x is.
+        What the x-axis shows: the outcome, or for "quantile" what x is.
     names : sequence of str, optional
         What the rows shown are called in the legend.
 
@@ -125,29 +137,28 @@ class EpistemicDisplay(Display):
     scale: str = "cdf"
     members: pd.DataFrame | None = None
     latent: str = ""
-    x_label: str = "x"
+    x_label: str = ""
     width: float = 2.0
 
     def _draw(self, ax: Axes) -> None:
-        over = "x" if self.scale == "quantile" else "at"
-        line = "at" if self.scale == "quantile" else "row"
+        over, line = ("x", "at") if self.scale == "quantile" else ("at", "row")
         groups = list(self.table.groupby(line, sort=False))
-        levels = None if self.table[over].dtype.kind in "iuf" else list(self.table[over].unique())
-        several = len(groups) > 1
-        names = [f"row {key}" for key, _ in groups]
-        shades = list(colors(names).values()) if several else [colors(["transformation"])["transformation"]]
-        draw = self._draw_lines if levels is None else self._draw_levels
+        shown = list(self.table[over].unique())
+        steps = over == "at" and self.table[over].dtype.kind in "iu"  # counts jump
+        numbers = self.table[over].dtype.kind in "iuf" and not (steps and len(shown) <= FEW)
+        levels = None if numbers else shown
+        names = [self._name(key, part) for key, part in groups]
+        shades = list(colors([f"row {key}" for key, _ in groups]).values())
+        shades = shades if len(names) > 1 else [POOL_COLORS["transformation"]]
         for k, (key, part) in enumerate(groups):
-            name = f"{key:g}-quantile" if self.scale == "quantile" else f"row {key}"
-            name = str(part["name"].iloc[0]) if "name" in part and self.scale != "quantile" else name
-            each = None if self.members is None else self.members[self.members[line] == key]
-            look: dict[str, Any] = {
-                "color": shades[k],
-                "label": name if several else "transformation pool",
-                "members": "members" if k == 0 else None,
-                "offset": 0.3 * (k / max(len(groups) - 1, 1) - 0.5) if several else 0.0,
-            }
-            draw(ax, part, each, over, look)
+            if self.members is not None:
+                each = self.members[self.members[line] == key]
+                place = beside(each[over], levels, k, len(groups))
+                self._draw_members(ax, each.assign(place=place), levels is None, steps, first=k == 0)
+            part = part.sort_values(over) if levels is None else part
+            place = beside(part[over], levels, k, len(groups))
+            label = names[k] if len(names) > 1 else "transformation pool"
+            draw_band(ax, place, part, "estimate", shades[k], label, lines=levels is None, steps=steps)
         if levels is not None:
             ax.set_xticks(range(len(levels)), [str(level) for level in levels])
         self._draw_labels(ax, list(self.table[line].unique()))
@@ -155,44 +166,29 @@ class EpistemicDisplay(Display):
         ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=band)
         legend_beside(ax)
 
-    def _draw_lines(
-        self, ax: Axes, part: pd.DataFrame, each: pd.DataFrame | None, over: str, look: dict[str, Any]
-    ) -> None:
-        part, label = part.sort_values(over), look["members"]
-        steps = over == "at" and part[over].dtype.kind in "iu"  # levels and counts jump
-        style: Any = {"drawstyle": "steps-post"} if steps else {}
-        for _, curve in [] if each is None else each.sort_values(over).groupby("member", sort=False):
-            thin: dict[str, Any] = {"color": MEMBER_COLOR, "linewidth": 0.8, "zorder": 2, **style}
-            ax.plot(curve[over], curve["value"], "--", label=label, **thin)
-            label = None
-        shade: Any = {
-            "color": look["color"],
-            "alpha": 0.25,
-            "linewidth": 0,
-            "step": "post" if steps else None,
-        }
-        ax.fill_between(part[over], part["lower"], part["upper"], **shade)
-        ax.plot(part[over], part["estimate"], color=look["color"], label=look["label"], zorder=3, **style)
+    def _name(self, key: Any, part: pd.DataFrame) -> str:
+        if self.scale == "quantile":
+            return f"{key:g}-quantile"
+        return str(part["name"].iloc[0]) if "name" in part else f"row {key}"
 
-    def _draw_levels(
-        self, ax: Axes, part: pd.DataFrame, each: pd.DataFrame | None, over: str, look: dict[str, Any]
-    ) -> None:
-        levels = list(part[over])
-        place = np.arange(len(levels)) + look["offset"]
-        if each is not None:
-            dots: dict[str, Any] = {"color": MEMBER_COLOR, "markersize": 2.8, "zorder": 2}
-            beside = each[over].map(levels.index) + look["offset"] + 0.06
-            ax.plot(beside, each["value"], "o", label=look["members"], **dots)
-        ax.vlines(place, part["lower"], part["upper"], color=look["color"], linewidth=4, alpha=0.35)
-        ax.plot(place, part["estimate"], "o", color=look["color"], label=look["label"], zorder=3)
+    def _draw_members(self, ax: Axes, each: pd.DataFrame, lines: bool, steps: bool, first: bool) -> None:
+        """Draw thin dashed lines, or dots beside the pool's."""
+        look: dict[str, Any] = {"color": MEMBER_COLOR, "zorder": 2, "label": "members" if first else None}
+        if not lines:
+            ax.plot(each["place"] + 0.06, each["value"], "o", markersize=2.8, **look)
+            return
+        style: Any = {"linewidth": 0.8, "drawstyle": "steps-post" if steps else "default"}
+        for _, curve in each.sort_values("place").groupby("member", sort=False):
+            ax.plot(curve["place"], curve["value"], "--", **look, **style)
+            look["label"] = None
 
     def _draw_labels(self, ax: Axes, keys: list[Any]) -> None:
         if self.scale == "quantile":
             one = "median of Y" if keys[0] == 0.5 else f"{keys[0]:g}-quantile of Y"
-            ax.set(xlabel=self.x_label, ylabel=one if len(keys) == 1 else "quantile of Y")
+            ax.set(xlabel=self.x_label or "x", ylabel=one if len(keys) == 1 else "quantile of Y")
             return
         trafo = TRAFO_LABELS.get(self.latent, "h(y)")
-        ax.set(xlabel="y", ylabel="P(Y ≤ y)" if self.scale == "cdf" else trafo)
+        ax.set(xlabel=self.x_label or OUTCOME, ylabel="P(Y ≤ y)" if self.scale == "cdf" else trafo)
         if self.scale == "cdf":
             ax.set_ylim(-0.02, 1.02)
 
@@ -322,7 +318,7 @@ class StructureDisplay(Display):
             "zorder": 4,
         }
         ax.plot(shown["trafo_mean"], shown["trafo_pool"], label=name, **dots, **own)
-        scale = LATENT_SCALES[self.latent]
+        scale = LATENT_SCALES.get(self.latent, f"{self.latent} scale")
         ax.set_xlabel(f"mean of members, {scale}")
         ax.set_ylabel(f"members and pool, {scale}")
         legend_beside(ax, markerscale=1.6)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from deeptram._validation import as_list, check_flag, check_number, did_you_mean
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from deeptram._validation import as_list, check_choice, check_flag, check_number
+from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots import wording
 from deeptram.plots.display import Display, each_panel, panels_size, table_with
 from deeptram.plots.style import (
@@ -251,7 +251,7 @@ def performance(
     if reference is not None:
         _known([reference], shown["name"].unique(), "reference")
     known, lines = list(shown["metric"].unique()), list(shown["name"].unique())
-    look, average = looks(lines), AVERAGE
+    look, average = looks(lines, labelled=True), AVERAGE
     if len(single) and AVERAGE not in lines:  # a line of their own, with a name that no prediction has
         average = "members" if "members" not in lines else "single members"
         lines = [average, *lines]
@@ -280,10 +280,7 @@ def _columns(table: Any, difference: bool) -> pd.DataFrame:
 
 def _known(chosen: Sequence[str], names: Sequence[str], what: str) -> None:
     for name in as_list(chosen, what, "names"):
-        if name not in list(names):
-            raise UnknownNameError(
-                f"{what} must be among {', '.join(map(repr, names))}, got {name!r}{did_you_mean(name, names)}"
-            )
+        check_choice(name, names, what)
 
 
 def gains(tables: Any, *, metric: str = "nll") -> ForestDisplay:
@@ -328,8 +325,8 @@ def gains(tables: Any, *, metric: str = "nll") -> ForestDisplay:
     reference = references.pop() if len(references) == 1 else "the reference"
     label = f"difference in {metric_label(metric)} to {reference}\n({metric_hint(metric)})"
     inches = panels_size(len(panels), 1.4, 2.3, 1.0 + 0.26 * len(lines))
-    axes = {panel: (panel, label) for panel in panels}
-    return ForestDisplay(combined, drawn, lines, looks(lines), axes, dict.fromkeys(panels, 0.0), inches)
+    axes, look = {panel: (panel, label) for panel in panels}, looks(lines, labelled=True)
+    return ForestDisplay(combined, drawn, lines, look, axes, dict.fromkeys(panels, 0.0), inches)
 
 
 def coefficients(
@@ -406,7 +403,12 @@ def coefficients(
     drawn = combined.assign(panel="", group=combined["name"], place=height)
     beside = 1.2 if len(named) > 1 or len(parts) > len(named) else 0.0
     inches = (4.2 + beside, 0.9 + (0.16 + 0.12 * len(named)) * len(lines))
-    label = f"{_effect(named, exp)} ({'above 1' if exp else 'positive'}: larger outcome)"
+    larger = (_common(named, "sign") or "a larger outcome").rpartition("means ")[2].removeprefix("a ")
+    effect = _common(named, "exp_effect" if exp else "effect") or (
+        "exp(coefficient)" if exp else "coefficient"
+    )
+    between = "\n" if len(effect + larger) > 45 else " "
+    label = f"{effect}{between}({'above 1' if exp else 'positive'}: {larger})"
     axes, reference = {"": ("", label)}, {"": float(exp)}
     return ForestDisplay(combined, drawn, lines, look, axes, reference, inches, exp, legend=True)
 
@@ -417,8 +419,7 @@ def _rows(name: str, line: Any, kind: str, values: Any) -> pd.DataFrame:
     return table.reindex(columns=["name", "coefficient", *COLUMNS[2:], "kind"])
 
 
-def _effect(tables: Mapping[str, pd.DataFrame], exp: bool) -> str:
-    """Return what a coefficient is, for example a log odds-ratio, where all tables say the same."""
-    labels = {table.attrs.get("exp_effect" if exp else "effect") for table in tables.values()}
-    only = labels.pop() if len(labels) == 1 else None
-    return str(only) if only else ("exp(coefficient)" if exp else "coefficient")
+def _common(tables: Mapping[str, pd.DataFrame], what: str) -> str:
+    """Return what all tables say of their coefficients, such as "log odds-ratio", or nothing."""
+    said = {str(table.attrs.get(what, "")) for table in tables.values()}
+    return said.pop() if len(said) == 1 else ""

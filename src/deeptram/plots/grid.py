@@ -15,10 +15,10 @@ from deeptram._arrays import as_numpy
 from deeptram._validation import as_float
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.latent import Latent
-from deeptram.predictive.base import Predictive
+from deeptram.predictive.base import NumericPredictive, Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.rows import grid_values
 
 Floats = npt.NDArray[np.float64]
 Groups = dict[str, list[Predictive]]
@@ -27,8 +27,14 @@ OUTER = (0.001, 0.999)
 SHOWN_ROWS = 5
 
 
-def named_groups(pred: Any) -> Groups:
-    """Return distributions by name; a list under a name is a group of members.
+def named_groups(pred: Any, X: Any = None) -> Groups:
+    """Return distributions by name, of models those they predict; a list under a name is a group of members.
+
+    Parameters
+    ----------
+    pred : Predictive, model or list of these, or dict of name -> these
+    X : data, optional
+        What models predict from.
 
     Examples
     --------
@@ -36,13 +42,9 @@ def named_groups(pred: Any) -> Groups:
     >>> {name: len(group) for name, group in named_groups({"members": [one, one], "pool": one}).items()}
     {'members': 2, 'pool': 1}
     """
-    if isinstance(pred, Predictive):
-        pred = {_own_name(pred): pred}
-    elif not isinstance(pred, Mapping):
-        pred = {"members": pred}
     groups = {
-        str(name): [entry] if isinstance(entry, Predictive) else _as_list(name, entry)
-        for name, entry in pred.items()
+        name: [_predicted(name, one, X) for one in (entry if isinstance(entry, (list, tuple)) else [entry])]
+        for name, entry in _named(pred).items()
     }
     flat = [(name, entry) for name, group in groups.items() for entry in group]
     if not flat:
@@ -71,10 +73,16 @@ def named_predictions(predictions: Any, X: Any = None) -> dict[str, Predictive]:
     >>> list(named_predictions(Predictive.from_proba([[0.4, 0.6]])))
     ['prediction']
     """
-    if not isinstance(predictions, Mapping):
-        name = "prediction" if isinstance(predictions, Predictive) else type(predictions).__name__
-        predictions = {name: predictions}
-    return {str(name): _predicted(str(name), one, X) for name, one in predictions.items()}
+    return {name: _predicted(name, one, X) for name, one in _named(predictions).items()}
+
+
+def _named(entries: Any) -> dict[str, Any]:
+    """Return what is to be drawn by name; one alone is called what it is."""
+    if isinstance(entries, Mapping):
+        return {str(name): entry for name, entry in entries.items()}
+    if not isinstance(entries, Predictive):
+        return {"members" if isinstance(entries, (list, tuple)) else type(entries).__name__: entries}
+    return {"prediction" if entries.pool_info is None else str(entries.pool_info.method): entries}
 
 
 def _predicted(name: str, one: Any, X: Any) -> Predictive:
@@ -182,26 +190,23 @@ def density_values(pred: Predictive, points: Any) -> Floats:
 
 def log_density_values(pred: Predictive, points: Any) -> Floats:
     """Return the log of ``density_values``, from the log scale, shape (n, G)."""
-    if isinstance(pred, DiscretePredictive):
-        return numpy_of(pred.log_pmf_t())
-    at = torch.as_tensor(np.asarray(points, dtype=np.float64)).reshape(1, -1)
-    if isinstance(pred, CountPredictive):
-        return numpy_of(pred.log_pmf_t(at))
-    if isinstance(pred, LinePredictive):
-        return numpy_of(pred.log_pdf_t(at.to(pred.dtype)))
-    raise UnsupportedError(
-        f"cannot draw the density of a {type(pred).__name__}; build it with Predictive.from_*"
-    )
+    return numpy_of(_with_methods(pred).log_density_t(*_places(pred, points)))
 
 
 def trafo_values(pred: Predictive, points: Any, latent: Latent) -> Floats:
     """Return F_Z^-1(P(Y <= y)) at common points (levels: all but the last), shape (n, G)."""
-    if isinstance(pred, DiscretePredictive):
-        return numpy_of(pred.trafo_t(latent))
-    at = torch.as_tensor(np.asarray(points, dtype=np.float64)).reshape(1, -1)
-    if isinstance(pred, (CountPredictive, LinePredictive)):
-        return numpy_of(pred.trafo_t(at.to(pred.dtype), latent))
-    raise UnsupportedError(f"a {type(pred).__name__} has no h to draw; build it with Predictive.from_*")
+    return numpy_of(_with_methods(pred).trafo_t(*_places(pred, points), latent))
+
+
+def _places(pred: Predictive, points: Any) -> tuple[torch.Tensor, ...]:
+    """Return where a distribution is read: levels everywhere at once, numbers on a common grid."""
+    return () if pred.levels is not None else (grid_values(points, getattr(pred, "dtype", torch.float64)),)
+
+
+def _with_methods(pred: Predictive) -> Any:
+    if isinstance(pred, (DiscretePredictive, NumericPredictive)):
+        return pred
+    raise UnsupportedError(f"cannot draw a {type(pred).__name__}; build it with Predictive.from_*")
 
 
 def common_scale(groups: Groups, latent: str | Latent | None) -> Latent:
@@ -229,21 +234,6 @@ def _default_grid(preds: Sequence[Any]) -> Floats:
     if isinstance(preds[0], CountPredictive):
         return np.arange(ends.min(), ends.max() + 1.0)
     return np.linspace(ends.min(), ends.max(), GRID_POINTS)
-
-
-def _as_list(name: Any, entry: Any) -> list[Predictive]:
-    members = list(entry) if isinstance(entry, (list, tuple)) else [entry]
-    for member in members:
-        if not isinstance(member, Predictive):
-            raise InvalidTypeError(
-                f"{name!r} must be a Predictive or a list of them, got {type(member).__name__}; "
-                "build it with Predictive.from_proba, from_cdf, from_scipy, ..."
-            )
-    return members
-
-
-def _own_name(pred: Predictive) -> str:
-    return "prediction" if pred.pool_info is None else str(pred.pool_info.method)
 
 
 def _described(pred: Predictive) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from deeptram._validation import as_float, as_list, check_weights
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.plots.display import Display, table_with
+from deeptram.plots.display import Display, stacked, table_with
 from deeptram.plots.style import (
     MEMBER_SHADES,
     PLAIN_COLOR,
@@ -153,10 +153,8 @@ def weights(values: Any, *, members: Sequence[Any] | None = None) -> WeightsDisp
             f"members must name every member, got {len(labels)} names for {n_members} weights; "
             "pass one name each"
         )
-    tables = [
-        pd.DataFrame({"name": name, "member": labels, "weight": array}) for name, array in arrays.items()
-    ]
-    return WeightsDisplay(pd.concat(tables, ignore_index=True))
+    tables = {name: pd.DataFrame({"member": labels, "weight": array}) for name, array in arrays.items()}
+    return WeightsDisplay(stacked(tables))
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,21 +14,26 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from deeptram._rows import take_rows
-from deeptram._validation import check_probability_level, did_you_mean
-from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram._validation import check_choice, check_probability_level
+from deeptram.errors import InvalidInputError
 from deeptram.estimators.base import BaseTram
+from deeptram.estimators.coefficient_table import shift_covariance
 from deeptram.inputs import Table, read_table
 from deeptram.inputs.network_inputs import TableInput
 from deeptram.plots.display import Display, each_panel, panels_size, table_with
 from deeptram.plots.style import (
     BAND_COLOR,
+    OUTCOME,
     PLAIN_COLOR,
+    beside,
     colors,
+    draw_band,
     legend_beside,
     reference_line,
     sequence_colors,
 )
 from deeptram.predictive.base import Predictive
+from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.kinds import RowParameters
 from deeptram.predictive.line import LinePredictive
@@ -51,8 +56,8 @@ def profiles(
     r"""Show predictions over each covariate, the others at their median or most frequent level.
 
     Binary outcomes: the probability of the larger level. Ordinal: of exceeding some of the levels. Nominal:
-    of the levels. Numbers: the median and the limits of an 80 % interval. Times: the survival probability at
-    one time.
+    of the levels. Counts: of exceeding the typical quartiles. Numbers: the median and the limits of an 80 %
+    interval. Times: the survival probability at one time.
 
     Bands: of a single model, Wald limits of the linear shift relative to the typical row; of an ensemble, the
     pool plus and minus two standard deviations of its members. No band where the column enters the model in
@@ -112,10 +117,9 @@ def features_of(pred: Predictive, at: float | None = None) -> list[Feature]:
     """
     if isinstance(pred, DiscretePredictive):
         levels = pred.levels
-        if not pred.ordered and len(levels) > 2:
-            return [(f"P({level})", partial(_mass, k=k)) for k, level in enumerate(levels)]
-        if len(levels) == 2:
-            return [(f"P({levels[1]})", partial(_mass, k=1))]
+        if len(levels) == 2 or not pred.ordered:
+            followed = range(int(len(levels) == 2), len(levels))
+            return [(f"P({levels[k]})", partial(_mass, k=k)) for k in followed]
         places = np.linspace(0, len(levels) - 2, min(MOST_LINES, len(levels) - 1))
         shown = np.unique(places.round().astype(int)).tolist()
         return [(f"P(Y > {levels[k]})", partial(_exceedance, k=k)) for k in shown]
@@ -123,6 +127,9 @@ def features_of(pred: Predictive, at: float | None = None) -> list[Feature]:
         time = float(np.median(_medians(pred))) if at is None else float(at)
         shown_time = f"{time:.0f}" if abs(time) >= 100 else f"{time:.3g}"
         return [(f"P(time > {shown_time})", partial(_survivor, time=time))]
+    if isinstance(pred, CountPredictive):
+        typical = np.median(np.asarray(pred.quantile([0.25, 0.5, 0.75]), dtype=np.float64), axis=0)
+        return [(f"P(Y > {k:.0f})", partial(_survivor, time=float(k))) for k in np.unique(typical.round())]
     quantiles = ((0.1, "10 % quantile"), (0.5, "median"), (0.9, "90 % quantile"))
     return [(what, partial(_quantile, q=q)) for q, what in quantiles]
 
@@ -260,10 +267,11 @@ class ProfilesDisplay(Display):
         for (name, what), curve in part.groupby(["name", "what"], sort=False):
             color = shades[name] if by_model else shades[what]
             label = f"{name}, {what}" if by_model else str(what)
-            place = curve["value"].to_numpy(dtype=float) if numeric else np.arange(len(levels), dtype=float)
-            _draw_band(ax, curve, place, "estimate", color, label, lines=numeric and len(levels) > 2)
+            place = beside(curve["value"], None if numeric else levels)
+            draw_band(ax, place, curve, "estimate", color, label, lines=numeric and len(levels) > 2)
         if not numeric:
             ax.set_xticks(range(len(levels)), [str(level) for level in levels])
+            ax.set_xlim(-0.5, len(levels) - 0.5)
         ax.set(xlabel=column, ylabel=whats[0] if len(whats) == 1 else "prediction")
         ax.set_ylim(*self._ends(whats))
         if np.isfinite(part["lower"].to_numpy(dtype=float)).any():
@@ -278,31 +286,13 @@ class ProfilesDisplay(Display):
         return low - 0.05 * (high - low), high + 0.05 * (high - low)
 
 
-def _draw_band(
-    ax: Axes, part: pd.DataFrame, place: Any, value: str, color: str, label: str, *, lines: bool
-) -> None:
-    """Draw a line with its band, or dots with bars; without limits, neither band nor bars."""
-    lower, upper = (part[name].to_numpy(dtype=float) for name in ("lower", "upper"))
-    if np.isfinite(lower).all() and lines:
-        ax.fill_between(place, lower, upper, color=color, alpha=0.22, linewidth=0)
-    elif np.isfinite(lower).all():
-        ax.vlines(place, lower, upper, color=color, linewidth=1.5)
-    ax.plot(place, part[value], "-" if lines else "o", color=color, label=label, zorder=3)
-
-
 def _shades(whats: list[str]) -> dict[str, str]:
     return dict(zip(whats, sequence_colors(len(whats)) if len(whats) > 1 else [PLAIN_COLOR], strict=True))
 
 
 def _columns(columns: Sequence[str] | None, table: Table, models: Mapping[Any, Any]) -> list[str]:
     if columns is not None:
-        unknown = next((name for name in columns if name not in table.names), None)
-        if unknown is not None:
-            raise UnknownNameError(
-                f"columns must be among {', '.join(map(repr, table.names))}, got {unknown!r}"
-                f"{did_you_mean(unknown, list(table.names))}"
-            )
-        return list(columns)
+        return [check_choice(name, table.names, "columns") for name in columns]
     read = set().union(*(columns_read(model) for model in models.values()))
     names = [name for name in table.names if name in read] or ([] if read else list(table.names))
     if not names:
@@ -390,23 +380,12 @@ def _shift_error(model: Any, row: Any, grid: Any, column: str) -> Floats | None:
     elsewhere = _columns_of([design.scale, design.varying, *_network_encoders(model)])
     if column in elsewhere or column == design.strata_column or design.linear is None:
         return None
-    block = _shift_covariance(model)
-    if block is None:
+    covariance = shift_covariance(model)
+    if covariance is None:
         return None
     difference = design.matrices(grid).x - design.matrices(row).x
-    variance = np.einsum("ij,jk,ik->i", difference, block, difference)
+    variance = np.einsum("ij,jk,ik->i", difference, covariance, difference)
     return np.sqrt(variance) if np.isfinite(variance).all() else None
-
-
-def _shift_covariance(model: Any) -> Floats | None:
-    """Return the covariance of the linear shift's coefficients."""
-    p, q = len(model.coef_), len(model.scale_coef_)
-    if getattr(model, "vcov_", None) is not None:
-        whole = model.vcov_.to_numpy()
-        start = len(whole) - p - q
-        return np.asarray(whole[start : start + p, start : start + p])
-    given = getattr(model, "shift_vcov_", None)
-    return None if given is None else np.asarray(given.to_numpy())
 
 
 def effect(models: Any, y: Any = None, *, level: float = 0.95) -> EffectDisplay:
@@ -472,11 +451,10 @@ class EffectDisplay(Display):
         for k, name in enumerate(names):
             part = table[table["column"] == name]
             part = part.sort_values("y") if numeric else part
-            beside = 0.3 * (k / max(len(names) - 1, 1) - 0.5) * (len(names) > 1)
-            place = part["y"] if numeric else np.array([levels.index(one) for one in part["y"]]) + beside
-            _draw_band(ax, part, place, "coef", color[name], name, lines=numeric)
+            place = beside(part["y"], None if numeric else levels, k, len(names))
+            draw_band(ax, place, part, "coef", color[name], name, lines=numeric)
         if not numeric:
             ax.set_xticks(range(len(levels)), [f"above {level}" for level in levels])
-        ax.set(xlabel="y" if numeric else "cutoff", ylabel=f"{self.label} (positive: larger outcome)")
+        ax.set(xlabel=OUTCOME if numeric else "cutoff", ylabel=f"{self.label} (positive: larger outcome)")
         ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=f"{100 * self.level:g} % limits")
         legend_beside(ax)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ import numpy as np
 from deeptram.evaluation import metrics
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
@@ -29,8 +30,8 @@ _POOLS = {
     "beta-linear": ("#882255", "h"),
 }
 POOL_COLORS = {name: color for name, (color, _) in _POOLS.items()}
-# Colours of what is no pool; none of them is the colour of one.
-OTHER_COLORS = ("#000000", "#6699CC", "#661100", "#332288", "#44AA99", "#AA4499", "#117733", "#777777")
+# Colours of what is no pool; none of them looks like that of one.
+OTHER_COLORS = ("#000000", "#332288", "#EE3377", "#661100", "#777777", "#9933FF", "#334400", "#AA4499")
 OTHER_MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 MEMBER_SHADES = ("#0B3C5D", "#328CC1", "#D9B310", "#7A9E7E", "#B85042", "#8E6C8A", "#5C5C5C", "#A3B1BF")
 MEMBER_COLOR = "#9A9A9A"
@@ -47,6 +48,7 @@ TRUTH_COLOR = "#CC3311"
 AVERAGE = "average"
 AVERAGES = (AVERAGE, "members", "members' average")
 DASHED = (0, (4, 3))
+OUTCOME = "outcome y"  # on axes of outcomes
 WORDS = "words:"  # begins the identifier of artists that carry the words of their marks
 
 RC = {
@@ -185,15 +187,24 @@ def _method(name: str) -> str:
     return name.rpartition(": ")[2].lower()
 
 
-def looks(names: Sequence[str]) -> dict[str, Look]:
+def looks(names: Sequence[str], *, labelled: bool = False) -> dict[str, Look]:
     """Return colour, marker and label of each name, so that no figure depends on colour alone.
 
     Pools and averages of members have their own, the others one each.
+
+    Parameters
+    ----------
+    names : sequence of str
+    labelled : bool
+        Whether names stand where they are drawn (on lines, above panels): then colours are for pools, and
+        everything else is grey.
 
     Examples
     --------
     >>> looks(["transformation"])
     {'transformation': Look(color='#0072B2', marker='D', label='transformation')}
+    >>> [look.color for look in looks(["SI", "SI-LS"], labelled=True).values()]
+    ['#555555', '#555555']
     """
     fixed = {name: (AVERAGE_COLOR, "o") for name in names if _method(name) in AVERAGES}
     fixed |= {name: _POOLS[pool] for name in names if (pool := pool_of(name)) is not None}
@@ -201,6 +212,7 @@ def looks(names: Sequence[str]) -> dict[str, Look]:
     used = {color for color, _ in fixed.values()}
     free: Sequence[str] = [color for color in OTHER_COLORS if color not in used]
     free = free if len(others) <= len(free) else sequence_colors(len(others))  # no colour twice
+    free = [SINGLE_COLOR] * len(others) if labelled else free
     own = {name: (free[k], OTHER_MARKERS[k % len(OTHER_MARKERS)]) for k, name in enumerate(others)}
     return {name: Look(*(fixed | own)[name], name) for name in names}
 
@@ -211,7 +223,7 @@ def colors(names: Sequence[str]) -> dict[str, str]:
     Examples
     --------
     >>> colors(["average", "CI: transformation", "SI-LS"])
-    {'average': '#000000', 'CI: transformation': '#0072B2', 'SI-LS': '#6699CC'}
+    {'average': '#000000', 'CI: transformation': '#0072B2', 'SI-LS': '#332288'}
     """
     return {name: look.color for name, look in looks(names).items()}
 
@@ -270,18 +282,78 @@ def say(artist: Artist, words: Sequence[str]) -> None:
     artist.set_gid(WORDS + json.dumps([str(one) for one in words]))
 
 
+def draw_band(
+    ax: Axes,
+    place: Any,
+    part: pd.DataFrame,
+    value: str,
+    color: str,
+    label: str,
+    *,
+    lines: bool,
+    steps: bool = False,
+) -> None:
+    """Draw a line with its band, or dots with bars; without limits, neither band nor bars.
+
+    Parameters
+    ----------
+    ax : Axes
+    place : array-like
+        Where each row of the table stands on the x-axis.
+    part : DataFrame
+        Columns ``lower``, ``upper`` and ``value``.
+    value : str
+        The column of the line.
+    color, label : str
+    lines : bool
+        Whether values between the places mean something.
+    steps : bool
+        Whether lines jump, as distribution functions of counts do.
+    """
+    lower, upper = (part[name].to_numpy(dtype=float) for name in ("lower", "upper"))
+    if np.isfinite(lower).all() and lines:
+        jumps: Any = {"step": "post" if steps else None}
+        ax.fill_between(place, lower, upper, color=color, alpha=0.22, linewidth=0, **jumps)
+    elif np.isfinite(lower).all():
+        ax.vlines(place, lower, upper, color=color, linewidth=1.5)
+    drawn: Any = {"drawstyle": "steps-post" if steps else "default", "zorder": 3}
+    ax.plot(place, part[value], "-" if lines else "o", color=color, label=label, **drawn)
+
+
+def beside(values: Iterable[Any], levels: list[Any] | None, k: int = 0, n: int = 1) -> Any:
+    """Return where values stand on the x-axis: numbers at themselves, levels at 0, 1, ...
+
+    Parameters
+    ----------
+    values : iterable
+    levels : list, optional
+        In the order they are drawn; None for numbers.
+    k, n : int
+        Of n groups that share the levels, the k-th stands a little beside them.
+
+    Examples
+    --------
+    >>> beside(["b", "a"], ["a", "b"], 1, 3).tolist(), beside([0.5, 2.0], None).tolist()
+    ([1.0, 0.0], [0.5, 2.0])
+    """
+    if levels is None:
+        return np.asarray(list(values), dtype=np.float64)
+    shift = 0.3 * (k / (n - 1) - 0.5) if n > 1 else 0.0
+    return np.array([levels.index(value) for value in values]) + shift
+
+
 def sequence_colors(n: int) -> list[str]:
     """Return n colours from dark to light for things in an order (rows, thresholds).
 
     Examples
     --------
     >>> sequence_colors(3)
-    ['#440154', '#2a788e', '#7ad151']
+    ['#440154', '#31668e', '#2fb47c']
     """
     import matplotlib
     from matplotlib.colors import to_hex
 
-    return [to_hex(shade) for shade in matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, max(n, 2))[:n])]
+    return [to_hex(shade) for shade in matplotlib.colormaps["viridis"](np.linspace(0.0, 0.65, max(n, 2))[:n])]
 
 
 def log_axis(ax: Axes, which: Literal["x", "y"]) -> None:

@@ -132,37 +132,24 @@ class SurvivalDisplay(Display):
         ax.set(xlabel="time", ylabel="share without the event", ylim=(-0.02, 1.02))
         if self.table["lower"].notna().any():
             ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=BAND)
-        self._draw_numbers(ax, shades if several else ["black"])
+        self._draw_numbers(ax)
         legend_beside(ax)
 
-    def _draw_numbers(self, ax: Axes, shades: list[str]) -> None:
-        """Write how many rows are at risk below some of the times."""
+    def _draw_numbers(self, ax: Axes) -> None:
+        """Write how many rows are at risk below some of the times, a line for each group."""
         known = self.table[self.table["kind"] == OBSERVED]
-        if known.empty:
-            return
-        ends = float(self.table["time"].max())
-        ticks = np.linspace(0.0, ends, TICKS)
-        for group, part in known.groupby("group"):
-            for tick in ticks:
+        for line, (group, part) in enumerate(known.groupby("group")):
+            words = f"at risk, {group}" if self._n_groups > 1 else "at risk"
+            _write_number(ax, words, 0.0, line, ha="right", x=-12)
+            for tick in np.linspace(0.0, float(self.table["time"].max()), TICKS):
                 at = part.iloc[int(np.abs(part["time"].to_numpy() - tick).argmin())]
-                self._write_number(
-                    ax, f"{at['at_risk']:.0f}", tick, int(str(group)), shades[int(str(group)) - 1]
-                )
-        self._write_number(ax, "at risk", 0.0, 0, "black")
+                _write_number(ax, f"{at['at_risk']:.0f}", tick, line)
 
-    def _write_number(self, ax: Axes, text: str, time: float, line: int, color: str) -> None:
-        """Write below the axis, lines at a fixed distance, so that the layout can make room for them."""
-        ax.annotate(
-            text,
-            (time, 0.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, -36 - 10 * line),
-            textcoords="offset points",
-            ha="center",
-            va="top",
-            fontsize=7.5,
-            color=color,
-        )
+
+def _write_number(ax: Axes, text: str, time: float, line: int, ha: str = "center", x: float = 0.0) -> None:
+    """Write below the axis, lines at a fixed distance, so that the layout can make room for them."""
+    where: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+    ax.annotate(text, (time, 0.0), xytext=(x, -36 - 10 * line), ha=ha, va="top", fontsize=7.5, **where)
 
 
 def _times(times: Any, seen: Observations | None, named: dict[str, Predictive]) -> Floats:

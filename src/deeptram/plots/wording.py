@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 
 def decimal(value: float, digits: int = 4, *, sign: bool = False) -> str:
     """Return a number with a fixed count of decimals and a real minus sign.
@@ -184,6 +186,8 @@ def coefficient_words(
     'One unit more of age multiplies the odds of a larger outcome by 2.00 (1.50 to 3.00).'
     >>> coefficient_words("One unit more of age", 0.6931, 0.4055, 1.0986, "minimum-extreme-value")
     'One unit more of age multiplies the hazard by 0.50 (0.33 to 0.67).'
+    >>> coefficient_words("One unit more of hue", 26.6, 17.3, 35.8)
+    'One unit more of hue multiplies the odds of a larger outcome by 3.6·10¹¹ (3.3·10⁷ to 3.5·10¹⁵).'
     """
     if not math.isfinite(coef):
         return f"{subject}: no finite coefficient (left out, or the data are separated)."
@@ -200,4 +204,13 @@ def coefficient_words(
         "minimum-extreme-value": "the hazard",
         "maximum-extreme-value": "the reverse-time hazard",
     }.get(latent, "exp(-h)")
-    return f"{subject} multiplies {what} by {estimate(ratio, min(ends), max(ends), 2)}{given}{none}"
+    limits = f" ({_ratio(min(ends))} to {_ratio(max(ends))})" if all(map(math.isfinite, ends)) else ""
+    return f"{subject} multiplies {what} by {_ratio(ratio)}{limits}{given}{none}"
+
+
+def _ratio(value: float) -> str:
+    """Return a ratio with two decimals, one that they do not suit by a power of ten."""
+    if value == 0 or 0.01 <= value < 1000 or not math.isfinite(value):
+        return decimal(value, 2)
+    digits, _, power = f"{value:.1e}".partition("e")
+    return f"{digits}·10" + str(int(power)).translate(_RAISED)

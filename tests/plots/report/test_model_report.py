@@ -220,7 +220,7 @@ def test_numbers_at_risk_are_in_the_survival_figure(reports):
     report = reports["survival"][3]
     figure = report.html[report.html.index('id="survival"') :]
     figure = figure[: figure.index("</figure>")]
-    assert ">at risk<" in figure
+    assert ">at risk, 1<" in figure
     assert figure.count(">100<") >= 3  # three groups of a hundred rows
     assert "Kaplan-Meier" in figure
 
@@ -321,7 +321,7 @@ def test_dark_colours_are_lighter_on_a_dark_page():
     assert lighter("#ffffff") == "#ffffff"
     assert lighter("#000000") != "#000000"
     page = ReportPage("<b>", "", []).html()
-    assert "@media (prefers-color-scheme:dark)" in page
+    assert "@media screen and (prefers-color-scheme:dark)" in page
     assert "<title>&lt;b&gt;" in page
     assert str(script_json(["\u2028&"])) == '["\\u2028\\u0026"]'
 

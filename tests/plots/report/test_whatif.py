@@ -133,6 +133,7 @@ def test_parts_that_only_python_computes_are_stored(browser, tmp_path, pytestcon
     for terms in (
         [dt.CS(cnn, "image"), dt.LS("x + np.where(z > 0, z, 0)")],
         [dt.CI(cnn, "image"), dt.LS("x"), dt.CS(NET, "z")],
+        [dt.LS("x"), dt.Scale("z"), dt.Scale(cnn, "image")],
     ):
         ensemble = dt.Ensemble(dt.Polr(terms, training=DEEP), 2, random_state=1, strategy="sequential").fit(
             X, y
@@ -195,12 +196,6 @@ def test_what_the_page_cannot_compute_is_said(rng):
     assert "log-linear-density pool is not one that the page computes" in what_if(pooled, X, [0], [""]).reason
     other = dt.Ensemble.from_members([one, dt.BoxCox().fit(X, y)])
     assert "differ in latent distribution, basis or levels" in what_if(other, X, [0], [""]).reason
-    terms = [dt.Scale(dt.networks.MLP((2,)), "x")]
-    stretched = dt.Lm(terms, training=dt.Training(epochs=1, progress=False)).fit(X, y)
-    assert (
-        "the networks of Scale are not among what the page computes"
-        in what_if(stretched, X, [0], [""]).reason
-    )
     from sklearn.dummy import DummyClassifier
 
     dummy = DummyClassifier().fit(X, y > 0)

@@ -14,38 +14,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from deeptram.inputs import FactorEncoder, LinearEncoder
-from deeptram.inputs.expressions import QUOTED, read_expression
+from deeptram.inputs.expressions import read_expression
 from deeptram.inputs.formula import FormulaEncoder
 from deeptram.inputs.formula_terms import Piece
 
 Step = list[Any]
-FUNCTIONS = frozenset(
-    [
-        "abs",
-        "sqrt",
-        "cbrt",
-        "square",
-        "exp",
-        "exp2",
-        "exp10",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "arctan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "floor",
-        "ceil",
-        "maximum",
-        "minimum",
-    ]
-)
+FUNCTIONS = {
+    *["abs", "sqrt", "cbrt", "square", "exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p"],
+    *["sin", "cos", "tan", "arctan", "sinh", "cosh", "tanh", "floor", "ceil", "maximum", "minimum"],
+}
 _OPERATIONS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
 _COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
 
@@ -66,19 +43,6 @@ def design_steps(encoder: LinearEncoder) -> list[Step | None]:
     for name in encoder.required_columns:
         steps += _indicators(factors[name])[1:] if name in factors else [["x", name]]
     return steps
-
-
-def columns_of(step: Step) -> set[str]:
-    """Return the columns of X that a step needs.
-
-    Examples
-    --------
-    >>> sorted(columns_of(["*", ["x", "a"], ["is", "b", "u"]]))
-    ['a', 'b']
-    """
-    if step[0] in ("x", "is"):
-        return {step[1]}
-    return set().union(*(columns_of(part) for part in step[1:] if is_step(part)))
 
 
 def is_step(part: Any) -> bool:
@@ -123,11 +87,10 @@ def _piece_steps(piece: Piece, formula: FormulaEncoder) -> dict[str, Step | None
     expression = read_expression(text)
     if expression.factor is not None:
         return dict.fromkeys(_labels(text, formula.factors[text]))
-    tree, columns = _tree(text)
-    call = expression.calls.get(text)
+    tree, call = expression.tree, expression.calls.get(text)
     if call is not None and call[0] in ("bs", "poly") and isinstance(tree, ast.Call):
-        return _basis_steps(text, *call, _translated(tree.args[0], columns, formula), formula)
-    return {text: _translated(tree, columns, formula)}
+        return _basis_steps(text, *call, _translated(tree.args[0], expression.quoted, formula), formula)
+    return {text: _translated(tree, expression.quoted, formula)}
 
 
 def _labels(text: str, factor: FactorEncoder) -> list[str]:
@@ -161,23 +124,7 @@ def _basis_steps(
     return {name: None if argument is None else step for name, step in steps.items()}
 
 
-def _tree(text: str) -> tuple[ast.expr, dict[str, str]]:
-    """Return the syntax tree of a piece that was checked before, and what its quoted names stand for."""
-    columns: dict[str, str] = {}
-    mark = "quoted"
-    while mark in text:
-        mark += "_"
-
-    def named(found: Any) -> str:
-        if found[1] is None:
-            return str(found[0])
-        columns[f"{mark}{len(columns)}x"] = found[1]
-        return f"{mark}{len(columns) - 1}x"
-
-    return ast.parse(QUOTED.sub(named, text), mode="eval").body, columns
-
-
-def _translated(node: ast.expr, columns: Mapping[str, str], formula: FormulaEncoder) -> Step | None:
+def _translated(node: ast.expr | None, columns: Mapping[str, str], formula: FormulaEncoder) -> Step | None:
     """Return the step of a number, None where there is no translation."""
     if isinstance(node, ast.Name):
         name = columns.get(node.id, node.id)

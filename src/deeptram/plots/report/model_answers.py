@@ -301,19 +301,14 @@ def scores_table(found: Answers, n_boot: int, level: float) -> TextTable:
     caption = SAID.scores(f"{100 * level:g}", n_boot, found.null is not None, found.null_from_training)
     wide: dict[str, list[str | Cell]] = {}
     for row in found.scores.to_dict("records"):
-        cells = wide.setdefault(row["metric"], [metric_label(row["metric"])])
+        metric = row["metric"]
+        cells = wide.setdefault(metric, [f"{metric_label(metric)} ({metric_hint(metric)})"])
         cells.append(Cell.of(row["estimate"], row["lower"], row["upper"]))
         if row["name"] == NULL:
             model = next(one for one in found.scores.to_dict("records") if one["metric"] == row["metric"])
             cells.append(Cell.of(*(model[f"difference{end}"] for end in ("", "_lower", "_upper"))))
-    rows = [[*cells, metric_hint(metric)] for metric, cells in wide.items()]
-    header = [
-        "score",
-        "model",
-        *(["null model", "difference"] if found.null is not None else []),
-        "direction",
-    ]
-    return TextTable(header, rows, 1, caption, "Scores", words=("direction",))
+    header = ["score", "model", *(["null model", "difference"] if found.null is not None else [])]
+    return TextTable(header, list(wide.values()), 1, caption, "Scores")
 
 
 def importance_table(importance: pd.DataFrame) -> TextTable | None:

@@ -82,7 +82,7 @@ class ModelFigures:
             for k, name in enumerate(names)
         ]
         grid = PanelGrid(panels, (3.3, 2.6))
-        yield page_figure(grid, "effects", SAID.effects(display.band), about="Effect")
+        yield page_figure(grid, "effects", SAID.effects(), about="Effect")
 
     def _calibration_figures(self) -> Iterator[PageFigure]:
         if not isinstance(self.pred, DiscretePredictive):

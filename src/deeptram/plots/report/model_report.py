@@ -19,7 +19,7 @@ from deeptram._rows import take_rows
 from deeptram._validation import check_integer, check_probability_level, check_same_length
 from deeptram.errors import DeeptramError, DeeptramWarning
 from deeptram.estimators import proportionality_test
-from deeptram.estimators.coefficient_table import described_outcome
+from deeptram.estimators.coefficient_table import described_outcome, described_terms
 from deeptram.estimators.presets import common_name
 from deeptram.evaluation.scores import nll
 from deeptram.inputs import Table, read_table
@@ -139,9 +139,9 @@ class _Context:
         ]
         answer = [Sentences(found.head, "answer"), scores_table(found, self.n_boot, self.level)]
         answer += [Words(note, "notice") for note in notes if note]
-        shifts = ["A positive coefficient means a larger outcome.", coefficients, self._assumption()]
+        sign = "" if known is None else known.attrs["sign"].rpartition(": ")[2]
+        shifts = [f"{sign[:1].upper()}{sign[1:]}.", coefficients, self._assumption()]
         effects = [figures.get("effects"), importance_table(found.importance)]
-        outcomes = [Words("Predictions and outcomes", "h3"), figures["distribution"]]
         facts = Facts(self._facts(table))
         return Page(
             f"{self._name} on {len(self.pred):,} rows",
@@ -151,7 +151,9 @@ class _Context:
                 Section(
                     "what-if",
                     "What if",
-                    [Words(SAID.what_if(described_fixed(made)), "soft"), made] if made.spec else [],
+                    [Words(SAID.what_if(described_fixed(made), len(self._members)), "soft"), made]
+                    if made.spec
+                    else [],
                 ),
                 Section(
                     "coefficients-section",
@@ -162,7 +164,7 @@ class _Context:
                 Section(
                     "calibration-section",
                     "Calibration",
-                    [Sentences(found.calibration), figures["calibration"], *outcomes],
+                    [Sentences(found.calibration), figures["calibration"], figures["distribution"]],
                 ),
                 Section("survival-section", "Survival", [figures.get("survival")]),
                 Section("worst", "Worst rows", self._worst(score)),
@@ -195,8 +197,8 @@ class _Context:
     def _coefficient_table(self) -> pd.DataFrame | None:
         try:
             if hasattr(self.model, "members_"):
-                return pd.DataFrame(self.model.coef_table(self.level))
-            return pd.DataFrame(self.model.summary(self.level))
+                return self.model.coef_table(self.level)  # type: ignore[no-any-return]
+            return self.model.summary(self.level)  # type: ignore[no-any-return]
         except DeeptramError:
             return None
 
@@ -268,7 +270,8 @@ class _Context:
             )
         header = ["row", "observed", "predicted", "NLL", *(["parts of h"] if parts.shape[1] else [])]
         table = TextTable(header, rows, 3, label="Worst rows", words=("parts of h",))
-        return [Words(SAID.worst(bool(parts.shape[1])), "soft"), table]
+        nominal = isinstance(chosen, DiscretePredictive) and chosen.is_nominal
+        return [Words(SAID.worst(bool(parts.shape[1]), nominal), "soft"), table]
 
     # -- what-if and facts ---------------------------------------------------------------------------------
 
@@ -278,8 +281,9 @@ class _Context:
 
     def _what_if(self, score: Any) -> WhatIf:
         order = np.argsort(score, kind="stable")
-        middle = order[np.linspace(0, len(order) - 1, min(TYPICAL, len(order))).astype(int)]
-        rows = list(dict.fromkeys([*middle.tolist()[:-1], *order[::-1][:TYPICAL].tolist()]))
+        spread = order[np.linspace(0, len(order) - 1, min(TYPICAL, len(order))).astype(int)]
+        middle = order[len(order) // 2 :][:1]  # the page opens with it
+        rows = list(dict.fromkeys(np.concatenate([middle, spread[:-1], order[::-1][:TYPICAL]]).tolist()))
         labels = [f"row {self._index[row]}, observed {_shown(self.y, row)}" for row in rows]
         return what_if(self.model, self.X, rows, labels)
 
@@ -294,7 +298,7 @@ class _Context:
             ("Model", ", ".join(filter(None, [self._name, weights and f"weights {weights}"]))),
         ]
         if hasattr(first, "spec_"):
-            facts.append(("Terms", " + ".join(str(term) for term in (first.terms or ["LS of all columns"]))))
+            facts.append(("Terms", described_terms(first)))
         if hasattr(first, "n_obs_"):
             reached = getattr(first, "loglik_", None)
             words = "" if reached is None else f", log-likelihood {wording.decimal(float(reached), 2)}"

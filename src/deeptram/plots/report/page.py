@@ -295,7 +295,7 @@ def _with_classes(page: str) -> str:
     )
     for media, shades in (("", {color: color for color in dark}), ("dark", dark)):
         rules = ":root{" + "".join(f"--c{color[1:]}:{shade};" for color, shade in shades.items()) + "}"
-        sheet += f"@media (prefers-color-scheme:dark){{{rules}}}" if media else rules
+        sheet += f"@media screen and (prefers-color-scheme:dark){{{rules}}}" if media else rules
     return page.replace("</style>", f"{sheet}</style>", 1)
 
 

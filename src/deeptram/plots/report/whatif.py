@@ -21,12 +21,13 @@ from torch import nn
 from deeptram._rows import take_rows
 from deeptram.bases import Basis, Bernstein, Linear, LogLinear
 from deeptram.inputs import LinearEncoder, Table, read_table
+from deeptram.inputs.formula_terms import expressions
 from deeptram.inputs.network_inputs import NetworkInputs, TableInput
 from deeptram.model import Matrices
 from deeptram.model.deep import DeepModel
 from deeptram.model.dropout import MemberDropout
 from deeptram.model.parts import ComplexIntercept
-from deeptram.plots.report.design_steps import Step, columns_of, design_steps, is_step
+from deeptram.plots.report.design_steps import Step, design_steps, is_step
 
 LATENTS = ("logistic", "normal", "minimum-extreme-value", "maximum-extreme-value")
 POOLS = ("transformation", "linear", "log-linear")
@@ -192,8 +193,6 @@ def _why_not(model: Any, members: Sequence[Any]) -> str:
         return f"the {_pool_of(model)} pool is not one that the page computes ({', '.join(computed)})"
     if getattr(model, "correction_", None) is not None:
         return "its pool is corrected on the scale of the outcome"
-    if any(one.spec_.scales for one in members):
-        return "the networks of Scale are not among what the page computes"
     recalibrated = getattr(model, "recalibrations_", None) or []
     if any(one.latent_ != first.latent_ for one in recalibrated):
         return "members are recalibrated on another scale than their own"
@@ -250,20 +249,23 @@ class _Member:
                 }
         else:
             made["theta"] = np.asarray(model.theta).tolist()
-        values = model.shift_values(self.X, len(self.matrices.x))
-        shifts = []
-        for shift, inputs, stored in zip(model.complex_shifts, remaining, values, strict=True):
-            net = self._network(shift.net, inputs)
-            one = {"mean": _floats(shift.mean), "slopes": shift.slopes.tolist()}
-            shifts.append({**one, "stored": stored.tolist()} if net is None else {**one, "net": net})
-        return {**made, "shifts": shifts}
+        values = model.network_values(self.X, len(self.matrices.x))
+        networks = [*(shift.net for shift in model.complex_shifts), *model.scales]
+        parts: list[dict[str, Any]] = []
+        for network, inputs, stored in zip(networks, remaining, values, strict=True):
+            net = self._network(network, inputs)
+            parts.append({"stored": stored.tolist()} if net is None else {"net": net})
+        for part, shift in zip(parts, model.complex_shifts, strict=False):  # scales follow
+            part |= {"mean": _floats(shift.mean), "slopes": shift.slopes.tolist()}
+        n = len(model.complex_shifts)
+        return {**made, "shifts": parts[:n], "scales": parts[n:]}
 
     def _stored_shifts(self, model: DeepModel) -> Any:
         """Return what complex shifts add to the logits of a nominal outcome, part of theta there."""
         if not model.is_nominal:
             return 0.0
-        values = model.shift_values(self.X, len(self.matrices.x))
-        pairs = zip(model.complex_shifts, values, strict=True)
+        values = model.network_values(self.X, len(self.matrices.x))
+        pairs = zip(model.complex_shifts, values, strict=True)  # a nominal outcome has no scale
         return sum(value - self.matrices.x @ one.slopes.numpy() - one.mean.numpy() for one, value in pairs)
 
     def _design(
@@ -281,11 +283,10 @@ class _Member:
             if name in factors:
                 kept = [level for level in factors[name].levels if level not in factors[name].unobserved]
                 self.levels[name] = [_plain(level) for level in kept]
-        seen = set().union(*(columns_of(step) for step in steps if step is not None))
         self.columns |= set(encoder.required_columns)
         missing = [j for j, step in enumerate(steps) if step is None]
         if missing:
-            self.fixed |= _columns_of_missing(encoder, missing, seen)
+            self.fixed |= _columns_of_missing(encoder, missing)
         stored = values[:, missing].tolist() if missing else None
         return {"steps": [_plain_step(step) for step in steps], "stored": stored}
 
@@ -293,10 +294,13 @@ class _Member:
         """Return a network on tabular columns as layers, None if only Python can compute it."""
         part = inputs.parts[0]
         layers = _layers(net) if self.small and len(inputs.parts) == 1 else None
-        readable = isinstance(part, TableInput) and not part.blocks and part.encoder is not None
-        if layers is not None and isinstance(part, TableInput) and part.encoder is not None and readable:
-            raw = part.encoder.transform(self.X)
-            design = self._encoder(part.encoder, raw)
+        if (
+            layers is not None
+            and isinstance(part, TableInput)
+            and part.encoder is not None
+            and not part.blocks
+        ):
+            design = self._encoder(part.encoder, part.encoder.transform(self.X))
             return {**design, "mean": part.mean.tolist(), "sd": part.sd.tolist(), "layers": layers}
         for one in inputs.parts:
             if isinstance(one, TableInput) and one.encoder is not None:
@@ -305,16 +309,14 @@ class _Member:
         return None
 
 
-def _columns_of_missing(encoder: LinearEncoder, missing: Sequence[int], seen: set[str]) -> set[str]:
+def _columns_of_missing(encoder: LinearEncoder, missing: Sequence[int]) -> set[str]:
     """Return the columns that stored parts of a formula read."""
     if encoder.formula is None:
         return set(encoder.required_columns)
-    owners = {encoder.formula.owners[j] for j in missing}
-    used: set[str] = set()
+    owners, used = {encoder.formula.owners[j] for j in missing}, set[str]()
     for term in encoder.formula.terms:
-        text = ":".join(piece for piece, kind in term if kind != "literal")
-        if text in owners:
-            used |= {name for name in encoder.required_columns if any(name in piece for piece, _ in term)}
+        if ":".join(text for text, kind in term if kind != "literal") in owners:
+            used |= {name for one in expressions((term,)).values() for name in one.columns}
     return used
 
 

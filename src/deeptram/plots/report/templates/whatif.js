@@ -91,6 +91,7 @@
     });
     return now;
   }
+  function output(part, x, row) { return part.net ? network(part.net, x, row) : part.stored[row]; }
 
   // -- the parameters of one member at covariates x; row is where stored parts are read ------------------
   function times(vector, matrix) {  // vector' matrix; a vector of coefficients is a matrix of one column
@@ -120,12 +121,13 @@
     var linear = member.linear ? columns(member.linear, x, row) : [];
     var shift = member.linear && linear.length ? times(linear, member.linear.coef) : [0];
     (member.shifts || []).forEach(function (part) {
-      var out = part.net ? network(part.net, x, row) : part.stored[row];
+      var out = output(part, x, row);
       var slopes = part.slopes.length ? times(linear, part.slopes) : [];
       shift = out.map(function (v, k) { return (shift[k] || 0) + v - (slopes[k] || 0) - part.mean[k]; });
     });
-    var logScale = member.scale ? times(columns(member.scale, x, row), member.scale.coef)[0] / 2 : 0;
-    return { theta: theta, shift: shift, scale: Math.exp(logScale), recalibration: member.recalibration };
+    var logScale = member.scale ? times(columns(member.scale, x, row), member.scale.coef)[0] : 0;
+    (member.scales || []).forEach(function (part) { logScale += output(part, x, row)[0]; });
+    return { theta: theta, shift: shift, scale: Math.exp(logScale / 2), recalibration: member.recalibration };
   }
 
   // -- h ------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 // Controls and drawing of the what-if view; distributions come from whatif.js.
 (function () {
   var engine = window.deeptramWhatIf, spec = engine.spec, root = document.getElementById("what-if-view");
-  var QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95], SVG = "http://www.w3.org/2000/svg", W = root.clientWidth < 480 ? 350 : 560, H = 250, LEFT = 44, RIGHT = 12, TOP = 12, BOTTOM = 40;
+  var QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95], SVG = "http://www.w3.org/2000/svg", W = root.clientWidth < 480 ? 350 : 560, H = 250, LEFT = 44, RIGHT = 12, TOP = 26, BOTTOM = 40;
   var x = {}, row = 0, controls = {};
 
   function element(name, attributes, text) {
@@ -20,7 +20,7 @@
   function digits(v) {
     if (v === Infinity) return "∞";
     if (v === -Infinity) return "−∞";
-    var size = Math.abs(v), shown = spec.count || Number.isInteger(v) ? String(v) : size !== 0 && (size < 1e-3 || size >= 1e6) ? v.toExponential(2) : String(+v.toPrecision(4));
+    var size = Math.abs(v), shown = Number.isInteger(v) ? String(v) : size !== 0 && (size < 1e-3 || size >= 1e6) ? v.toExponential(2) : String(+v.toPrecision(4));
     return shown.replace("-", "−");
   }
   function percent(p) { return (100 * p).toFixed(1) + " %"; }
@@ -62,14 +62,21 @@
   var svg = drawn("svg", { viewBox: "0 0 " + W + " " + H, role: "img", "aria-label": "Predicted distribution at the chosen covariates" });
   function across(u) { return LEFT + u * (W - LEFT - RIGHT); }
   function up(v) { return H - BOTTOM - v * (H - BOTTOM - TOP); }
-  function axis(marks, label, top) {
+  function nice(low, high) {  // round numbers between two ends
+    var rough = (high - low) / 5, size = Math.pow(10, Math.floor(Math.log10(rough))), marks = [];
+    var step = size * [1, 2, 5, 10].find(function (k) { return k * size >= rough; });
+    for (var k = Math.ceil(low / step); k * step <= high * (1 + 1e-12); k++) marks.push(+(k * step).toPrecision(12));
+    return marks;
+  }
+  function axis(marks, label, top, upright) {
     svg.appendChild(drawn("line", { x1: LEFT, x2: W - RIGHT, y1: up(0), y2: up(0), "class": "axis" }));
     marks.forEach(function (mark) {
       svg.appendChild(drawn("text", { x: across(mark[0]), y: H - BOTTOM + 15, "text-anchor": "middle", "class": "tick" }, mark[1]));
     });
     svg.appendChild(drawn("text", { x: (LEFT + W - RIGHT) / 2, y: H - 6, "text-anchor": "middle", "class": "tick" }, label));
-    [0, 0.5, 1].forEach(function (v) {
-      svg.appendChild(drawn("text", { x: LEFT - 5, y: up(v) + 4, "text-anchor": "end", "class": "tick" }, digits(+(v * top).toPrecision(2))));
+    svg.appendChild(drawn("text", { x: 2, y: 12, "class": "tick" }, upright));
+    nice(0, top).forEach(function (v) {
+      svg.appendChild(drawn("text", { x: LEFT - 5, y: up(v / top) + 4, "text-anchor": "end", "class": "tick" }, digits(v)));
     });
   }
   function clear() { while (svg.firstChild) svg.removeChild(svg.firstChild); }
@@ -88,7 +95,7 @@
       });
     });
     var every = Math.ceil(names.length / 14);
-    axis(names.map(function (name, k) { return [(k + 0.5) * width, k % every ? "" : name]; }), spec.count ? "count" : "level", top);
+    axis(names.map(function (name, k) { return [(k + 0.5) * width, k % every ? "" : name]; }), spec.count ? "count" : "level", top, "probability");
   }
   function curveOf(cdf, grid) {
     if (spec.time) return grid.map(function (y) { return 1 - cdf(y); });
@@ -113,7 +120,8 @@
       var u = (median - low) / (high - low);
       svg.appendChild(drawn("path", { d: "M" + across(u) + " " + up(0) + "V" + up(1), "class": "median", "data-tip": "median " + digits(median) }));
     }
-    axis([0, 0.25, 0.5, 0.75, 1].map(function (u) { return [u, digits(+(low + u * (high - low)).toPrecision(3))]; }), spec.time ? "time (share still without the event)" : "outcome (density)", top);
+    var marks = nice(low, high).map(function (v) { return [(v - low) / (high - low), digits(v)]; });
+    axis(marks, spec.time ? "time" : "outcome", top, spec.time ? "share still without the event" : "density");
   }
 
   // -- numbers and words ----------------------------------------------------------------------------------
