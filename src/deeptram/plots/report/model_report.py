@@ -197,8 +197,8 @@ class _Context:
     def _coefficient_table(self) -> pd.DataFrame | None:
         try:
             if hasattr(self.model, "members_"):
-                return self.model.coef_table(self.level)  # type: ignore[no-any-return]
-            return self.model.summary(self.level)  # type: ignore[no-any-return]
+                return self.model.coef_table(self.level)
+            return self.model.summary(self.level)
         except DeeptramError:
             return None
 
