@@ -34,9 +34,9 @@ from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import (
     CoefficientTable,
     add_hazard_ratios,
+    coefficient_covariance,
     described_outcome,
     meaning,
-    shift_covariance,
     sign,
 )
 from deeptram.pooling import get_rule
@@ -326,7 +326,7 @@ def _what_varies(method: str, bagged: bool, deep: bool) -> str:
 
 
 def _variance_within(member: BaseTram, slope: float) -> Array | None:
-    covariance = shift_covariance(member)
+    covariance = coefficient_covariance(member)
     if covariance is None:
         return np.zeros(0) if len(member.coef_) == 0 else None
     return np.asarray(np.diag(covariance)) * slope**2

@@ -313,7 +313,7 @@ def _all_coefficients(model: BaseTram) -> pd.Series:
     return pd.concat([model.coef_, model.scale_coef_.rename("scale({})".format)])
 
 
-def shift_covariance(model: BaseTram) -> Array | None:
+def coefficient_covariance(model: BaseTram) -> Array | None:
     """Return the covariance of the coefficients of LS (given networks, where there are some), if known.
 
     Parameters
@@ -333,7 +333,7 @@ def _standard_errors(model: BaseTram, n: int) -> Array:
     if getattr(model, "vcov_", None) is not None:
         variance = np.diag(model.vcov_.to_numpy())[len(model.vcov_) - n :]
     else:
-        variance, shift = np.full(n, np.nan), shift_covariance(model)
+        variance, shift = np.full(n, np.nan), coefficient_covariance(model)
         if shift is not None:
             variance[: len(shift)] = np.diag(shift)
     with np.errstate(invalid="ignore"):

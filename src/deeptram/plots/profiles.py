@@ -17,7 +17,7 @@ from deeptram._rows import take_rows
 from deeptram._validation import check_choice, check_probability_level
 from deeptram.errors import InvalidInputError
 from deeptram.estimators.base import BaseTram
-from deeptram.estimators.coefficient_table import shift_covariance
+from deeptram.estimators.coefficient_table import coefficient_covariance
 from deeptram.inputs import Table, read_table
 from deeptram.inputs.network_inputs import TableInput
 from deeptram.plots.display import Display, each_panel, panels_size, table_with
@@ -380,7 +380,7 @@ def _shift_error(model: Any, row: Any, grid: Any, column: str) -> Floats | None:
     elsewhere = _columns_of([design.scale, design.varying, *_network_encoders(model)])
     if column in elsewhere or column == design.strata_column or design.linear is None:
         return None
-    covariance = shift_covariance(model)
+    covariance = coefficient_covariance(model)
     if covariance is None:
         return None
     difference = design.matrices(grid).x - design.matrices(row).x
