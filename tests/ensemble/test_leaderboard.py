@@ -31,7 +31,7 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 import deeptram as dt
 from deeptram.ensemble import Adapter, adapters
 from deeptram.ensemble.adapters import LEVELS, adapter_of, indicators
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError, UnsupportedError
 from deeptram.model.persistence import JSON_NAME
 
 SPLITTER = KFold(3, shuffle=True, random_state=1)
@@ -357,7 +357,46 @@ def test_other_libraries_are_not_imported():
     assert done.stdout.strip() == "[]"
 
 
+class Shares:
+    """Tells the shares of classes of the rows it was fitted to, or the same for all."""
+
+    def __init__(self, same=False):
+        self.same = same
+
+    def fit(self, X, y):
+        counts = np.bincount(y, minlength=3) + 1e-300
+        self.share_ = np.full(3, 1 / 3) if self.same else np.where(counts < 0.5, 0.0, counts) / counts.sum()
+        return self
+
+    def predict_distribution(self, X):
+        return dt.Predictive.from_proba(np.tile(self.share_ / self.share_.sum(), (len(X), 1)))
+
+
+def test_infinite_scores_are_noted():
+    """The only row of the last class: no share elsewhere, and no weight for the model that covers it."""
+    X = pd.DataFrame({"a": np.arange(40.0)})
+    y = np.append(2, np.random.default_rng(0).integers(0, 2, 39))
+    models = {"shares": Shares(), "same": Shares(same=True), "polr": dt.Polr()}
+    board = dt.leaderboard(models, X, y, cv=KFold(4), metrics=["rps", "nll"], pool=["linear"])
+    notes = board.ranking()["note"]
+    assert notes["shares"] == "nll is infinite in row 0"
+    assert notes["same"] == notes["pool: linear, equal"] == ""
+    told = "nll is infinite in row 0: weights tuned on the other folds give these outcomes no probability"
+    assert notes["pool: linear, tuned"] == told
+
+
 class TestErrors:
+    def test_metrics(self):
+        X, eta, rng = table(30)
+        with pytest.raises(UnknownNameError, match=r"metric must be one of .*'nll'.* got 'nlll'"):
+            dt.leaderboard({"never fitted": None}, X, eta, metrics=["nlll"])
+        y = levels_of(eta, rng)
+        with pytest.raises(
+            UnsupportedError,
+            match=r"metrics must be defined for the outcome, got uno: .*predictions are .*rps",
+        ):
+            dt.leaderboard({"polr": dt.Polr()}, X, y, cv=2, metrics=["uno"])
+
     def test_models(self):
         X, eta, _ = table(30)
         with pytest.raises(InvalidInputError, match="models must be a dict of names and models, got list"):

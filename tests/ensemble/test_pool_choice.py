@@ -8,6 +8,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import deeptram as dt
+from deeptram.ensemble.pooled_members import choose_pool
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.pooling import METHODS
 
@@ -85,6 +86,20 @@ def test_another_pool_predicts_and_the_coefficients_say_so(tmp_path, contradicti
         again.predict_distribution(X).cdf(), contradicting.predict_distribution(X).cdf()
     )
     assert again.coef_.attrs["note"] == note
+
+
+def test_a_pool_with_an_infinite_score_is_not_chosen():
+    """One member excludes an outcome that happened: the readable pool does, too, the linear one does not."""
+    rng = np.random.default_rng(2)
+    y = rng.integers(0, 3, 60)
+    proba = [rng.dirichlet(np.full(3, 8.0), 60) for _ in range(2)]
+    proba[0][5] = 0.5 * (np.arange(3) != y[5])
+    members = [dt.Predictive.from_proba(p) for p in proba]
+    choice = choose_pool(members, y, "equal", "ordinal", "nll")[0]
+    readable = choice.table[choice.table["pool"] == "transformation"]
+    assert (readable["note"] == "infinite in row 5, so not to be chosen").all()
+    assert choice.pool != "transformation"
+    assert np.isfinite(dt.scores.nll(y, dt.pool(members, method=choice.pool)))
 
 
 def test_nothing_is_predicted_before_a_choice():

@@ -12,6 +12,7 @@ import torch
 
 import deeptram as dt
 from deeptram.errors import DeeptramError, InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.evaluation import streams
 from deeptram.evaluation.bootstrap import replicates
 from deeptram.evaluation.measures import statistics_of
 from deeptram.evaluation.streams import BLOCK_ROWS
@@ -131,10 +132,38 @@ def test_metrics_of_all_rows_are_refused(metric):
 def test_survival_metrics_of_all_rows_are_refused():
     pred = dt.Predictive.from_scipy(scipy.stats.expon(scale=np.ones(5)))
     y = dt.Surv.right(np.arange(1.0, 6.0), [True] * 5)
-    for metric in ("concordance", "ibs"):
+    curves = partial(dt.metrics.concordance, kind="antolini", tau=4.0)
+    for metric in (curves, "ibs"):
         with pytest.raises(UnsupportedError, match="must be a function of sums over rows"):
             dt.evaluate_stream([({"m": pred}, y)], metrics=metric)
+    with pytest.raises(
+        UnsupportedError, match="over chunks needs one horizon for the risks of all rows, got"
+    ):
+        dt.evaluate_stream([({"m": pred}, y)], metrics="concordance")
     assert list(dt.evaluate_stream([({"m": pred}, y)], n_boot=0)["metric"]) == ["nll"]
+
+
+def test_concordance_is_that_of_memory_from_what_is_kept_of_the_rows(monkeypatch):
+    rng = np.random.default_rng(3)
+    scale = np.exp(rng.normal(size=700))
+    time, limit = rng.exponential(scale).round(2) + 0.01, rng.exponential(2.0, 700)
+    y, weight = dt.Surv.right(np.minimum(time, limit), time <= limit), rng.integers(0, 3, 700)
+    slopes = {"one": 0.3, "other": 1.0}
+    predictions = {k: dt.Predictive.from_scipy(scipy.stats.expon(scale=scale**s)) for k, s in slopes.items()}
+    metrics = {k: partial(dt.metrics.concordance, kind=k, tau=1.5) for k in ("harrell", "uno")} | {
+        "nll": "nll"
+    }
+    asked = {"metrics": metrics, "reference": "one", "n_boot": 40}
+    whole = dt.evaluate(predictions, y, sample_weight=weight, **asked)
+    tables = []
+    for sizes in ([700], [150, 77]):
+        monkeypatch.setattr(streams, "KEPT", 700 * 16)  # the samples come in several blocks
+        tables.append(dt.evaluate_stream(divided(predictions, y, sizes, weight), **asked))
+        assert tables[-1][["name", "metric"]].equals(whole[["name", "metric"]])
+        np.testing.assert_allclose(tables[-1]["estimate"], whole["estimate"], rtol=1e-12)
+    np.testing.assert_allclose(tables[0][LIMITS], tables[1][LIMITS], rtol=1e-9)
+    width = [(table["upper"] - table["lower"]).to_numpy() for table in (whole, tables[0])]
+    np.testing.assert_allclose(width[1], width[0], rtol=0.6)
 
 
 PRED, Y = dt.Predictive.from_proba([[0.2, 0.8]]), [1]

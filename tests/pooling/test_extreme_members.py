@@ -114,6 +114,40 @@ def test_on_the_line_every_pool_is_a_distribution_and_keeps_its_promises(name, c
     assert result.held, str(result)
 
 
+@pytest.mark.filterwarnings("ignore::deeptram.errors.ExtrapolationWarning")
+@given(case=line_members(), curves=st.booleans())
+@settings(max_examples=30)
+def test_the_ends_of_a_transformation_pool_are_where_it_becomes_certain(case, curves):
+    members, w, _ = case
+    if curves:
+        steps = P.from_survival([1.0, 2.0, 4.0], [[0.9, 0.5, s] for s in (0.4, 0.0, 0.0, 0.2)])
+        members, w = [*members, steps], np.append(w / 2, 0.5)
+    pooled = dt.pool(members, weights=w)
+    for q, end in zip((0.0, 1.0), pooled.quantile([0.0, 1.0]).T, strict=True):
+        step = 1e-9 * (1 + np.abs(end))
+        known = np.isfinite(end)
+        near = np.where(known, end, 0.0)
+        below, above = pooled.cdf(near - step), pooled.cdf(near + step)
+        if q == 0:
+            assert (below[known] == 0).all()
+            assert (above[known] > 0).all()
+            assert (pooled.trafo(np.full(4, -1e6))[~known] > -np.inf).all()
+        else:
+            assert (below[known] < 1).all() or np.isfinite(pooled.trafo(near - step))[known].any()
+            assert (above[known] == 1).all()
+            assert (pooled.trafo(np.full(4, 1e6))[~known] < np.inf).all()
+
+
+def test_the_ends_of_pools_of_sample_spaces_apart():
+    uniform = [P.from_scipy(scipy.stats.uniform([start], 1.0)) for start in (0.0, 2.0)]
+    for weights_, ends in (([0.6, 0.4], (1.0, 1.0)), ([0.5, 0.5], (1.0, 2.0)), ([0.4, 0.6], (2.0, 2.0))):
+        pooled = dt.pool(uniform, weights=weights_)
+        np.testing.assert_array_equal(pooled.quantile([0.0, 1.0]), [ends])
+        middle = np.mean(ends)  # F is 0, 1/2 and 1 before, between and after the ends
+        expected = abs(middle - 3.0) if ends[0] == ends[1] else 0.25 * (ends[1] - ends[0]) + 1.0
+        np.testing.assert_allclose(pooled.crps([3.0]), [expected], rtol=1e-9)
+
+
 def test_a_quantile_lies_at_the_jump_of_the_member_that_prevails():
     masses = P.from_quantiles([0.1, 0.5, 0.9], [[-1.0, 0.0, 0.0]])  # all of it up to 0
     pooled = dt.pool([masses, P.from_scipy(scipy.stats.uniform([2.0], 1.0))], weights=[2 / 3, 1 / 3])

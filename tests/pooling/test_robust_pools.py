@@ -71,6 +71,23 @@ def test_lines_are_distributions(rule, case):
     assert (pooled.crps(y) >= 0).all()
 
 
+@given(case=line_ensembles(rows=5))
+@settings(max_examples=10)
+def test_quantiles_of_the_median_are_medians_of_quantiles_unless_halves_tie(case):
+    members, w, _ = case
+    q = np.array([0.02, 0.3, 0.9])
+    each = np.stack([m.quantile(q) for m in members])
+    pooled = dt.pool(members, method="median", weights=w).quantile(q)
+    order = np.argsort(each, axis=0)
+    passed = np.take_along_axis(np.broadcast_to(w[:, None, None], each.shape), order, axis=0).cumsum(axis=0)
+    lower, upper = (
+        np.take_along_axis(np.sort(each, axis=0), (passed > level).argmax(axis=0)[None], axis=0)[0]
+        for level in (0.5 - 1e-9, 0.5 + 1e-9)
+    )
+    assert (pooled >= lower - 1e-9 * (1 + abs(lower))).all()
+    assert (pooled <= upper + 1e-9 * (1 + abs(upper))).all()
+
+
 def test_contradictions_zero_weights_and_ends():
     members = [P.from_scipy(scipy.stats.uniform([a], [1.0])) for a in (0.0, 4.0, 10.0)]
     median = dt.pool(members, method="median")

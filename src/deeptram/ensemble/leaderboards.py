@@ -20,16 +20,16 @@ from deeptram._html import HeadedTable
 from deeptram._progress import progress
 from deeptram._rows import count_rows, take_rows
 from deeptram._threads import one_thread
-from deeptram._validation import as_list, check_same_length, n_rows, random_generator
+from deeptram._validation import as_list, check_same_length, first_rows, n_rows, random_generator
 from deeptram.ensemble.adapters import adapter_of, indicators
 from deeptram.ensemble.checkpoint import FoldStore, Seconds
 from deeptram.errors import DeeptramError, InvalidInputError, OrderWarning, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.evaluation.bootstrap import Statistic, bootstrap, check_strata
-from deeptram.evaluation.evaluate import metrics_for, summarise
+from deeptram.evaluation.bootstrap import Mean, Statistic, bootstrap, check_strata
+from deeptram.evaluation.evaluate import defined_metrics, metrics_for, named_metrics, summarise
 from deeptram.evaluation.measures import Metric
 from deeptram.pooling import get_rule
-from deeptram.pooling.comparison import FittedPool, folds_of
+from deeptram.pooling.comparison import PoolTask, folds_of
 from deeptram.predictive import DiscretePredictive, Predictive, join_rows
 from deeptram.predictive.kinds import DISCRETE
 from deeptram.responses import DiscreteResponse, Surv
@@ -164,12 +164,15 @@ def leaderboard(
     {'transformed': 29.8, 'normal': 30.0, 'quantiles': 31.3}
     """
     named = _check_models(models)
+    asked = CENSORED_METRICS if metrics is None and isinstance(y, Surv) else metrics
+    if asked is not None:
+        named_metrics(asked)  # before anything is fitted
     n = check_same_length(X=range(count_rows(X)), y=y)
     generator = random_generator(random_state)
     levels = _levels(named.values(), y)
     folds = _folds(cv, n, y, levels, generator)
     runs = _run_all(named, X, y, levels, folds, n_jobs, FoldStore(path, X, y))
-    score = _Scoring(y, CENSORED_METRICS if metrics is None and isinstance(y, Surv) else metrics)
+    score = _Scoring(y, asked)
     seconds: dict[str, Seconds] = {}
     notes: dict[str, str] = {}
     for name, results in runs.items():
@@ -178,6 +181,12 @@ def leaderboard(
         parts = [one.pred for one in results if one.pred is not None]
         if len(parts) == len(folds):
             notes[name] = score.add(name, parts, folds) or notes[name]
+    if not score.predictions and score.refused is not None:
+        pred, error = score.refused
+        raise UnsupportedError(
+            f"metrics must be defined for the outcome, got {', '.join(named_metrics(asked))}: {error}; "
+            f"defined for these predictions are {', '.join(defined_metrics(y, pred))}"
+        ) from error
     if not score.predictions:
         told = "; ".join(f"{name}: {note}" for name, note in notes.items())
         raise InvalidInputError(f"at least one model must predict distributions, got none that does ({told})")
@@ -336,16 +345,18 @@ def _add_pools(
     for method, way in itertools.product(methods, ("equal", "tuned")):
         begun = time.perf_counter()
         label = f"{POOL}{get_rule(method, 'pool').name}, {way}"
+        task = PoolTask(method, members, score.y, "nll")
         try:
             parts = []
             for number, (train, held) in enumerate(folds):
-                known_y = take_rows(score.y, train, "y")
-                found = FittedPool.fit(method, way, [one[train] for one in members], known_y, "nll")
+                found = task.fitted(way, train)
                 parts.append(found.apply([one[held] for one in members]))
                 if found.tuning is not None:
                     own = dict(zip(names, found.weights, strict=True))
                     lines.append({"pool": label, "fold": number, **own, "gap": found.tuning.gap})
             notes[label] = score.add(label, parts, folds)
+            if way == "tuned" and notes[label] and label in score.predictions:
+                notes[label] += ": weights tuned on the other folds give these outcomes no probability"
         except DeeptramError as error:
             notes[label] = str(error)
         seconds[label] = (time.perf_counter() - begun, np.nan)
@@ -361,21 +372,31 @@ class _Scoring:
     def __init__(self, y: Any, metrics: Any) -> None:
         self.y, self._asked = y, metrics
         self.predictions: dict[str, Predictive] = {}
+        self.refused: tuple[Predictive, DeeptramError] | None = None
         self._metrics: dict[str, Metric] = {}
         self._plan: dict[tuple[str, str], list[Statistic]] = {}
 
     def add(self, name: str, parts: Sequence[Predictive], folds: Sequence[Fold]) -> str:
-        """Take the predictions of one model, and return why it has no scores, or nothing."""
+        """Take the predictions of one model; return why it has no scores, or infinite ones, or nothing."""
         try:
             pred = join_rows(parts, [held for _, held in folds])
+        except DeeptramError as error:
+            return str(error)
+        try:
             self._metrics = self._metrics or metrics_for(self._asked, [pred], self.y)
             with torch.no_grad(), one_thread():
                 plan = {(name, m): metric.statistics(self.y, pred) for m, metric in self._metrics.items()}
         except DeeptramError as error:
+            self.refused = self.refused or (pred, error)
             return str(error)
         self._plan |= plan
         self.predictions[name] = pred
-        return ""
+        means = [(m, part) for (_, m), every in plan.items() for part in every if isinstance(part, Mean)]
+        return "; ".join(
+            f"{m} is infinite in {first_rows(part.infinite)}"
+            for m, part in means
+            if bool(part.infinite.any())
+        )
 
     def table(self, names: Sequence[str], generator: np.random.Generator) -> Leaderboard:
         """Return the scores of all, models by the first metric, then those without scores, then pools."""

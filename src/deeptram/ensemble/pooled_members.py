@@ -148,7 +148,7 @@ def choose_pool(
 
 def _preferred(table: PoolComparison, readable: str) -> pd.Series:
     """Return the plainest of the candidates as good as the best: readable, as it is, equal weights."""
-    as_good = table[~(table["lower"] > 0)]
+    as_good = table[~(table["lower"] > 0) & np.isfinite(table["score"])]
     kept = as_good[as_good["pool"] == readable]
     plain = kept.sort_values(
         ["correction", "weights"], kind="stable", key=lambda x: ~x.isin(["none", "equal"])

@@ -57,18 +57,18 @@ class Statistic(ABC):
 
 
 class Mean(Statistic):
-    """The mean of one value per row; infinite as soon as one infinite row is drawn."""
+    """The mean of one value per row; infinite as soon as one row of ``infinite`` (a mask) is drawn."""
 
     additive = True
 
     def __init__(self, values: Tensor) -> None:
         self._values = values.detach().to(torch.float64)
+        self.infinite = torch.isinf(self._values)
 
     def columns(self) -> Tensor:
-        infinite = torch.isinf(self._values)
-        if not bool(infinite.any()):
+        if not bool(self.infinite.any()):
             return self._values.unsqueeze(0)
-        finite = torch.where(infinite, 0.0, self._values)
+        finite = torch.where(self.infinite, 0.0, self._values)
         return torch.stack(
             [finite, (self._values == torch.inf).double(), (self._values == -torch.inf).double()]
         )

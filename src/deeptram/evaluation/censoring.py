@@ -7,6 +7,7 @@ were censored before (inverse probability of censoring weights, IPCW). Scores of
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,11 @@ class CensoringDistribution:
     """
 
     def __init__(self, time: Floats, event: Mask) -> None:
-        self.times, place = np.unique(time, return_inverse=True)
+        self.order = np.argsort(time, kind="stable")
+        ordered = time[self.order]
+        is_new = np.diff(ordered, prepend=-np.inf) > 0
+        self.times, place = ordered[is_new], np.empty(len(time), dtype=np.int64)
+        place[self.order] = np.cumsum(is_new) - 1
         self.place = torch.from_numpy(place)
         self._censored = torch.from_numpy(np.flatnonzero(~event))
 
@@ -117,10 +122,16 @@ class Censoring:
     """
 
     def __init__(self, time: Floats, event: Mask, train: Any = None) -> None:
-        self.fixed, self._time = train is not None, time
+        self.fixed, self._time, self._event = train is not None, time, event
         time, event = right_censored(train, "train") if self.fixed else (time, event)
         self.distribution = CensoringDistribution(time, event)
         self.survivor = self.distribution.survivor(torch.ones(len(time), 1, dtype=torch.float64))
+
+    @cached_property
+    def orders(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The rows that are evaluated in the order of their times: events, and those that are censored."""
+        order = np.argsort(self._time, kind="stable") if self.fixed else self.distribution.order
+        return order[self._event[order]], order[~self._event[order]]
 
     def inverse(self, what: str, rows: Any, times: Floats | None = None) -> InverseCensoring:
         """Return 1 / G at times and then at those of some rows, or say that the data do not tell it there."""

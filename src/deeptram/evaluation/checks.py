@@ -116,22 +116,33 @@ def reduce_rows(values: Any, reduction: str, *, numpy: bool) -> Any:
     return float(mean) if numpy else mean
 
 
-def read_chunks(chunks: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield predictions, outcomes and sample weights (or None) of every chunk, at least one."""
-    source = chunks() if callable(chunks) else chunks
+def read_chunks(
+    chunks: Any, what: str = "predictions", *, weighted: bool = True
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield what belongs to outcomes, the outcomes and sample weights (or None) of every chunk, at least one.
+
+    Parameters
+    ----------
+    chunks : iterable, or a function that returns one
+    what : str
+        The name of what comes before the outcomes.
+    weighted : bool
+        Whether a chunk may be a triple with sample weights.
+    """
+    source, parts = chunks() if callable(chunks) else chunks, f"({what}, y)"
     if not isinstance(source, Iterable) or isinstance(source, str | dict):
         raise InvalidTypeError(
-            f"chunks must give pairs (predictions, y), got {type(source).__name__}; pass a list or a function"
+            f"chunks must give pairs {parts}, got {type(source).__name__}; pass a list or a function"
         )
-    number = -1
+    number, triple = -1, ", or a triple with sample weights" if weighted else ""
     for number, chunk in enumerate(source):
-        if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
+        if not isinstance(chunk, (tuple, list)) or len(chunk) not in ((2, 3) if weighted else (2,)):
             raise InvalidTypeError(
-                f"every chunk must be a pair (predictions, y), or a triple with sample weights, got "
-                f"{type(chunk).__name__} in chunk {number}; yield both"
+                f"every chunk must be a pair {parts}{triple}, got {type(chunk).__name__} in chunk {number}; "
+                "yield both"
             )
         yield chunk[0], chunk[1], chunk[2] if len(chunk) == 3 else None
     if number < 0:
         raise InvalidInputError(
-            "chunks must yield at least one pair (predictions, y), got none; check the source of the chunks"
+            f"chunks must yield at least one pair {parts}, got none; check the source of the chunks"
         )

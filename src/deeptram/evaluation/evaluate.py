@@ -33,6 +33,7 @@ from deeptram.responses.observations import Surv
 
 _NEEDED = ["name", "metric", "estimate", "lower", "upper"]
 _KEYS = ["name", "metric"]
+_FEW_ROWS = 200  # on which it is tried which metrics there are
 
 
 class EvaluationTable(pd.DataFrame):
@@ -292,18 +293,7 @@ def metrics_for(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str
         metrics = NOMINAL_METRICS if nominal else _default_metrics(predictions[0], y)
         if isinstance(y, Surv):
             metrics = [name for name in metrics if name == "nll" or _is_defined(name, y, predictions[0])]
-    if isinstance(metrics, str) or callable(metrics):
-        metrics = [metrics]
-    if isinstance(metrics, Mapping):
-        found = {str(label): metric_functions.get(metric) for label, metric in metrics.items()}
-    else:
-        every = [metric_functions.get(metric) for metric in as_list(metrics, "metrics", "names or functions")]
-        found = {metric.name: metric for metric in every}
-        if len(found) < len(every):
-            raise InvalidInputError(
-                f"metrics must have different names, got {[metric.name for metric in every]}; "
-                "pass a dict with a name for each"
-            )
+    found = named_metrics(metrics)
     for metric in found.values():
         if nominal and metric.needs_order:
             raise UnsupportedError(
@@ -311,6 +301,40 @@ def metrics_for(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str
                 f"use {', '.join(NOMINAL_METRICS)}, or a function of your own"
             )
     return found
+
+
+def named_metrics(metrics: Any) -> dict[str, Metric]:
+    """Return metrics by their names, or by those that a dict gives them; refuse names that nothing has.
+
+    Examples
+    --------
+    >>> list(named_metrics(["nll", "crps"]))
+    ['nll', 'crps']
+    """
+    if isinstance(metrics, str) or callable(metrics):
+        metrics = [metrics]
+    if isinstance(metrics, Mapping):
+        return {str(label): metric_functions.get(metric) for label, metric in metrics.items()}
+    every = [metric_functions.get(metric) for metric in as_list(metrics, "metrics", "names or functions")]
+    found = {metric.name: metric for metric in every}
+    if len(found) < len(every):
+        raise InvalidInputError(
+            f"metrics must have different names, got {[metric.name for metric in every]}; "
+            "pass a dict with a name for each"
+        )
+    return found
+
+
+def defined_metrics(y: Any, pred: Predictive) -> list[str]:
+    """Return the names of the metrics that outcomes and predictions like these have without options.
+
+    Examples
+    --------
+    >>> "rps" in defined_metrics([0, 1], Predictive.from_proba([[0.2, 0.8], [0.5, 0.5]]))
+    True
+    """
+    some = np.arange(min(_FEW_ROWS, len(pred)))
+    return [n for n in metric_functions.names() if _is_defined(n, take_rows(y, some, "y"), pred[some])]
 
 
 def _is_defined(name: str, y: Any, pred: Predictive) -> bool:

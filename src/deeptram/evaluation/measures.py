@@ -58,6 +58,14 @@ class Metric(ABC):
         """Return the statistics whose mean is the metric, as functions of how often each row counts."""
         return [Resampled(functools.partial(self, **options), y, pred)]
 
+    def kept(self, y: Any, pred: Predictive, **options: Any) -> tuple[Any, ...] | None:
+        """Return arrays (n,), what is kept of the rows of a chunk for ``of_kept``; None: all is needed."""
+        return None
+
+    def of_kept(self, *kept: Any, **options: Any) -> list[Statistic]:
+        """Return the statistics of all rows from what was kept of them."""
+        raise UnsupportedError(f"nothing is kept of rows for the metric {self.name!r}; use statistics")
+
     def utility(self, value: float, **options: Any) -> float:
         """Return a value of the metric as a number of which more is better, for scorers."""
         return self.sign * value if self.ideal is None else -abs(value - self.ideal)
@@ -132,6 +140,8 @@ class FunctionMetric(Metric):
         -1 where smaller is better.
     needs_order : bool
         Whether levels must be ordered.
+    keep : pair of callables, optional
+        ``kept`` and ``of_kept`` of a metric that needs a few numbers of every row.
     """
 
     def __init__(
@@ -139,6 +149,7 @@ class FunctionMetric(Metric):
         function: Function,
         build: Build | None = None,
         *,
+        keep: tuple[Function, Build] | None = None,
         ideal: float | None = None,
         sign: int = 1,
         needs_order: bool = False,
@@ -146,6 +157,8 @@ class FunctionMetric(Metric):
         functools.update_wrapper(self, function)
         self.name, self.function, self.build = _name_of(function), function, build
         self.ideal, self.sign, self.needs_order = ideal, sign, needs_order
+        if keep is not None:
+            self.kept, self.of_kept = keep  # type: ignore[method-assign]
 
     def __call__(self, y: Any, pred: Any, **options: Any) -> Any:
         """Return the function's value."""
@@ -172,6 +185,14 @@ class WithOptions(Metric):
     def statistics(self, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:
         """Return the statistics with these options."""
         return self.metric.statistics(y, pred, **{**self.options, **options})
+
+    def kept(self, y: Any, pred: Predictive, **options: Any) -> tuple[Any, ...] | None:
+        """Return what is kept of rows with these options."""
+        return self.metric.kept(y, pred, **{**self.options, **options})
+
+    def of_kept(self, *kept: Any, **options: Any) -> list[Statistic]:
+        """Return the statistics of what was kept with these options."""
+        return self.metric.of_kept(*kept, **{**self.options, **options})
 
     def utility(self, value: float, **options: Any) -> float:
         """Return the utility with these options."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 from deeptram._threads import one_thread
 from deeptram._validation import check_integer, check_probability_level, check_sample_weight, random_generator
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.evaluation.bootstrap import Sample, Statistic, mean_sample
+from deeptram.evaluation.bootstrap import Sample, Statistic, mean_sample, replicates
 from deeptram.evaluation.checks import read_chunks
 from deeptram.evaluation.evaluate import (
     MOST_SAMPLES,
@@ -26,6 +27,7 @@ from deeptram.evaluation.measures import Metric, MetricLike
 
 Chunk = tuple[Any, ...]
 Chunks = Callable[[], Iterable[Chunk]] | Iterable[Chunk]
+KEPT = 2**24  # counts at once for metrics of what is kept of all rows
 BLOCK_ROWS = 1024  # rows whose counts are drawn at once, by a stream of random numbers of their own
 
 
@@ -45,6 +47,10 @@ def evaluate_stream(
     row i counts :math:`c_{ib} \sim \mathrm{Poisson}(1)` times in sample b, drawn by the number of the row, so
     that they do not depend on how the rows are divided. Memory holds one chunk and the sums.
 
+    Harrell's and Uno's concordance compare all rows with one another, but only by time and predicted risk:
+    three numbers are kept of every row, and the index is that of memory. Risks need a horizon that is known
+    before the last chunk, ``functools.partial(dt.metrics.concordance, tau=...)``.
+
     Parameters
     ----------
     chunks : iterable, or a function that returns one
@@ -52,8 +58,8 @@ def evaluate_stream(
         names, with as many members, in every chunk.
     metrics, n_boot, level, reference, random_state
         As for ``evaluate``. By default those of the usual metrics that are sums over rows. Metrics that
-        compare rows with one another (auc, concordance), or are fitted to all of them (calibration_slope,
-        ibs), are refused.
+        compare rows with one another by more than a few numbers (auc, Antolini's concordance), or are fitted
+        to all of them (calibration_slope, ibs), are refused.
 
     Returns
     -------
@@ -96,32 +102,41 @@ class _Sums:
         self._statistics: dict[tuple[str, str, int], list[Statistic]] = {}
         self._sums: dict[tuple[str, str, int], list[Tensor]] = {}
         self._total = torch.zeros(1, n_boot + 1, dtype=torch.float64)
+        self._kept: dict[tuple[str, str, int], list[tuple[Any, ...]]] = {}
+        self._weights: list[Tensor] = []
         self._n_rows = 0
 
     @property
     def names(self) -> list[str]:
         """The names of the predictions."""
-        return list(dict.fromkeys(name for name, _, _ in self._sums))
+        return list(dict.fromkeys(name for name, _, _ in (*self._sums, *self._kept)))
 
     def add(self, members: dict[str, list[Any]], y: Any, weight: Any) -> None:
         """Take the rows of a chunk."""
         n = len(next(iter(members.values()))[0])
         if not self._wanted:
             self._wanted = metrics_for(self._asked, [pred for group in members.values() for pred in group], y)
-        plan = {
-            (name, label, m): metric.statistics(y, pred)
-            for name, group in members.items()
-            for label, metric in self._wanted.items()
-            for m, pred in enumerate(group)
-        }
+        plan, known = {}, {**self._sums, **self._kept}.keys()
+        kept: dict[tuple[str, str, int], tuple[Any, ...]] = {}
+        for (name, group), (label, metric) in product(members.items(), self._wanted.items()):
+            for m, pred in enumerate(group):
+                some = None if self._asked is None else metric.kept(y, pred)
+                if some is None:
+                    plan[name, label, m] = metric.statistics(y, pred)
+                else:
+                    kept[name, label, m] = some
         plan = self._only_sums(plan)
-        if self._sums and plan.keys() != self._sums.keys():
+        if known and {**plan, **kept}.keys() != known:
             raise InvalidInputError(
                 f"every chunk must hold the same predictions, got {self.names} before and {list(members)} in "
                 "a later chunk; check the source of the chunks"
             )
+        for key, numbers in kept.items():
+            self._kept.setdefault(key, []).append(numbers)
         columns = {key: [part.columns() for part in parts] for key, parts in plan.items()}
         weights = torch.from_numpy(np.ones(n) if weight is None else check_sample_weight(weight, n))
+        if kept:
+            self._weights.append(weights.unsqueeze(1))
         for rows, counts in self._counts(n):
             own = counts * weights[rows].unsqueeze(1)
             self._total += own.sum(0)
@@ -157,13 +172,37 @@ class _Sums:
 
     def samples(self) -> dict[tuple[str, str], Sample]:
         """Return value and replicates of every name and metric."""
+        found: dict[tuple[str, str, int], Tensor] = {}
+        for key, parts in self._statistics.items():
+            of_parts = [s.finish(own, self._total) for s, own in zip(parts, self._sums[key], strict=True)]
+            found[key] = of_parts[0] if len(parts) == 1 else torch.nanmean(torch.stack(of_parts), dim=0)
+        found |= self._of_kept()
         of_members: dict[tuple[str, str], list[Sample]] = {}
-        for (name, label, _), parts in self._statistics.items():
-            found = self._sums[name, label, _]
-            values = torch.stack([s.finish(own, self._total) for s, own in zip(parts, found, strict=True)])
-            value = (values[0] if len(parts) == 1 else torch.nanmean(values, dim=0)).numpy()
+        for name, label, m in sorted(found, key=lambda key: (self.names.index(key[0]), *self._place(key))):
+            value = found[name, label, m].numpy()
             of_members.setdefault((name, label), []).append(Sample(float(value[0]), value[1:]))
         return {key: mean_sample(group) for key, group in of_members.items()}
+
+    def _place(self, key: tuple[str, str, int]) -> tuple[int, int]:
+        return list(self._wanted).index(key[1]), key[2]
+
+    def _of_kept(self) -> dict[tuple[str, str, int], Tensor]:
+        """Return value and replicates of the metrics that numbers of every row were kept for."""
+        if not self._kept:
+            return {}
+        plan = [
+            self._wanted[key[1]].of_kept(*map(np.concatenate, zip(*chunks, strict=True)))[0]
+            for key, chunks in self._kept.items()
+        ]
+        weights, blocks = torch.cat(self._weights), []
+        width = max(1, KEPT // len(weights))
+        for start in range(0, self._n_boot + 1, width):
+            shape = len(weights), min(width, self._n_boot + 1 - start)
+            drawn = np.random.default_rng([self._seed, 2**40 + start]).poisson(1.0, shape).astype(np.float64)
+            if start == 0:
+                drawn[:, 0] = 1.0
+            blocks.append(replicates(plan, torch.from_numpy(drawn) * weights))
+        return dict(zip(self._kept, torch.cat(blocks, dim=1), strict=True))
 
 
 def _added(first: Tensor, second: Tensor) -> Tensor:

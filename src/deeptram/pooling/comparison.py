@@ -4,30 +4,44 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy import stats
 from sklearn.model_selection import check_cv
 
 from deeptram._html import HeadedTable
-from deeptram._progress import progress
+from deeptram._progress import Steps
+from deeptram._progress import progress as shown_progress
 from deeptram._rows import take_rows
-from deeptram._validation import as_list, check_choice, check_integer, check_same_length, random_generator
+from deeptram._validation import (
+    as_list,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_same_length,
+    first_rows,
+    random_generator,
+)
 from deeptram.errors import DeeptramError, InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score
-from deeptram.pooling.correction import KINDS, correct
+from deeptram.pooling.correction import KINDS, CorrectedScore, correct
 from deeptram.pooling.pool import METHODS, as_members, get_rule, pool
 from deeptram.pooling.recalibration import Recalibration
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.weights import TunedWeights, tune_weights
+from deeptram.pooling.weights import TunedWeights
 from deeptram.pooling.weights.log_likelihood import CLOSED_FORM
+from deeptram.pooling.weights.problem import problem
+from deeptram.pooling.weights.tuning import RowTuning, tune
 from deeptram.predictive.base import Predictive
 
 Rows = npt.NDArray[np.int64]
+Fold = tuple[Rows, Rows]
 Floats = npt.NDArray[np.float64]
 
 WEIGHTS = ("equal", "tuned")
@@ -45,6 +59,13 @@ class PoolComparison(HeadedTable):
 
     whole: ClassVar[frozenset[str]] = frozenset({"pool", "weights", "correction", "score", "difference"})
     decimals: ClassVar[int | None] = 4
+
+    def printed(self) -> pd.DataFrame:
+        """Return the table, with notes only where there are some."""
+        shown = super().printed()
+        return (
+            shown if "note" in shown and shown["note"].any() else shown.drop(columns="note", errors="ignore")
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +94,7 @@ class FittedPool:
         cls, method: str | Rule, weights: str, members: Sequence[Predictive], y: Any, score: str
     ) -> FittedPool:
         """Return the pool with equal weights, or with those that are best on these rows."""
-        own = {member.latent.name for member in members if member.latent is not None}
-        latent = "logistic" if len(own) > 1 else None
-        if weights == "equal":
-            return cls(method, np.full(len(members), 1 / len(members)), latent=latent)
-        n = len(members[0])
-        if get_rule(method).name not in CLOSED_FORM and n > _FEW_ROWS:
-            some = np.arange(0, n, -(-n // _FEW_ROWS))
-            members, y = [member[some] for member in members], take_rows(y, some, "y")
-        tuned = tune_weights(members, y, method=method, score=score, latent=latent)
-        return cls(tuned.rule or method, tuned.weights, tuning=tuned, latent=latent)
+        return PoolTask(method, members, y, score).fitted(weights)
 
     def corrected(self, correction: Any, members: Sequence[Predictive], y: Any, score: str) -> FittedPool:
         """Return the same pool with a correction (None for none) that is fitted to these rows."""
@@ -123,6 +135,7 @@ def compare_pools(
     score: str = "nll",
     random_state: Any = 0,
     nested: bool = True,
+    progress: bool | str = "auto",
 ) -> PoolComparison:
     r"""Compare pools, weights and corrections on data that the members were not fitted to.
 
@@ -157,12 +170,16 @@ def compare_pools(
         Decides on the folds.
     nested : bool
         Whether the price of choosing is found; without it ``attrs["nested"]`` is NaN.
+    progress : bool or "auto"
+        Whether a bar on stderr shows how far it is; ``"auto"``: on terminals and in notebooks.
 
     Returns
     -------
     DataFrame
         Best first: ``pool, weights, correction, score`` (mean out of fold), ``difference`` to the best row
-        with its interval ``lower, upper`` (95 %, normal, from the paired differences of the rows).
+        with its interval ``lower, upper`` (95 %, normal, from the paired differences of the rows), and
+        ``note``: which outcomes a candidate gives no probability, as weights of 0 may do to rows that they
+        were not tuned on. Its score is infinite, and it is never chosen.
 
     Examples
     --------
@@ -185,30 +202,25 @@ def compare_pools(
     generator = random_generator(random_state)
     rules, ways, changes = _asked(methods, weights, corrections)
     folds = folds_of(cv, n, y, generator)
-    candidates = [_Candidate(r, w, c) for r in rules for w in ways for c in changes]
-    rows = np.full((len(candidates), n), np.nan)
-    left_out: dict[str, DeeptramError] = {}
     pairs = [*itertools.combinations(range(len(folds)), 2)] if nested and len(folds) > 2 else []
-    with progress("comparing pools", len(candidates) * (len(folds) + len(pairs))) as steps:
-        for fold in folds:
-            for place, found in enumerate(_scores(candidates, checked, y, fold, score)):
-                steps.done()
-                if isinstance(found, DeeptramError):
-                    left_out.setdefault(candidates[place].label, found)
-                else:
-                    rows[place, fold[1]] = found
-        kept = [place for place, one in enumerate(candidates) if one.label not in left_out]
-        if not kept:
-            raise next(iter(left_out.values()))
-        candidates, rows = [candidates[place] for place in kept], rows[kept]
-        elsewhere = np.zeros((len(folds), len(candidates)))
-        for pair in pairs:
-            _add_pair(elsewhere, rows, pair, candidates, checked, y, folds, score)
-            for _ in candidates:
-                steps.done()
+    tried: list[_Candidate] = []
+    total = len(rules) * len(ways) * (len(folds) + len(pairs))
+    shown = None if check_flag(progress, "progress", auto=True) == "auto" else bool(progress)
+    with shown_progress("comparing pools", total, shown=shown) as steps:
+        for rule in rules:
+            one = PoolTask(rule, checked, y, score)
+            for way in ways:
+                tried += _judged(one, way, changes, folds, pairs, steps)
+    left_out: dict[str, DeeptramError] = {one.label: one.error for one in tried if one.error is not None}
+    candidates = [one for one in tried if one.error is None]
+    if not candidates:
+        raise next(iter(left_out.values()))
+    rows, elsewhere = np.stack([one.rows for one in candidates]), [one.elsewhere for one in candidates]
     table = _table([one.names for one in candidates], rows)
     best = ", ".join([*table.loc[0, ["pool", "weights"]], f"correction {table.loc[0, 'correction']}"])
-    chosen = [rows[np.argmin(sums), held] for sums, (_, held) in zip(elsewhere, folds, strict=True)]
+    chosen = [
+        rows[np.argmin(sums), held] for sums, (_, held) in zip(np.transpose(elsewhere), folds, strict=True)
+    ]
     value = float(np.concatenate(chosen).mean()) if pairs else float("nan")
     table.attrs.update(
         nested=value,
@@ -224,7 +236,7 @@ def compare_pools(
     return table
 
 
-def folds_of(cv: Any, n: int, y: Any, generator: np.random.Generator) -> list[tuple[Rows, Rows]]:
+def folds_of(cv: Any, n: int, y: Any, generator: np.random.Generator) -> list[Fold]:
     """Return the rows to fit to and to hold out of every fold; each row is held out once.
 
     Parameters
@@ -304,84 +316,153 @@ def _name(correction: Any) -> str:
     return correction if isinstance(correction, str) else type(correction).__name__
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Candidate:
-    """A pool, the way to its weights, and a correction."""
+    """A pool, the way to its weights and a correction, by their names, with what they score out of fold.
 
-    rule: Any
-    way: str
-    change: Any
+    ``rows`` are the scores of all rows, ``elsewhere`` for every fold the sum of the scores of the others from
+    fits that knew neither; ``error`` says why there are none.
+    """
 
-    @property
-    def names(self) -> tuple[str, str, str]:
-        """Pool, weights and correction as they stand in the table."""
-        return get_rule(self.rule).name, self.way, _name(self.change)
+    names: tuple[str, str, str]
+    rows: Floats
+    elsewhere: Floats
+    error: DeeptramError | None = None
 
     @property
     def label(self) -> str:
-        """The same in a line."""
+        """The names in a line."""
         return ", ".join(self.names)
 
-    @property
-    def is_fitted(self) -> bool:
-        """Whether something of it is found on data."""
-        return self.way != "equal" or self.change is not None
+
+def _judged(
+    one: PoolTask, way: str, changes: Sequence[Any], folds: Sequence[Fold], pairs: Sequence[Any], steps: Steps
+) -> list[_Candidate]:
+    """Return one way to weights with every correction, fitted to each fold's rows, and outside each pair."""
+    n, name = len(one.members[0]), get_rule(one.rule).name
+    tried = [
+        _Candidate((name, way, _name(change)), np.full(n, np.nan), np.zeros(len(folds))) for change in changes
+    ]
+    for known, held in folds:
+        for candidate, found in zip(tried, one.scores(way, changes, known, held), strict=True):
+            if isinstance(found, DeeptramError):
+                candidate.error = candidate.error or found
+            else:
+                candidate.rows[held] = found
+        steps.done(f"{name}, {way}")
+    kept = [(c, change) for c, change in zip(tried, changes, strict=True) if c.error is None]
+    for f, g in pairs if kept else []:
+        (first, held), (second, also) = folds[f], folds[g]
+        new = np.concatenate([held, also])
+        scores = one.scores(way, [change for _, change in kept], np.intersect1d(first, second), new)
+        for (candidate, _), found in zip(kept, scores, strict=True):
+            of_rows = np.full(len(new), np.inf) if isinstance(found, DeeptramError) else found
+            candidate.elsewhere[f] += of_rows[len(held) :].sum()
+            candidate.elsewhere[g] += of_rows[: len(held)].sum()
+        steps.done(f"{name}, {way}")
+    return tried
 
 
-def _scores(
-    candidates: Sequence[_Candidate],
-    members: Sequence[Predictive],
-    y: Any,
-    fold: tuple[Rows, Rows],
-    score: str,
-) -> Iterator[Floats | DeeptramError]:
-    """Yield each candidate's scores of the rows held out, fitted to the others; or why there are none."""
-    (known, new), evaluate = ([[m[part] for m in members] for part in fold]), get_score(score)
-    known_y, new_y = (take_rows(y, part, "y") for part in fold)
-    plain: dict[tuple[int, str], FittedPool | DeeptramError] = {}
-    for one in candidates:
-        key = id(one.rule), one.way
+class PoolTask:
+    """A pool of all rows, to be fitted to some and judged on others: members are read once for all folds.
+
+    Parameters
+    ----------
+    rule : str or Rule
+    members : sequence of Predictive
+    y : array-like of n outcomes, or Surv
+    score : str
+
+    Examples
+    --------
+    >>> members = [Predictive.from_proba([[p, 1 - p]] * 4) for p in (0.2, 0.9)]
+    >>> PoolTask("linear", members, [0, 1, 1, 1], "nll").fitted("tuned", np.arange(1, 4)).weights
+    array([1., 0.])
+    """
+
+    def __init__(self, rule: Any, members: Sequence[Predictive], y: Any, score: str) -> None:
+        self.rule, self.members, self.y, self.score = rule, members, y, score
+        own = {member.latent.name for member in members if member.latent is not None}
+        self._latent = "logistic" if len(own) > 1 else None
+
+    @cached_property
+    def _equal(self) -> FittedPool:
+        m = len(self.members)
+        return FittedPool(self.rule, np.full(m, 1 / m), latent=self._latent)
+
+    @cached_property
+    def _with_equal(self) -> _Judge:
+        return _Judge(self._equal.apply(self.members), self.y, self.score, keep=True)
+
+    @cached_property
+    def _parts(self) -> RowTuning:
+        return RowTuning(problem(self.members, self.y, self.rule, self.score, self._latent))
+
+    def fitted(self, way: str, rows: Rows | None = None) -> FittedPool:
+        """Return the pool with equal weights, or with those that are best on some rows (default: all)."""
+        if way == "equal":
+            return self._equal
+        known = np.arange(len(self.members[0])) if rows is None else rows
+        if get_rule(self.rule).name not in CLOSED_FORM and len(known) > _FEW_ROWS:
+            rows = known[:: -(-len(known) // _FEW_ROWS)]
+        tuned = tune(self._parts.task) if rows is None else self._parts.tune(rows)
+        return FittedPool(tuned.rule or self.rule, tuned.weights, tuning=tuned, latent=self._latent)
+
+    def scores(
+        self, way: str, changes: Sequence[Any], known: Rows, new: Rows
+    ) -> list[Floats | DeeptramError]:
+        """Return the scores of new rows after every correction, all fitted to known ones; or why not."""
         try:
-            if key not in plain:
-                plain[key] = _tried(FittedPool.fit, one.rule, one.way, known, known_y, score)
-            fitted = plain[key]
-            if isinstance(fitted, DeeptramError):
-                yield fitted
-                continue
-            pooled = fitted.corrected(one.change, known, known_y, score).apply(new)
-            yield np.asarray(evaluate(new_y, pooled, reduction="none"), dtype=np.float64)
+            fitted = self.fitted(way, known)
+            judge = self._judge_of(fitted)
         except DeeptramError as error:
-            yield error
+            return [error for _ in changes]
+        return [_tried(judge.rows, change, known, new) for change in changes]
+
+    def _judge_of(self, fitted: FittedPool) -> _Judge:
+        """Return the scores of a pool; those with equal weights are kept, whichever way they were found."""
+        values = [get_rule(one.method).values() for one in (fitted, self._equal)]
+        if values[0] == values[1] and np.array_equal(fitted.weights, self._equal.weights):
+            return self._with_equal
+        return _Judge(fitted.apply(self.members), self.y, self.score)
 
 
-def _tried(function: Callable[..., FittedPool], *given: Any) -> FittedPool | DeeptramError:
+class _Judge:
+    """The scores of a pool of all rows, as it is and corrected; ``keep``: many rows will be asked for."""
+
+    def __init__(self, pooled: Predictive, y: Any, score: str, keep: bool = False) -> None:
+        self.pooled, self.y, self.score, self._keep = pooled, y, score, keep
+
+    @cached_property
+    def _plain(self) -> Floats:
+        return self._scores(self.pooled, self.y)
+
+    def _scores(self, pred: Predictive, y: Any) -> Floats:
+        return np.asarray(get_score(self.score)(y, pred, reduction="none"), dtype=np.float64)
+
+    @cached_property
+    def _corrected(self) -> CorrectedScore:
+        return CorrectedScore(self.pooled, self.y, self.score)
+
+    def rows(self, change: Any, known: Rows, new: Rows) -> Floats:
+        """Return the scores of new rows after a correction that is fitted to known ones."""
+        if isinstance(change, str) and change in KINDS:
+            found = self._corrected.part(known).fit(change)
+            return self._corrected.part(new).rows(found.intercept, found.spread)
+        if change is None and self._keep:
+            return self._plain[new]
+        pooled = self.pooled[new]
+        if change is not None:
+            known_y = take_rows(self.y, known, "y")
+            pooled = fit_correction(change, self.pooled[known], known_y, self.score).apply(pooled)
+        return self._scores(pooled, take_rows(self.y, new, "y"))
+
+
+def _tried(function: Callable[..., Floats], *given: Any) -> Floats | DeeptramError:
     try:
         return function(*given)
     except DeeptramError as error:
         return error
-
-
-def _add_pair(
-    elsewhere: Floats,
-    rows: Floats,
-    pair: tuple[int, int],
-    candidates: Sequence[_Candidate],
-    members: Sequence[Predictive],
-    y: Any,
-    folds: Sequence[tuple[Rows, Rows]],
-    score: str,
-) -> None:
-    """Add to each of two folds what the candidates, fitted to the rows outside both, score on the other."""
-    (first, held), (second, also) = (folds[number] for number in pair)
-    both = np.concatenate([held, also])
-    fitted = [place for place, one in enumerate(candidates) if one.is_fitted]
-    scores = rows[:, both].copy()  # what is not fitted has the same scores whatever the rows
-    some = [candidates[place] for place in fitted]
-    fold = np.intersect1d(first, second), both
-    for place, found in zip(fitted, _scores(some, members, y, fold, score), strict=True):
-        scores[place] = np.inf if isinstance(found, DeeptramError) else found
-    elsewhere[pair[0]] += scores[:, len(held) :].sum(axis=1)
-    elsewhere[pair[1]] += scores[:, : len(held)].sum(axis=1)
 
 
 def _table(names: Sequence[tuple[str, str, str]], rows: Floats) -> PoolComparison:
@@ -395,7 +476,14 @@ def _table(names: Sequence[tuple[str, str, str]], rows: Floats) -> PoolCompariso
     table = PoolComparison([names[place] for place in order], columns=["pool", "weights", "correction"])
     table["score"], table["difference"] = means[order], centre
     table["lower"], table["upper"] = centre - half, centre + half
+    table["note"] = [_infinite(rows[place]) for place in order]
     return table
+
+
+def _infinite(scores: Floats) -> str:
+    """Return why a candidate is never chosen: outcomes that it gives no probability; nothing for others."""
+    rows = np.isinf(scores)
+    return f"infinite in {first_rows(rows)}, so not to be chosen" if rows.any() else ""
 
 
 def _price(value: float) -> list[str]:

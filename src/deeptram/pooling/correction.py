@@ -16,8 +16,10 @@ rounded up again. Levels have no scale of their own: there h is replaced by :mat
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ import torch
 from torch import Tensor
 
 from deeptram import latent as latents
+from deeptram._arrays import as_numpy
 from deeptram._rows import take_rows
 from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_number, check_same_length
@@ -36,7 +39,9 @@ from deeptram.pooling.weights.member_values import member_values
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.mapped import is_positive, moved
+from deeptram.responses.observations import Observations, Surv
 
 Floats = npt.NDArray[np.float64]
 KINDS = {"intercept": (True, False), "spread": (False, True), "both": (True, True)}
@@ -135,70 +140,127 @@ def correct(
     check_same_length(pred=pred, y=y)
     strength = check_number(strength, "strength", 0.0)
     fixed = None if centre is None else check_number(centre, "centre")
-    free = np.flatnonzero(KINDS[kind])
-    task = _Task(pred, y, score, fixed, free)
-    with one_thread():
-        start = np.zeros(len(free))
-        before = task.score(start)
-        if not np.isfinite(before):
-            raise InvalidInputError(
-                "a correction needs outcomes of positive probability, got an infinite score without one; use "
-                "score='crps', or the linear pool"
-            )
-        if len(pred) > _MANY_ROWS:
-            some = np.arange(0, len(pred), len(pred) // _FEW_ROWS)
-            small = _Task(pred[some], take_rows(y, some, "y"), score, fixed, free, task.unit)
-            start = minimise_few(small.penalised(strength / len(pred)), start)
-        best = minimise_few(task.penalised(strength / len(pred)), start)
-    if task.score(best) > before:
-        best = np.zeros(len(free))
-    intercept, spread = task.values(best)
-    return Correction(kind, intercept, spread, fixed, before, task.score(best))
+    return CorrectedScore(pred, y, score, fixed).fit(kind, strength)
 
 
-class _Task:
-    """The mean score as a function of the free ones of a / s and log w."""
+class CorrectedScore:
+    """The score of distributions as a function of intercept and spread.
+
+    What does not depend on these is found once, for all rows: then many corrections are fitted to some rows
+    (``part``), and judged on others.
+
+    Parameters
+    ----------
+    pred : Predictive
+    y : array-like of n outcomes, or Surv
+    score : str or callable
+    centre : float, optional
+        As for :func:`correct`.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> cut = np.linspace(-1, 1, 8)[:, None] + [[-1.0, 1.0]]
+    >>> task = CorrectedScore(dt.Predictive.from_trafo(cut), [2, 1, 2, 0, 2, 1, 0, 0], "nll")
+    >>> found = task.part(np.arange(6)).fit("spread")
+    >>> task.part(np.array([6, 7])).rows(found.intercept, found.spread).shape
+    (2,)
+    """
 
     def __init__(
-        self, pred: Predictive, y: Any, score: Any, centre: float | None, free: Any, unit: float | None = None
+        self, pred: Predictive, y: Any, score: str | Callable[..., Any], centre: float | None = None
     ) -> None:
-        self.pred, self.y, self.free = pred, y, free
-        self.unit = _typical_spread(pred) if unit is None else unit
-        self._centre = _centre(pred, centre)
+        self.pred, self.y, self.fixed = pred, y, centre
         self._judge = get_score(score)
-        on_levels = isinstance(pred, DiscretePredictive) and score == "nll"
-        self._classes = _ObservedClasses(pred, y) if on_levels else None
+        self._centre, self._spreads = _centre(pred, centre), _spreads(pred)
+        of_nll = self._judge is get_score("nll")
+        self._classes = _class_ends(pred, y) if of_nll and isinstance(pred, DiscretePredictive) else None
+        seen = y.observations if isinstance(y, Surv) else y
+        mixed = of_nll and isinstance(pred, LinePredictive) and isinstance(seen, Observations)
+        self._exact = seen.exact if mixed else None
 
-    def values(self, x: Floats) -> tuple[float, float]:
-        """Return a and w."""
-        both = np.zeros(2)
-        both[self.free] = x
-        return float(self.unit * both[0]), float(np.exp(both[1]))
+    def part(self, rows: Any) -> CorrectedScore:
+        """Return the same of some rows."""
+        some = copy.copy(self)
+        some.__dict__.pop("_by_form", None)
+        some.pred, some.y = self.pred[rows], take_rows(self.y, rows, "y")
+        some._centre = self._centre if len(self._centre) == 1 else self._centre[rows]
+        some._spreads = self._spreads[rows]
+        some._classes = None if self._classes is None else [end[rows] for end in self._classes]
+        some._exact = None if self._exact is None else self._exact[rows]
+        return some
 
-    def score(self, x: Floats) -> float:
-        """Return the mean score."""
+    def rows(self, intercept: float, spread: float) -> Floats:
+        """Return the score of every row after a correction, shape (n,)."""
         if self._classes is not None:
-            return self._classes.nll(*self.values(x))
-        corrected = moved(self.pred, self._centre, *self.values(x))
-        return float(np.asarray(self._judge(self.y, corrected)))
+            lower, upper, log_gap = self._classes
+            low, high = (lower - intercept) / spread, (upper - intercept) / spread
+            latent = self.pred.latent or latents.get("logistic")
+            return -np.asarray(as_numpy(latent.log_interval(low, high, log_gap - np.log(spread))))
+        corrected = moved(self.pred, self._centre, intercept, spread)
+        return np.asarray(self._judge(self.y, corrected, reduction="none"), dtype=np.float64)
 
-    def penalised(self, pull: float) -> Callable[[Floats], float]:
-        """Return the mean score plus the pull towards no correction."""
-        return lambda x: self.score(x) + pull * float(x @ x) / 2
+    def mean(self, intercept: float, spread: float) -> float:
+        """Return the mean score after a correction."""
+        if self._classes is not None:
+            return float(self.rows(intercept, spread).mean())
+        total = 0.0
+        for one in self._by_form:
+            corrected = moved(one.pred, one._centre, intercept, spread)
+            total += len(one.pred) * float(np.asarray(self._judge(one.y, corrected)))
+        return total / len(self.pred)
+
+    @cached_property
+    def _by_form(self) -> list[CorrectedScore]:
+        """Exact and censored rows apart, which are asked for a density and for probabilities."""
+        if self._exact is None or self._exact.all() or not self._exact.any():
+            return [self]
+        return [self.part(np.flatnonzero(self._exact)), self.part(np.flatnonzero(~self._exact))]
+
+    def fit(self, kind: str, strength: float = 1.0) -> Correction:
+        """Return the correction that is best on these rows; see :func:`correct`."""
+        free, n = np.flatnonzero(KINDS[kind]), len(self.pred)
+        unit = self._unit()
+        with one_thread():
+            start = np.zeros(len(free))
+            before = self.mean(0.0, 1.0)
+            if not np.isfinite(before):
+                raise InvalidInputError(
+                    "a correction needs outcomes of positive probability, got an infinite score without one; "
+                    "use score='crps', or the linear pool"
+                )
+            tasks = [self]
+            if n > _MANY_ROWS:
+                tasks.insert(0, self.part(np.arange(0, n, n // _FEW_ROWS)))
+            for task in tasks:
+                start = minimise_few(task._penalised(free, unit, strength / n), start)
+            found = _values(start, free, unit)
+            after = self.mean(*found)
+        if after > before:
+            found, after = (0.0, 1.0), before
+        return Correction(kind, *found, self.fixed, before, after)
+
+    def _penalised(self, free: Any, unit: float, pull: float) -> Callable[[Floats], float]:
+        """Return the mean score plus the pull towards no correction, of the free ones of a / s and log w."""
+        return lambda x: self.mean(*_values(x, free, unit)) + pull * float(x @ x) / 2
+
+    def _unit(self) -> float:
+        """Return the unit of intercepts: the mean over rows of a robust standard deviation."""
+        usable = torch.isfinite(self._spreads) & (self._spreads > 0)
+        return float(self._spreads[usable].mean()) if bool(usable.any()) else 1.0
 
 
-class _ObservedClasses:
-    """The NLL on levels needs h at the two thresholds of the observed class only."""
+def _values(x: Floats, free: Any, unit: float) -> tuple[float, float]:
+    """Return a and w of the free ones of a / s and log w."""
+    both = np.zeros(2)
+    both[free] = x
+    return float(unit * both[0]), float(np.exp(both[1]))
 
-    def __init__(self, pred: Predictive, y: Any) -> None:
-        self.latent = pred.latent or latents.get("logistic")
-        self.ends = member_values([pred], y).interval_trafo(self.latent)
 
-    def nll(self, intercept: float, spread: float) -> float:
-        """Return the mean NLL of F_Z((h - a) / w)."""
-        low, high = ((end[0] - intercept) / spread for end in (self.ends.lower, self.ends.upper))
-        gap = self.ends.log_increment[0] - np.log(spread)
-        return -float(self.latent.log_interval(low, high, gap).mean())
+def _class_ends(pred: Predictive, y: Any) -> list[Tensor]:
+    """Return h at the two thresholds of the observed class and the log of its gap: all that the NLL needs."""
+    ends = member_values([pred], y).interval_trafo(pred.latent or latents.get("logistic"))
+    return [ends.lower[0], ends.upper[0], ends.log_increment[0]]
 
 
 def _centre(pred: Predictive, centre: float | None) -> Tensor:
@@ -211,17 +273,18 @@ def _centre(pred: Predictive, centre: float | None) -> Tensor:
     median: Tensor = line.quantile_t(torch.full((1, 1), 0.5, dtype=line.dtype)).detach()
     if isinstance(pred, CountPredictive):
         return median - 0.5  # the middle of the interval of a count
+    if line.observed is not None:  # a curve that does not reach one half
+        median = torch.where(torch.isposinf(median), line.observed[1], median)
     return torch.log(median) if is_positive(pred) else median
 
 
-def _typical_spread(pred: Predictive) -> float:
-    """Return the unit of intercepts: the mean over rows of a robust standard deviation."""
+def _spreads(pred: Predictive) -> Tensor:
+    """Return a robust standard deviation of every row, shape (n,); 1 on levels."""
     if isinstance(pred, DiscretePredictive):
-        return 1.0
+        return torch.ones(len(pred))
     line: Any = pred
     quartiles = line.quantile_t(torch.tensor(_QUARTILES, dtype=line.dtype)).detach()
     if is_positive(pred):
         quartiles = torch.log(quartiles)
-    spread = (quartiles[:, 1] - quartiles[:, 0]) / _NORMAL_RANGE
-    usable = torch.isfinite(spread) & (spread > 0)
-    return float(spread[usable].mean()) if bool(usable.any()) else 1.0
+    spreads: Tensor = (quartiles[:, 1] - quartiles[:, 0]) / _NORMAL_RANGE
+    return spreads

@@ -215,8 +215,8 @@ class LineTotal(RowTensors):
 
     def _height(self, at: Points, log_g: LogDensity, u: Tensor) -> Tensor:
         """Return the log of the integrand in u; the like of -inf - (-inf) at the far ends is no mass."""
-        y, log_dy = self.frame.to_y(u)
-        height = log_g(at.at(y)) + log_dy
+        y, dy, _ = self.frame.to_y(u)
+        height = log_g(at.at(y)) + torch.log(dy)
         return torch.where(torch.isnan(height), torch.full_like(height, -torch.inf), height)
 
     def _far_tail(self, at: Points, log_g: LogDensity, u: Tensor, side: int) -> Tensor:

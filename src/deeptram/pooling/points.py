@@ -220,6 +220,37 @@ class LevelIntervals(Intervals):
         return value[:, :-1], value[:, 1:]
 
 
+class _AtLevel(Points):
+    """Members at one threshold per row, whose number is in y, (n, 1): 0 and K stand for the open ends."""
+
+    def __init__(self, levels: Points, place: Tensor) -> None:
+        super().__init__(levels.members, levels.weights, place)
+        self._at = ()
+
+    def closed(self, value: Tensor, first: float, last: float) -> Tensor:
+        place: Any = self.y
+        inner = value.gather(1, (place - 1).clamp(0, value.shape[1] - 1))
+        return torch.where(place < 1, first, torch.where(place > value.shape[1], last, inner))
+
+
+class ClassIntervals(Intervals):
+    """The intervals of the observed classes, (n, 1)."""
+
+    def __init__(self, levels: Points, codes: Tensor) -> None:
+        super().__init__(_AtLevel(levels, codes), _AtLevel(levels, codes + 1))
+        self._codes = codes
+
+    def log_mass(self) -> list[Tensor]:
+        return [member.log_pmf_t().gather(1, self._codes) for member in self.lower.members]
+
+    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
+        gaps = []
+        for member in self.lower.members:
+            full = torch.nn.functional.pad(member.log_increments_t(latent), (1, 1), value=torch.inf)
+            gaps.append(full.gather(1, self._codes))
+        return gaps
+
+
 class NumberIntervals(Intervals):
     """Intervals of the line, or of counts, where a lower end below 0 and an infinite upper end are open."""
 
@@ -344,3 +375,31 @@ def log_sum(weights: Tensor, log_values: Sequence[Tensor]) -> Tensor:
     some = total > 0
     log_total = torch.log(torch.where(some, total, torch.ones_like(total))) + top
     return torch.where(some, log_total, torch.full_like(log_total, -torch.inf))
+
+
+def first_beyond(values: Sequence[Tensor], weights: Tensor, level: float) -> Tensor:
+    """Return the smallest of the members' values up to which more than a level of the weight has passed.
+
+    Parameters
+    ----------
+    values : sequence of M Tensor, each (1, 1) or (n, 1)
+    weights : Tensor, shape (M,) or (M, n, 1)
+    level : float
+
+    Examples
+    --------
+    >>> first_beyond([torch.tensor([[3.0]]), torch.tensor([[1.0]])], torch.tensor([0.4, 0.6]), 0.5)
+    tensor([[1.]])
+    """
+    stacked = torch.stack(torch.broadcast_tensors(*values))
+    stacked, _ = torch.broadcast_tensors(stacked, weights.reshape(len(weights), -1, 1))
+    ordered, order = stacked.sort(dim=0)
+    enough = along(weights, order).cumsum(dim=0) > level
+    first: Tensor = ordered.gather(0, enough.to(torch.int8).argmax(dim=0, keepdim=True))[0]
+    return first
+
+
+def along(weights: Tensor, order: Tensor) -> Tensor:
+    """Return the weights of the members in an order that differs between points."""
+    shape = (-1,) + (1,) * (order.ndim - 1)
+    return weights.reshape(shape if weights.ndim == 1 else weights.shape).expand(order.shape).gather(0, order)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from deeptram._validation import check_integer
 from deeptram.latent import Latent
-from deeptram.pooling.points import LevelIntervals, NumberIntervals
-from deeptram.pooling.rule import Recipe, TrafoRule
+from deeptram.pooling.points import ClassIntervals, LevelIntervals, NumberIntervals
+from deeptram.pooling.rule import Recipe, Rule, TrafoRule
 from deeptram.predictive.base import NumericPredictive
 from deeptram.predictive.calculus import solve_bracketed
 from deeptram.predictive.count import CountPredictive
@@ -54,6 +54,13 @@ class PooledDiscrete(DiscretePredictive):
 
     def _derive_log_pmf(self) -> Tensor:
         return self.recipe.rule.log_pmf(self._levels)
+
+    def log_prob_of_codes_t(self, codes: Tensor) -> Tensor:
+        """Return log P(Y = y_code) of each row, shape (n,), of rules by point from these levels alone."""
+        rule = self.recipe.rule
+        if self._log_pmf is not None or type(rule).log_pmf is not Rule.log_pmf:
+            return super().log_prob_of_codes_t(codes)
+        return rule.log_mass(ClassIntervals(self._levels, codes.unsqueeze(1)))[:, 0]
 
     def trafo_t(self, latent: Latent | None = None) -> Tensor:
         """Return h on the scale of ``latent`` (default: the pool's own), shape (n, K-1)."""
@@ -127,11 +134,16 @@ class _PooledNumbers(NumericPredictive):
 class PooledLine(_PooledNumbers, LinePredictive):
     """The pool of members on the line (continuous and survival outcomes)."""
 
+    _smooth: LinePredictive | None = None
+
     def with_density(self) -> LinePredictive:
         """Return the pool of the distributions whose densities the members have."""
-        members = [member.with_density() for member in self.recipe.members]
-        own = all(a is b for a, b in zip(members, self.recipe.members, strict=True))
-        return self if own else PooledLine(self.recipe.of(members))
+        if self._smooth is None:
+            members = [member.with_density() for member in self.recipe.members]
+            if all(a is b for a, b in zip(members, self.recipe.members, strict=True)):
+                return self
+            self._smooth = PooledLine(self.recipe.of(members))
+        return self._smooth
 
     def log_pdf_t(self, y: Tensor) -> Tensor:
         """Return log f(y), shape (n, G)."""
@@ -210,14 +222,16 @@ class PooledLine(_PooledNumbers, LinePredictive):
     def _between_members(self, z: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Return y with h(y) = z up to noise between the members' quantiles, and whether it lies there."""
         latent = self._own_latent
-        each = torch.stack([member.inverse_t(z, latent) for member in self.recipe.members])
-        lower, upper = each.amin(dim=0), each.amax(dim=0)
+        each = [member.inverse_t(z, latent) for member in self.recipe.members]
+        lower, upper = self.recipe.rule.between(each, self.recipe.weights)
+        known = torch.isfinite(z) & torch.isfinite(lower) & torch.isfinite(upper)
+        if self.recipe.rule.ordered and torch.equal(lower, upper):
+            return lower, known
 
         def residual(y: Tensor) -> Tensor:
             return self.trafo_t(y) - z
 
         low, high = residual(lower), residual(upper)
-        known = torch.isfinite(z) & torch.isfinite(lower) & torch.isfinite(upper)
         jumps = low > noise
         if bool(jumps.any()):  # F jumps over z where the first member reaches it
             step = 4 * torch.finfo(self.dtype).eps * lower.abs()

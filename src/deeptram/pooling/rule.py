@@ -100,6 +100,8 @@ class Rule(ABC):
     differentiable : bool
         Whether torch can follow ``log_cdf``, ``log_sf``, ``log_pdf`` and ``log_mass`` back to the weights,
         zeros included: then weights are tuned with exact gradients, else with differences of scores.
+    ordered : bool
+        Whether quantiles of the pool lie where ``between`` says for every distribution.
     """
 
     name: ClassVar[str]
@@ -108,6 +110,7 @@ class Rule(ABC):
     parameters: ClassVar[tuple[str, ...]] = ()
     tabulated: ClassVar[bool] = False
     differentiable: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.parameters)
@@ -160,6 +163,11 @@ class Rule(ABC):
             return None
         rows = max(point.shape[0] for point in points)
         return torch.cat([point.expand(rows, -1) for point in points], dim=1)
+
+    def between(self, values: Sequence[Tensor], weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return between which two of the members' quantiles those of the pool lie."""
+        stacked = torch.stack(torch.broadcast_tensors(*values))
+        return stacked.amin(dim=0), stacked.amax(dim=0)
 
     def crps(self, at: Points) -> Tensor | None:
         """Return the CRPS of outcomes y (n, 1) on the line, (n,), if there is a quicker way than from F."""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram.latent import Latent, Logistic
-from deeptram.pooling.points import Intervals, Points
+from deeptram.pooling.points import TIE, Intervals, Points, first_beyond
 from deeptram.pooling.pooled import PooledLine, common_range
 from deeptram.pooling.rule import (
     SMALLEST_PRODUCT,
@@ -31,7 +31,6 @@ from deeptram.pooling.rule import (
     TrafoRule,
     can_multiply,
     finish_block,
-    inner_support,
     pooling_latent,
 )
 from deeptram.predictive.base import Predictive
@@ -89,8 +88,13 @@ class TransformationRule(TrafoRule):
         return torch.where(lost, torch.log(high - low), gaps)
 
     def support(self, of: Points) -> tuple[Tensor, Tensor]:
-        """Return the intersection of the members' sample spaces."""
-        return inner_support(of.members)
+        """Return the medians, lower and upper, of both ends of the members' sample spaces, by their weights.
+
+        Where these overlap that is their intersection; elsewhere the heavier side prevails.
+        """
+        ends = [end for member in of.members for end in member.certain_t()]
+        weights = of.weights.repeat_interleave(2, dim=0)
+        return first_beyond(ends, weights, 1 - TIE), first_beyond(ends, weights, 1 + TIE)
 
     def closed_form(self, recipe: Recipe) -> Predictive | None:
         """Return the model with averaged parameters where the members are models on one basis (Prop. 2)."""

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from deeptram._validation import check_number
 from deeptram.errors import InvalidInputError
-from deeptram.pooling.points import TIE, Intervals, Points, log_sum
+from deeptram.pooling.points import TIE, Intervals, Points, along, first_beyond, log_sum
 from deeptram.pooling.rule import CdfRule
 
 
@@ -44,6 +44,7 @@ class TrimmedMean(CdfRule):
 
     name: ClassVar[str] = "trimmed-mean"
     differentiable: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
     parameters: ClassVar[tuple[str, ...]] = ("trim",)
 
     def __init__(self, trim: float = 0.2) -> None:
@@ -79,22 +80,18 @@ class TrimmedMean(CdfRule):
     def _kept(self, at: Points) -> Tensor:
         # The logit orders members also where all F round to 0, or all to 1.
         order = torch.stack([low - high for low, high in at.log_tails()]).argsort(dim=0, stable=True)
-        kept = kept_weights(_along(at.weights, order), self.trim)
+        kept = kept_weights(along(at.weights, order), self.trim)
         return torch.zeros_like(kept).scatter(0, order, kept)
 
     def support(self, of: Points) -> tuple[Tensor, Tensor]:
         """Return the sample space: beyond it lies no more than the weight that is trimmed."""
         lower, upper = zip(*(member.support_t() for member in of.members), strict=True)
-        return self._end(lower, of.weights, 1), self._end(upper, of.weights, -1)
+        return self.between(lower, of.weights)[0], self.between(upper, of.weights)[1]
 
-    def _end(self, ends: Sequence[Tensor], weights: Tensor, side: int) -> Tensor:
-        stacked = side * torch.stack(torch.broadcast_tensors(*ends))
-        stacked, _ = torch.broadcast_tensors(stacked, weights.reshape(len(weights), -1, 1))
-        ordered, order = stacked.sort(dim=0)
-        passed = _along(weights, order).cumsum(dim=0)
-        enough = passed > (self.trim + TIE if self.trim < 0.5 else 0.5 - TIE)
-        first: Tensor = ordered.gather(0, enough.to(torch.int8).argmax(dim=0, keepdim=True))[0]
-        return side * first
+    def between(self, values: Sequence[Tensor], weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the quantiles of the members' quantiles: of the median the same twice, unless halves tie."""
+        level = self.trim + TIE if self.trim < 0.5 else 0.5 - TIE
+        return first_beyond(values, weights, level), -first_beyond([-one for one in values], weights, level)
 
     def _mean(self, at: Points, log_values: Sequence[Tensor]) -> Tensor:
         return log_sum(self.kept(at), log_values)
@@ -137,9 +134,3 @@ def kept_weights(weights: Tensor, trim: float) -> Tensor:
         last = (lower <= 0.5 + TIE) & (upper > 0.5 + TIE)
         kept = (first.to(weights.dtype) + last.to(weights.dtype)) / 2
     return kept / kept.sum(dim=0)
-
-
-def _along(weights: Tensor, order: Tensor) -> Tensor:
-    """Return the weights of the members in an order that differs between points."""
-    shape = (-1,) + (1,) * (order.ndim - 1)
-    return weights.reshape(shape if weights.ndim == 1 else weights.shape).expand(order.shape).gather(0, order)

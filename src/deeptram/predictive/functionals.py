@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from deeptram.predictive.calculus import coordinate, coordinate_of, kronrod, kronrod_nodes
-from deeptram.predictive.panels import LEVELS
+from deeptram.predictive.calculus import kronrod, kronrod_nodes
+from deeptram.predictive.panels import FAR_OUT, LEVELS, Frame
 from deeptram.predictive.rows import row_chunks
 
 if TYPE_CHECKING:
     from deeptram.predictive.line import LinePredictive
 
 
-_FAR = {torch.float64: 600.0, torch.float32: 80.0}  # sinh and exp of it are finite, with room
 _TAIL_PANELS = (7, 18)
 _NEGLIGIBLE = 1e-12
 _SUSPICIOUS = 0.15
@@ -80,12 +79,12 @@ def restricted_mean(pred: LinePredictive, tau: Tensor) -> Tensor:
     for rows in row_chunks(len(pred)):
         some, zero = pred[rows], torch.zeros_like(tau[rows])
         with torch.no_grad():
-            frame = _Frame(some, zero, (zero, tau[rows]))
-            edges = frame.to_u(frame.points)
+            layout = _Layout.of(some, zero, (zero, tau[rows]))
+            edges = layout.frame.to_u(layout.points)
         panels = _Panels(torch.arange(len(some)), edges[:, :-1], edges[:, 1:], edges[:, 1:] < -torch.inf)
-        value, error = _integrate(some, frame, panels, 1)
+        value, error = _integrate(some, layout.frame, panels, 1)
         limit = tau[rows][:, 0] * (1e-10 if pred.dtype == torch.float64 else 1e-6)
-        parts.append(_refined(some, frame, 1, panels, value, error, limit)[1])
+        parts.append(_refined(some, layout.frame, 1, panels, value, error, limit)[1])
     return torch.cat(parts)
 
 
@@ -130,24 +129,25 @@ def tail_integrals(pred: LinePredictive, cut: Tensor, power: int) -> tuple[Tenso
 
 def _integrals(pred: LinePredictive, cut: Tensor, power: int) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
-        frame = _Frame(pred, cut)
-        edges = frame.to_u(frame.points)
-        is_left = frame.to_u(frame.cut) >= edges[:, 1:]
+        layout = _Layout.of(pred, cut)
+        frame = layout.frame
+        edges = frame.to_u(layout.points)
+        is_left = frame.to_u(layout.cut) >= edges[:, 1:]
     panels = _Panels(torch.arange(len(pred)), edges[:, :-1], edges[:, 1:], is_left)
     value, error = _integrate(pred, frame, panels, power)
-    gap_left, gap_right = _gaps(pred, frame, power)
+    gap_left, gap_right = _gaps(pred, layout, power)
     total = (value.sum(dim=1) + gap_left + gap_right).detach()
     # In float32 the error estimate says no more than this.
     limit = total * (1e-9 if pred.dtype == torch.float64 else 1e-5)
     left, right = _refined(pred, frame, power, panels, value, error, limit)
-    left = left + gap_right + _tail(pred, frame, power, -1, total)
-    right = right + gap_left + _tail(pred, frame, power, 1, total)
+    left = left + gap_right + _tail(pred, layout, power, -1, total)
+    right = right + gap_left + _tail(pred, layout, power, 1, total)
     return left, right
 
 
 def _refined(
     pred: LinePredictive,
-    frame: _Frame,
+    frame: Frame,
     power: int,
     panels: _Panels,
     value: Tensor,
@@ -164,7 +164,7 @@ def _refined(
         if not bool(poor.any()):
             break
         panels = panels.halves(poor)
-        value, error = _integrate(pred[panels.rows], frame.take(panels.rows), panels, power)
+        value, error = _integrate(pred[panels.rows], frame[panels.rows], panels, power)
     return sums[0], sums[1]
 
 
@@ -186,57 +186,54 @@ class _Panels:
         return _Panels(rows, start, stop, self.is_left[which].repeat(2).unsqueeze(1))
 
 
-class _Frame:
-    """Break points of each row and the coordinate u in which panels are laid."""
+@dataclasses.dataclass(frozen=True)
+class _Layout:
+    """Break points of each row (n, m) and the coordinate in which panels are laid between them.
 
-    def __init__(self, pred: LinePredictive, cut: Tensor, ends: tuple[Tensor, Tensor] | None = None) -> None:
+    The cut lies inside the sample space; beyond it F is 0 or 1, and that part of the integral is a length, to
+    the left and to the right of the cut that was asked for. All but the points are (n, 1).
+    """
+
+    frame: Frame
+    points: Tensor
+    first: Tensor
+    last: Tensor
+    cut: Tensor
+    outside_left: Tensor
+    outside_right: Tensor
+
+    @classmethod
+    def of(cls, pred: LinePredictive, cut: Tensor, ends: tuple[Tensor, Tensor] | None = None) -> _Layout:
+        """Lay out the sample space, or the part of it between two ends."""
         levels = torch.tensor(LEVELS if pred.dtype == torch.float64 else LEVELS[1:-1], dtype=pred.dtype)
-        self.lower, self.upper = pred.support_t() if ends is None else ends
-        inside = torch.minimum(torch.maximum(cut, self.lower), self.upper)
-        # Beyond the sample space F is 0 or 1: that part of the integral is a length.
-        self.outside_left, self.outside_right = (cut - inside).clamp(min=0), (inside - cut).clamp(min=0)
+        lower, upper = pred.support_t() if ends is None else ends
+        point = lower >= upper  # a single point, on which nothing can be laid out
+        lower, upper = torch.where(point, -torch.inf, lower), torch.where(point, torch.inf, upper)
+        inside = torch.minimum(torch.maximum(cut, lower), upper)
         quantiles = pred.rough_quantile_t(levels)
         middle = len(levels) // 2
         spread = quantiles[:, middle + 1] - quantiles[:, middle - 1]
         points = torch.where(torch.isfinite(quantiles), quantiles, inside)
+        frame = Frame.of(lower, upper, points[:, middle : middle + 1], spread.unsqueeze(1))
         if ends is not None:  # all of it is wanted, not only the part between the outer quantiles
             points = torch.cat([torch.minimum(torch.maximum(points, ends[0]), ends[1]), *ends], dim=1)
         knots = pred.knots_t()
-        self.first, self.last = points.amin(dim=1, keepdim=True), points.amax(dim=1, keepdim=True)
+        first, last = points.amin(dim=1, keepdim=True), points.amax(dim=1, keepdim=True)
         extra = [inside] if knots is None else [inside, knots.expand(len(pred), -1)]
-        extra = [torch.minimum(torch.maximum(e, self.first), self.last) for e in extra]
-        self.points = torch.cat([points, *extra], dim=1).sort(dim=1).values
-        self.cut = inside
-        free = torch.isinf(self.lower) & torch.isinf(self.upper)
-        usable = torch.isfinite(spread) & (spread > 0)
-        self.scale = torch.where(free & usable.unsqueeze(1), spread.unsqueeze(1), torch.ones_like(cut))
-        centre = points[:, middle : middle + 1]
-        self.centre = torch.where(free, centre, torch.zeros_like(centre))
-
-    def take(self, rows: Tensor) -> _Frame:
-        """Return the frame of some rows."""
-        some = object.__new__(_Frame)
-        for name, value in vars(self).items():
-            setattr(some, name, value if value.shape[0] == 1 else value[rows])
-        return some
-
-    def to_u(self, t: Tensor) -> Tensor:
-        far = _FAR[t.dtype]
-        return coordinate_of((t - self.centre) / self.scale, self.lower, self.upper).clamp(-far, far)
-
-    def to_t(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        y, dy, curvature = coordinate(u, self.lower, self.upper)
-        return self.centre + self.scale * y, self.scale * dy, curvature
+        extra = [torch.minimum(torch.maximum(e, first), last) for e in extra]
+        points = torch.cat([points, *extra], dim=1).sort(dim=1).values
+        outside = (cut - inside).clamp(min=0), (inside - cut).clamp(min=0)
+        return cls(frame, points, first, last, inside, *outside)
 
 
-def _integrate(pred: LinePredictive, frame: _Frame, panels: _Panels, power: int) -> tuple[Tensor, Tensor]:
+def _integrate(pred: LinePredictive, frame: Frame, panels: _Panels, power: int) -> tuple[Tensor, Tensor]:
     """Return integrals of F^p (left of the cut) or (1 - F)^p over panels and their errors, each (P, m)."""
     half = (panels.stop - panels.start).unsqueeze(2) / 2
     inner = kronrod_nodes(half.dtype)
     nodes = panels.start.unsqueeze(2) + half * torch.cat(
         [inner.new_zeros(1), 1 + inner, inner.new_full((1,), 2)]
     )
-    t, dt, _ = frame.to_t(nodes.flatten(1))
+    t, dt, _ = frame.to_y(nodes.flatten(1))
     log_cdf, log_sf = (tail.reshape(nodes.shape) for tail in pred.log_tails_t(t))
     log_side = torch.where(panels.is_left.unsqueeze(2), log_cdf, log_sf)
     value = torch.exp(power * log_side) * dt.reshape(nodes.shape)
@@ -251,12 +248,12 @@ def _integrate(pred: LinePredictive, frame: _Frame, panels: _Panels, power: int)
     )
 
 
-def _gaps(pred: LinePredictive, frame: _Frame, power: int) -> tuple[Tensor, Tensor]:
+def _gaps(pred: LinePredictive, layout: _Layout, power: int) -> tuple[Tensor, Tensor]:
     """Integrate between a cut beyond the outer quantiles and these, where the integrand is close to 1."""
     results = []
     for start, stop, below in (
-        (torch.minimum(frame.cut, frame.first), frame.first, False),
-        (frame.last, torch.maximum(frame.cut, frame.last), True),
+        (torch.minimum(layout.cut, layout.first), layout.first, False),
+        (layout.last, torch.maximum(layout.cut, layout.last), True),
     ):
         half = (stop - start) / 2
         t = start + half * (1 + kronrod_nodes(pred.dtype))
@@ -267,16 +264,18 @@ def _gaps(pred: LinePredictive, frame: _Frame, power: int) -> tuple[Tensor, Tens
         log_cdf, log_sf = pred.log_tails_t(t)
         value = torch.exp(power * (log_cdf if below else log_sf)).unsqueeze(1)
         results.append(torch.where(far, kronrod(value, half)[0][:, 0], torch.zeros_like(half[:, 0])))
-    return results[0] + frame.outside_right[:, 0], results[1] + frame.outside_left[:, 0]
+    return results[0] + layout.outside_right[:, 0], results[1] + layout.outside_left[:, 0]
 
 
-def _tail(pred: LinePredictive, frame: _Frame, power: int, side: int, total: Tensor) -> Tensor:
+def _tail(pred: LinePredictive, layout: _Layout, power: int, side: int, total: Tensor) -> Tensor:
     """Integrate from the outermost break point to the end of the sample space, where it can matter."""
-    result = torch.zeros(len(pred), dtype=pred.dtype)
+    result, frame = torch.zeros(len(pred), dtype=pred.dtype), layout.frame
     with torch.no_grad():
-        start = torch.minimum(frame.cut, frame.first) if side < 0 else torch.maximum(frame.cut, frame.last)
+        start = (
+            torch.minimum(layout.cut, layout.first) if side < 0 else torch.maximum(layout.cut, layout.last)
+        )
         u = frame.to_u(start)
-        _, dt, curvature = frame.to_t(u)
+        _, dt, curvature = frame.to_y(u)
         log_cdf, log_sf = pred.log_tails_t(start)
         log_side = log_cdf if side < 0 else log_sf
         rate = torch.exp(pred.log_pdf_t(start) - log_side)  # hazard, or reverse-time hazard
@@ -291,7 +290,7 @@ def _tail(pred: LinePredictive, frame: _Frame, power: int, side: int, total: Ten
     result = result.index_put((rows,), near)
     with torch.no_grad():
         # Beyond the first panels only heavy tails have anything left.
-        t, dt, _ = frame.take(rows).to_t(end)
+        t, dt, _ = frame[rows].to_y(end)
         log_cdf, log_sf = pred[rows].log_tails_t(t)
         left = torch.exp(power * (log_cdf if side < 0 else log_sf)) * dt * end.abs()
         heavy = rows[(left > _NEGLIGIBLE * total[rows].unsqueeze(1))[:, 0]]
@@ -300,13 +299,13 @@ def _tail(pred: LinePredictive, frame: _Frame, power: int, side: int, total: Ten
         start = torch.zeros_like(u).index_put((rows,), end)
     step = step * 2.0 ** (_TAIL_PANELS[0] - 1)
     far, _ = _stretch(pred, frame, power, side, heavy, start, step, _TAIL_PANELS[1])
-    rest = _remainder(pred[heavy], frame.take(heavy), power, side)
+    rest = _remainder(pred[heavy], frame[heavy], power, side)
     return result.index_put((heavy,), far + rest, accumulate=True)
 
 
 def _stretch(
     pred: LinePredictive,
-    frame: _Frame,
+    frame: Frame,
     power: int,
     side: int,
     rows: Tensor,
@@ -316,21 +315,21 @@ def _stretch(
 ) -> tuple[Tensor, Tensor]:
     """Integrate some rows over panels of doubling width away from ``start``; return it and the end."""
     widths = 2.0 ** torch.arange(count + 1, dtype=pred.dtype) - 1
-    far = _FAR[pred.dtype]
+    far = FAR_OUT[pred.dtype]
     edges = (start[rows] + side * step[rows] * widths).clamp(-far, far)
     start_of, stop_of = (edges[:, :-1], edges[:, 1:]) if side > 0 else (edges[:, 1:], edges[:, :-1])
     is_left = torch.full_like(start_of, side < 0, dtype=torch.bool)
     panels = _Panels(rows, start_of, stop_of, is_left)
-    value, _ = _integrate(pred[rows], frame.take(rows), panels, power)
+    value, _ = _integrate(pred[rows], frame[rows], panels, power)
     return value.sum(dim=1), edges[:, -1:]
 
 
-def _remainder(pred: LinePredictive, frame: _Frame, power: int, side: int) -> Tensor:
+def _remainder(pred: LinePredictive, frame: Frame, power: int, side: int) -> Tensor:
     """Integrate what lies beyond the last panel, an exponential in u; infinite where it does not decay."""
-    far, reach = _FAR[pred.dtype], _FAR[pred.dtype] / 6
+    far, reach = FAR_OUT[pred.dtype], FAR_OUT[pred.dtype] / 6
     u = torch.full((len(pred), 2), side * far, dtype=pred.dtype)
     u[:, 0] = side * (far - reach)
-    t, dt, _ = frame.to_t(u)
+    t, dt, _ = frame.to_y(u)
     log_cdf, log_sf = pred.log_tails_t(t)
     log_value = power * (log_cdf if side < 0 else log_sf) + torch.log(dt)
     slope = (log_value[:, 1] - log_value[:, 0]) / reach

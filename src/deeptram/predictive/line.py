@@ -76,6 +76,10 @@ class LinePredictive(NumericPredictive):
         end = torch.full((1, 1), torch.inf, dtype=self.dtype)
         return -end, end
 
+    def certain_t(self) -> tuple[Tensor, Tensor]:
+        """Return up to where F is 0 and from where on it is 1, inside the sample space for steps."""
+        return self.support_t()
+
     def knots_t(self) -> Tensor | None:
         """Return points where F is not smooth, (1, m) or (n, m), or None; quadrature is split there."""
         return None

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 LEVELS = (1e-8, 1e-4, 0.02, 0.25, 0.5, 0.75, 0.98, 1 - 1e-4, 1 - 1e-8)
 _TAIL = (0.1, 0.3, 0.7, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0)
-_FAR = 600.0
+FAR_OUT = {torch.float64: 600.0, torch.float32: 80.0}  # sinh and exp of it are finite, with room
 _ROUNDS = 12
 _SPLITS = 6
 _TOLERANCE = 1e-11
@@ -53,14 +53,24 @@ class Frame(RowTensors):
     centre: Tensor
     scale: Tensor
 
+    @classmethod
+    def of(cls, lower: Tensor, upper: Tensor, middle: Tensor, spread: Tensor) -> Frame:
+        """Return the coordinate of sample spaces; on the whole line around a middle, in units of a spread."""
+        free = torch.isinf(lower) & torch.isinf(upper)
+        usable = free & torch.isfinite(spread) & (spread > 0)
+        scale = torch.where(usable, spread, torch.ones_like(spread))
+        centre = torch.where(free & torch.isfinite(middle), middle, torch.zeros_like(middle))
+        return cls(lower.expand_as(middle), upper.expand_as(middle), centre, scale)
+
     def to_u(self, y: Tensor) -> Tensor:
         """Return the coordinate of y, shape (n, G)."""
-        return coordinate_of((y - self.centre) / self.scale, self.lower, self.upper).clamp(-_FAR, _FAR)
+        far = FAR_OUT[y.dtype]
+        return coordinate_of((y - self.centre) / self.scale, self.lower, self.upper).clamp(-far, far)
 
-    def to_y(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Return y and log dy/du, shape (n, G)."""
-        y, dy, _ = coordinate(u, self.lower, self.upper)
-        return self.centre + self.scale * y, torch.log(self.scale * dy)
+    def to_y(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return y, dy/du and d log(dy/du)/du, shape (n, G)."""
+        y, dy, curvature = coordinate(u, self.lower, self.upper)
+        return self.centre + self.scale * y, self.scale * dy, curvature
 
 
 @torch.no_grad()
@@ -84,13 +94,9 @@ def lay_panels(
     lower, upper = (end.expand(n, 1) for end in support)
     levels = torch.tensor(LEVELS, dtype=dtype)
     quantiles = torch.stack([member.rough_quantile_t(levels) for member in members])
-    middle = quantiles[:, :, len(LEVELS) // 2]
+    middle = quantiles[:, :, len(LEVELS) // 2].mean(dim=0)
     spread = (quantiles[:, :, 5] - quantiles[:, :, 3]).amax(dim=0)
-    free = torch.isinf(lower) & torch.isinf(upper)
-    usable = torch.isfinite(spread) & (spread > 0)
-    scale = torch.where(free & usable.unsqueeze(1), spread.unsqueeze(1), torch.ones_like(lower))
-    centre = torch.where(free, middle.mean(dim=0).unsqueeze(1), torch.zeros_like(lower))
-    frame = Frame(lower, upper, torch.where(torch.isfinite(centre), centre, torch.zeros_like(centre)), scale)
+    frame = Frame.of(lower, upper, middle.unsqueeze(1), spread.unsqueeze(1))
     points = [quantiles.permute(1, 0, 2).reshape(n, -1)]
     knots = [member.knots_t() for member in members]
     points.extend(knot.expand(n, -1) for knot in knots if knot is not None)
@@ -100,7 +106,7 @@ def lay_panels(
     u = frame.to_u(inside).sort(dim=1).values
     tail = torch.tensor(_TAIL, dtype=dtype)
     edges = torch.cat([u[:, :1] - tail.flip(0), u, u[:, -1:] + tail], dim=1)
-    return frame, edges.clamp(-_FAR, _FAR)
+    return frame, edges.clamp(-FAR_OUT[dtype], FAR_OUT[dtype])
 
 
 def halved(edges: Tensor) -> Tensor:
@@ -128,11 +134,11 @@ def fixed_rule(frame: Frame, edges: Tensor) -> tuple[Tensor, Tensor]:
     Panels of no width have weight zero (log weight minus infinity).
     """
     u, half = panel_nodes(edges[:, :-1], edges[:, 1:])
-    y, log_dy = frame.to_y(u.flatten(1))
+    y, dy, _ = frame.to_y(u.flatten(1))
     unit = torch.eye(15, dtype=edges.dtype).unsqueeze(1)
     share, _ = kronrod(unit, torch.ones(1, dtype=edges.dtype))
     log_weight = torch.log(half).unsqueeze(2) + torch.log(share.reshape(15))
-    return y, (log_weight.flatten(1) + log_dy)
+    return y, (log_weight.flatten(1) + torch.log(dy))
 
 
 def partial_rule() -> Tensor:
@@ -175,10 +181,13 @@ class Panels(RowTensors):
 @torch.no_grad()
 def refine(frame: Frame, edges: Tensor, log_g: Callable[[Tensor], Tensor]) -> Panels:
     """Integrate exp(log_g(y)): the worst panels of each row are halved until the error is small."""
+
+    def height_at(left: Tensor, right: Tensor) -> Tensor:
+        y, dy, _ = frame.to_y(panel_nodes(left, right)[0].flatten(1))
+        return _finite_or_nothing(log_g(y) + torch.log(dy))
+
     left, right = edges[:, :-1], edges[:, 1:]
-    u, _ = panel_nodes(left, right)
-    y, log_dy = frame.to_y(u.flatten(1))
-    height = _finite_or_nothing(log_g(y) + log_dy)
+    height = height_at(left, right)
     peak = height.amax(dim=1, keepdim=True)
     peak = torch.where(torch.isfinite(peak), peak, torch.zeros_like(peak))
     value, error = _integrate(height, peak, left, right)
@@ -189,9 +198,7 @@ def refine(frame: Frame, edges: Tensor, log_g: Callable[[Tensor], Tensor]) -> Pa
         a, b = left.gather(1, worst), right.gather(1, worst)
         middle = (a + b) / 2
         new_left, new_right = torch.cat([a, middle], dim=1), torch.cat([middle, b], dim=1)
-        u, _ = panel_nodes(new_left, new_right)
-        y, log_dy = frame.to_y(u.flatten(1))
-        new_value, new_error = _integrate(_finite_or_nothing(log_g(y) + log_dy), peak, new_left, new_right)
+        new_value, new_error = _integrate(height_at(new_left, new_right), peak, new_left, new_right)
         keep = torch.ones_like(left, dtype=torch.bool).scatter(1, worst, False)
         rest = left.shape[1] - worst.shape[1]
         parts = [

@@ -65,6 +65,10 @@ class SurvivalPredictive(_Table):
         zero = torch.zeros((1, 1), dtype=self.dtype)
         return zero, zero + torch.inf
 
+    def certain_t(self) -> tuple[Tensor, Tensor]:
+        """Return the first drop of each curve, and where it reaches zero."""
+        return _first(self.times, self.survival < 1), _first(self.times, self.survival <= 0)
+
     def knots_t(self) -> Tensor | None:
         return self.times.unsqueeze(0)
 
@@ -91,9 +95,9 @@ class SurvivalPredictive(_Table):
         return torch.log(self._survivor(y))
 
     def with_density(self) -> LinePredictive:
-        if self.smooth is not None:
-            return self.smooth.with_density()
-        return StraightSurvival(self.times, self.survival, self.gives_numpy)
+        if self.smooth is None:
+            self.smooth = StraightSurvival(self.times, self.survival, self.gives_numpy)
+        return self.smooth.with_density()
 
     def log_pdf_t(self, y: Tensor) -> Tensor:
         return self.with_density().log_pdf_t(y)
@@ -181,6 +185,11 @@ class StraightSurvival(LinePredictive):
         zero = torch.zeros((1, 1), dtype=self.dtype)
         return zero, zero + torch.inf
 
+    def certain_t(self) -> tuple[Tensor, Tensor]:
+        """Return where the first line of each curve begins, and where it reaches zero."""
+        later = torch.cat([self.values[:, 1:] < 1, self.values[:, -1:] < -1], dim=1)
+        return _first(self.edges, later), _first(self.edges, self.values <= 0)
+
     def knots_t(self) -> Tensor | None:
         return self.edges.unsqueeze(0)
 
@@ -219,6 +228,12 @@ class StraightSurvival(LinePredictive):
         )
         value = torch.where(y < self.edges[0], torch.ones_like(inner), inner.clamp(min=0.0))
         return torch.where(torch.isposinf(y), torch.zeros_like(value), value)
+
+
+def _first(times: Tensor, which: Tensor) -> Tensor:
+    """Return the first time of those that a mask (n, T) marks, infinite where there is none, (n, 1)."""
+    found = times[which.to(torch.int8).argmax(dim=1, keepdim=True)]
+    return torch.where(which.any(dim=1, keepdim=True), found, torch.inf)
 
 
 def _between_drops(times: Tensor, survival: Tensor) -> Tensor:

@@ -203,6 +203,12 @@ class QuantilesPredictive(_Table):
     def knots_t(self) -> Tensor | None:
         return self.values
 
+    def certain_t(self) -> tuple[Tensor, Tensor]:
+        """Return the outer quantiles where these are point masses, beyond which nothing is left."""
+        first, last = self.values[:, :1], self.values[:, -1:]
+        lower = torch.where(self._unit(-1) == 0, first, -torch.inf)
+        return lower, torch.where(self._unit(1) == 0, last, torch.inf)
+
     def log_cdf_t(self, y: Tensor) -> Tensor:
         return self.log_tails_t(y)[0]
 

@@ -254,6 +254,15 @@ class CurveConcordance(Statistic):
 def _statistics(
     y: Any, pred: Any, kind: str = "harrell", tau: float | None = None, train: Any = None
 ) -> list[Statistic]:
+    times, time, event, horizon = _checked(y, pred, kind, tau)
+    if kind == "antolini":
+        counted = event if tau is None else event & (time < horizon)
+        return [CurveConcordance(times, time, _places(time, event), np.flatnonzero(counted))]
+    return _of_risks(time, event, _risks(times, horizon), kind, tau, train)
+
+
+def _checked(y: Any, pred: Any, kind: str, tau: float | None) -> tuple[Times, Floats, Mask, float]:
+    """Return distributions, times, which are events, and the horizon."""
     times = check_times(pred, "concordance")
     check_choice(kind, KINDS, "kind")
     check_rows(y, times)
@@ -261,20 +270,54 @@ def _statistics(
     horizon = float(time.max()) if tau is None else check_number(tau, "tau", 0.0)
     if horizon <= 0:
         raise InvalidInputError(f"tau must be positive, got {tau}; leave it out, or give a time")
-    if kind == "uno":
-        _check_followed(horizon, time, train)
-    counted = event if tau is None else event & (time < horizon)
-    events = np.flatnonzero(counted)
-    place = 2 * np.unique(time, return_inverse=True)[1] + ~event
-    if kind == "antolini":
-        return [CurveConcordance(times, time, place, events)]
+    return times, time, event, horizon
+
+
+def _places(time: Floats, event: Mask) -> npt.NDArray[Any]:
+    """Return the order of the times, an event before those that are censored with it."""
+    return 2 * np.unique(time, return_inverse=True)[1] + ~event
+
+
+def _risks(times: Times, horizon: float) -> Floats:
+    """Return minus the restricted mean up to the horizon."""
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     curves = survivor(times, horizon * ((nodes + 1) / 2))
-    risk = dense_ranks(-(curves @ torch.from_numpy(weights / 2))).numpy()
+    return -(curves @ torch.from_numpy(weights / 2)).numpy()
+
+
+def _kept(
+    y: Any, pred: Any, kind: str = "harrell", tau: float | None = None, train: Any = None
+) -> tuple[Floats, Mask, Floats] | None:
+    """Return times, events and risks of some rows: all that is left to compare, given the horizon."""
+    if kind == "antolini":
+        return None
+    times, time, event, horizon = _checked(y, pred, kind, tau)
+    if tau is None:
+        raise UnsupportedError(
+            "concordance over chunks needs one horizon for the risks of all rows, got none; write "
+            "functools.partial(dt.metrics.concordance, tau=...)"
+        )
+    return time, event, _risks(times, horizon)
+
+
+def _of_risks(
+    time: Floats,
+    event: Mask,
+    risk: Floats,
+    kind: str = "harrell",
+    tau: float | None = None,
+    train: Any = None,
+) -> list[Statistic]:
+    """Return Harrell's or Uno's index of given risks."""
+    if kind == "uno":
+        _check_followed(float(time.max()) if tau is None else tau, time, train)
+    events = np.flatnonzero(event if tau is None else event & (time < tau))
     inverse = None
     if kind == "uno" and len(events):
         inverse = Censoring(time, event, train).inverse("Uno's concordance", events)
-    return [RankConcordance(PairSums(place, risk, events), torch.from_numpy(events), inverse, len(time))]
+    ranks = dense_ranks(torch.from_numpy(risk)).numpy()
+    pairs = PairSums(_places(time, event), ranks, events)
+    return [RankConcordance(pairs, torch.from_numpy(events), inverse, len(time))]
 
 
 def _check_followed(tau: float, time: Floats, train: Any) -> None:
@@ -304,5 +347,6 @@ def uno(y: Any, pred: Any, tau: float | None = None, train: Any = None) -> float
     return concordance(y, pred, "uno", tau, train)
 
 
-register(FunctionMetric(concordance, _statistics))
-register(FunctionMetric(uno, functools.partial(_statistics, kind="uno")))
+_uno = functools.partial(functools.partial, kind="uno")
+register(FunctionMetric(concordance, _statistics, keep=(_kept, _of_risks)))
+register(FunctionMetric(uno, _uno(_statistics), keep=(_uno(_kept), _uno(_of_risks))))

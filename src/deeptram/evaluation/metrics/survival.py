@@ -181,41 +181,53 @@ class CensoredBrier(Statistic):
     ) -> None:
         self._pred, self._grid, self._weights = pred, grid, torch.from_numpy(weights)
         self.n_columns = len(grid)
+        self._orders = censoring.orders
         # The number of times of the grid at which a row is still at risk; they come first.
-        self._waits = torch.from_numpy(np.searchsorted(grid, time)).unsqueeze(1)
-        seen = np.flatnonzero(event & (time <= grid[-1]))
-        self._events = torch.from_numpy(seen)
-        self._cases = torch.empty(len(time), 1, dtype=torch.float64)
-        self._inverse = censoring.inverse("the Brier score", seen, grid)
+        self._waits = [torch.from_numpy(np.searchsorted(grid, time[order])) for order in self._orders]
+        self._events = torch.from_numpy(np.flatnonzero(event & (time <= grid[-1])))
+        self._cases = torch.empty(len(time), dtype=torch.float64)
+        self._inverse = censoring.inverse("the Brier score", self._events.numpy(), grid)
 
     def columns(self) -> Tensor:
-        return torch.cat([controls for _, controls in self._controls()]).T
+        columns = torch.zeros(len(self._grid), len(self._cases), dtype=torch.float64)
+        for rows, controls in self._controls():
+            columns[: controls.shape[1], rows] = controls.T
+        return columns
 
     def sums(self, counts: Tensor) -> Tensor:
         """Return the sums for the controls without holding all columns, shape (T, B)."""
         total = counts.new_zeros(len(self._grid), counts.shape[1])
         for rows, controls in self._controls():
-            total.addmm_(controls.T, counts[rows])
+            total[: controls.shape[1]].addmm_(controls.T, counts[rows])
         return total
 
-    def _controls(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield squared errors of the controls, some rows at a time; on the way those of cases are noted."""
-        places = torch.arange(len(self._grid))
-        step = max(1, CACHED // len(places))
-        for start in range(0, len(self._cases), step):
-            rows = slice(start, start + step)
-            waits = (places < self._waits[rows]).double()
-            error = (survivor(self._pred[rows], self._grid) - waits).square_()
-            controls = error * waits
-            self._cases[rows, 0] = error.sub_(controls) @ self._weights
-            yield rows, controls
+    def _controls(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield rows, and squared errors as controls at the first times; on the way those as cases are noted.
+
+        Rows come in the order of time, some that stay in the cache: then all but few of their columns are of
+        one sort. Of rows that are censored nothing is known later.
+        """
+        places, step = torch.arange(len(self._grid)), max(1, CACHED // len(self._grid))
+        for of_events, order, all_waits in zip((True, False), self._orders, self._waits, strict=True):
+            for start in range(0, len(order), step):
+                rows, waits = torch.from_numpy(order[start : start + step]), all_waits[start : start + step]
+                curves = survivor(self._pred[rows], self._grid)
+                first, last = int(waits[0]), int(waits[-1])
+                at_risk = places[first:last] < waits.unsqueeze(1)
+                controls = (curves[:, :last] - 1).square_()
+                controls[:, first:].masked_fill_(~at_risk, 0.0)
+                if of_events:
+                    cases = curves[:, first:].square()
+                    cases[:, : last - first].masked_fill_(at_risk, 0.0)
+                    self._cases[rows] = cases @ self._weights[first:]
+                yield rows, controls
 
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
         inverse = self._inverse(counts)
         n_times = len(self._weights)
         controls = torch.where(sums > 0, sums * inverse[:n_times], 0.0)
         own = counts[self._events]
-        cases = torch.where(own > 0, own * inverse[n_times:], 0.0) * self._cases[self._events]
+        cases = torch.where(own > 0, own * inverse[n_times:], 0.0) * self._cases[self._events].unsqueeze(1)
         return (self._weights @ controls + cases.sum(0)) / counts.sum(0)
 
 

@@ -248,7 +248,7 @@ class RuleLikelihood(Objective):
         Members at the outcomes.
     """
 
-    convex = False
+    convex, tolerance = False, 1e-8
 
     def __init__(self, rule: Rule, values: MemberValues) -> None:
         self.rule, self.n_rows = rule, len(values.members[0])

@@ -22,7 +22,7 @@ from deeptram.latent import Latent
 from deeptram.pooling.array_pool import CdfMember, CdfStack
 from deeptram.pooling.linear import log_minus_log, log_ratio
 from deeptram.pooling.normalised import DensityRule
-from deeptram.pooling.points import Ends, Intervals, NumberIntervals, Points
+from deeptram.pooling.points import ClassIntervals, Intervals, NumberIntervals, Points
 from deeptram.pooling.rule import Rule, inner_support, outer_support
 from deeptram.pooling.weights.squared_errors import (
     ScoreGrid,
@@ -161,8 +161,9 @@ class LevelValues(MemberValues):
     def between(self) -> Intervals:
         """The thresholds around the observed classes."""
         if self.stack is None:
-            return _ClassIntervals(self.members, self.codes.unsqueeze(1))
-        return _ClassIntervals(_around(self.stack, self.codes), torch.ones_like(self.codes).unsqueeze(1))
+            return ClassIntervals(_points(self.members), self.codes.unsqueeze(1))
+        around = _points(_around(self.stack, self.codes))
+        return ClassIntervals(around, torch.ones_like(self.codes).unsqueeze(1))
 
     def masses(self) -> Masses:
         """Return the log-probabilities of all classes."""
@@ -184,37 +185,6 @@ class LevelValues(MemberValues):
             truth=truth if of_classes else None,
             constant=-1.0 if score == "quadratic" else 0.0,
         )
-
-
-class _AtLevel(Points):
-    """Members at one threshold per row, whose number is in y, (n, 1): 0 and K stand for the open ends."""
-
-    def __init__(self, members: Sequence[Any], place: Tensor) -> None:
-        super().__init__(members, torch.empty(0), place)
-        self._at = ()
-
-    def closed(self, value: Tensor, first: float, last: float) -> Tensor:
-        place: Any = self.y
-        inner = value.gather(1, (place - 1).clamp(0, value.shape[1] - 1))
-        return torch.where(place < 1, first, torch.where(place > value.shape[1], last, inner))
-
-
-class _ClassIntervals(Intervals):
-    """The intervals of the observed classes, (n, 1)."""
-
-    def __init__(self, members: Sequence[Any], codes: Tensor) -> None:
-        super().__init__(_AtLevel(members, codes), _AtLevel(members, codes + 1))
-        self._codes = codes
-
-    def log_mass(self) -> list[Tensor]:
-        return [member.log_pmf_t().gather(1, self._codes) for member in self.lower.members]
-
-    def log_increment(self, latent: Latent, ends: Ends | None = None) -> list[Tensor]:
-        gaps = []
-        for member in self.lower.members:
-            full = torch.nn.functional.pad(member.log_increments_t(latent), (1, 1), value=torch.inf)
-            gaps.append(full.gather(1, self._codes))
-        return gaps
 
 
 def _around(stack: CdfStack, codes: Tensor) -> list[CdfMember]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,11 @@ from deeptram.predictive.base import Predictive
 
 TOLERANCE = 1e-11
 _ROUGH = 1e-6
-_MOST_STEPS, _FEW_STEPS = 100, 25  # with exact derivatives, and with differences, which end in noise
+_MOST_STEPS, _FEW_STEPS, _FIRST_STEPS = (
+    100,
+    25,
+    8,
+)  # with exact derivatives, without, and to tell starts apart
 _FEW_ROWS = 8_000
 _MANY_ROWS = 24_000
 
@@ -37,10 +41,13 @@ class Objective(ABC):
     n_rows : int
     convex : bool
         Whether the sum is known to be convex on the simplex, so that its optimum can be certified.
+    tolerance : float
+        Of the Frank-Wolfe gap: as far as derivatives are known.
     """
 
     n_rows: int
     convex: bool
+    tolerance: float = TOLERANCE
 
     @abstractmethod
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
@@ -72,7 +79,7 @@ def followed(w: Vector, shape: Sequence[int], pooled: Callable[[Tensor], Tensor]
 class ScoreOfPool(Objective):
     """Any score of any pool, as a plain function of the weights; derivatives by central differences."""
 
-    convex = False
+    convex, tolerance = False, 1e-7
     _step = 1e-5
 
     def __init__(self, members: Sequence[Predictive], y: Any, rule: Rule, score: Metric) -> None:
@@ -214,23 +221,17 @@ def solve(objective: Objective, n_members: int, start: Vector | None = None) -> 
 
     A sample of the rows gives the starting point for all of them, so that large data need few passes.
     """
-    exact = not isinstance(objective, ScoreOfPool)
+    convex, tol = objective.convex, objective.tolerance
     if start is None and objective.n_rows > _MANY_ROWS:
         sample = objective.take(torch.arange(0, objective.n_rows, objective.n_rows // _FEW_ROWS)).mean
-        start = search(sample, n_members, convex=objective.convex, tol=_ROUGH, exact=exact).weights
-    return search(objective.mean, n_members, convex=objective.convex, start=start, exact=exact)
+        start = search(sample, n_members, convex=convex, tol=max(tol, _ROUGH)).weights
+    return search(objective.mean, n_members, convex=convex, start=start, tol=tol)
 
 
 def search(
-    oracle: Oracle,
-    n_members: int,
-    *,
-    convex: bool,
-    start: Vector | None = None,
-    tol: float = TOLERANCE,
-    exact: bool = True,
+    oracle: Oracle, n_members: int, *, convex: bool, start: Vector | None = None, tol: float = TOLERANCE
 ) -> SimplexSolution:
-    """Return the optimum (convex), or the best of the stationary points reached from several starts.
+    """Return the optimum (convex), or the stationary point reached from the best of several starts.
 
     Parameters
     ----------
@@ -239,24 +240,20 @@ def search(
     n_members : int
     convex : bool
     start : array, optional
-        Where to start; without it equal weights and, if not convex, every vertex.
+        Where to start; without it equal weights and, if not convex, every vertex, of which the one that got
+        lowest in a few steps goes on.
     tol : float
         Stop at this Frank-Wolfe gap.
-    exact : bool
-        Whether derivatives are exact; differences allow a gap of 1e-7 only.
     """
-    tol = tol if exact else max(tol, 1e-7)
-    steps = _MOST_STEPS if exact else _FEW_STEPS
-    equal = np.full(n_members, 1.0 / n_members)
-    if n_members == 1:
-        return minimize(oracle, equal, tol=tol, max_iter=steps)
-    if convex:
-        return minimize(oracle, equal if start is None else start, tol=tol, max_iter=steps)
-    starts = [equal, *np.eye(n_members)] if start is None else [start]
-    found = [minimize(oracle, point, tol=tol, max_iter=steps) for point in starts]
-    best = min(found, key=_rank)
-    taken = sum(solution.n_iter for solution in found)
-    return SimplexSolution(best.weights, best.value, best.gap, taken, best.converged)
+    steps = _MOST_STEPS if tol < 1e-7 else _FEW_STEPS
+    starts = [np.full(n_members, 1.0 / n_members)] if start is None else [start]
+    taken = 0
+    if start is None and not convex and n_members > 1:
+        starts += [*np.eye(n_members)]
+        tried = [minimize(oracle, point, tol=tol, max_iter=_FIRST_STEPS) for point in starts]
+        starts, taken = [min(tried, key=_rank).weights], sum(one.n_iter for one in tried)
+    found = minimize(oracle, starts[0], tol=tol, max_iter=steps)
+    return replace(found, n_iter=taken + found.n_iter)
 
 
 def _rank(solution: SimplexSolution) -> float:

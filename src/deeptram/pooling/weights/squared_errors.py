@@ -283,7 +283,7 @@ class SoftmaxErrors(GridErrors):
 class RuleErrors(Objective):
     """A quadratic score of a pool on a grid; not convex."""
 
-    convex = False
+    convex, tolerance = False, 1e-8
 
     def __init__(self, rule: Rule, grid: ScoreGrid) -> None:
         self.rule, self.grid = rule, grid

@@ -10,20 +10,18 @@ import torch
 
 from deeptram._threads import one_thread
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
+from deeptram.evaluation.checks import read_chunks
 from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Matrix, Vector
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.weights.objectives import ScoreOfPool, search
+from deeptram.pooling.weights.objectives import search
 from deeptram.pooling.weights.problem import Problem, problem
 from deeptram.pooling.weights.tuning import TunedWeights
 
-Chunk = tuple[Any, Any]
-Chunks = Callable[[], Iterable[Chunk]] | Iterable[Chunk]
-
 
 def tune_weights_stream(
-    chunks: Chunks,
+    chunks: Callable[[], Iterable[Any]] | Iterable[Any],
     *further: Any,
     method: str | Rule = "transformation",
     score: MetricLike = "nll",
@@ -75,7 +73,7 @@ def tune_weights_stream(
         )
     with one_thread():
         stream = _Stream(chunks, method, score, latent)
-        solution = search(stream, stream.n_held, convex=stream.convex, exact=stream.exact)
+        solution = search(stream, stream.n_held, convex=stream.convex, tol=stream.tolerance)
     weights = np.zeros(stream.n_members)
     weights[stream.held.numpy()] = solution.weights
     gap = solution.gap if stream.convex else float("nan")
@@ -86,18 +84,14 @@ class _Stream:
     """The mean score over all chunks as an oracle."""
 
     def __init__(
-        self, chunks: Chunks, method: str | Rule, score: MetricLike, latent: str | Latent | None
+        self, chunks: Any, method: str | Rule, score: MetricLike, latent: str | Latent | None
     ) -> None:
         self.chunks, self.arguments = chunks, (method, score, latent)
         self.n_rows, self.n_members = 0, 0
-        self.convex, self.exact = True, True
+        self.convex, self.tolerance = True, 0.0
         self.held = torch.zeros(0, dtype=torch.bool)
         for task in self.tasks():
             self._look_at(task)
-        if self.n_rows == 0:
-            raise InvalidInputError(
-                "chunks must yield at least one pair (members, y), got none; check the source of the chunks"
-            )
         if not bool(self.held.any()):
             raise InvalidInputError(
                 "weights cannot be tuned: every member gives some outcome probability zero, so the score is "
@@ -121,7 +115,7 @@ class _Stream:
         encoded = task.encode()
         self.n_rows += encoded.objective.n_rows
         self.convex &= encoded.objective.convex
-        self.exact &= not isinstance(encoded.objective, ScoreOfPool)
+        self.tolerance = max(self.tolerance, encoded.objective.tolerance)
         self.held &= encoded.held
 
     @property
@@ -131,15 +125,7 @@ class _Stream:
 
     def tasks(self) -> Iterator[Problem]:
         """Yield the chunks as checked problems."""
-        source = self.chunks() if callable(self.chunks) else self.chunks
-        if not isinstance(source, Iterable):
-            raise InvalidTypeError(f"chunks must give pairs (members, y), got {source!r}; pass a list")
-        for chunk in source:
-            if not isinstance(chunk, (tuple, list)) or len(chunk) != 2:
-                raise InvalidTypeError(
-                    f"every chunk must be a pair (members, y), got {type(chunk).__name__}; yield both"
-                )
-            members, y = chunk
+        for members, y, _ in read_chunks(self.chunks, "members", weighted=False):
             yield problem(members, y, *self.arguments)
 
     def __call__(self, w: Vector) -> tuple[float, Vector, Matrix]:

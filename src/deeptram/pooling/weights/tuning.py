@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -228,10 +229,9 @@ def tune_weights_cv(
             f"folds must not exceed the number of rows, got {folds} folds for {n} rows; use fewer folds"
         )
     order = random_generator(random_state).permutation(n)
-    results, total = [], 0.0
+    results, total, parts = [], 0.0, RowTuning(task)
     for held_out in np.array_split(order, folds):
-        rest = np.setdiff1d(np.arange(n), held_out)
-        tuned = tune(task.take(rest))
+        tuned = parts.tune(np.setdiff1d(np.arange(n), held_out))
         part = task.take(held_out)
         total += ScoreOfPool(part.members, part.y, tuned.rule or part.rule, part.score)(tuned.weights)
         results.append(tuned)
@@ -256,43 +256,71 @@ def _mean_rule(rules: list[Rule | None]) -> Rule | None:
 
 def bootstrap_weights(task: Problem, weights: Vector, n_boot: int, rng: np.random.Generator) -> Vector:
     """Return the weights of bootstrap samples of the rows, shape (n_boot, M)."""
-    encoded = task.encode()
-    simple = bool(encoded.held.all()) and not bool(encoded.decisive.any())
-    draws = np.empty((n_boot, task.n_members))
-    with one_thread():
-        for number in range(n_boot):
-            rows = np.sort(rng.integers(0, task.n_rows, task.n_rows))
-            if task.tunes_shape:
-                start = np.append(weights, np.log(task.rule.values()))
-                draws[number] = tune_shape(task.take(rows), start).weights
-            elif simple:
-                part = encoded.objective.take(torch.from_numpy(rows))
-                draws[number] = solve(part, task.n_members, weights if part.convex else None).weights
-            else:
-                draws[number] = _tune(task.take(rows)).weights
-    return draws
+    parts, n = RowTuning(task), task.n_rows
+    start = np.append(weights, np.log(task.rule.values())) if task.tunes_shape else weights
+    return np.stack([parts.tune(np.sort(rng.integers(0, n, n)), start).weights for _ in range(n_boot)])
+
+
+class RowTuning:
+    """A problem whose members are read once, to be solved for one selection of its rows after the other."""
+
+    def __init__(self, task: Problem) -> None:
+        self.task = task
+        self._last: Vector | None = None
+
+    @cached_property
+    def _shared(self) -> Objective | None:
+        """The objective of all rows; None where members drop out of it, or not, by which rows there are."""
+        encoded = self.task.encode()
+        return encoded.objective if bool((encoded.held & ~encoded.decisive).all()) else None
+
+    def tune(self, rows: Any, start: Vector | None = None) -> TunedWeights:
+        """Return the best weights for some rows.
+
+        Parameters
+        ----------
+        rows : array of int
+            Some perhaps several times. Few of many rows are read anew.
+        start : array, optional
+            Weights to start from where the problem is convex, by default those of the part before; of the
+            beta-transformed pool with log a and log b, by default the best without a transformation.
+        """
+        with one_thread():
+            if 2 * len(rows) < self.task.n_rows or self._shared is None:
+                return tune(self.task.take(rows))
+            part = self._shared.take(torch.as_tensor(rows))
+            if self.task.tunes_shape:
+                return _tune_shape(part, self.task.n_members, start)
+            start = self._last if start is None else start
+            found = solve(part, self.task.n_members, start if part.convex else None)
+        if not np.isfinite(found.value):
+            return _hopeless(self.task)
+        self._last = found.weights
+        value, gap = (
+            _score_alone(part, found.value, found.weights),
+            found.gap if part.convex else float("nan"),
+        )
+        return TunedWeights(found.weights, value, gap, found.n_iter, found.converged, rule=self.task.rule)
 
 
 def tune(task: Problem) -> TunedWeights:
     """Solve a checked problem."""
-    if task.tunes_shape:
-        return tune_shape(task)
     with one_thread():
+        if task.tunes_shape:
+            found = _tune_shape(task.encode().objective, task.n_members)
+            return replace(found, task=replace(task, rule=found.rule or task.rule))
         return replace(_tune(task), rule=task.rule, task=task)
 
 
-def tune_shape(task: Problem, start: Vector | None = None) -> TunedWeights:
-    """Solve a problem of the beta-transformed pool together with its parameters, log a and log b."""
-    with one_thread():
-        objective = task.encode().objective
-        if start is None:  # the linear pool, and no transformation
-            equal = np.full(task.n_members, 1 / task.n_members)
-            start = np.append(solve(objective, task.n_members, equal).weights, [0.0, 0.0])
-        found = minimize(ShapedScore(objective).mean, start, tol=_SETTLED, free=2)
+def _tune_shape(objective: Objective, n_members: int, start: Vector | None = None) -> TunedWeights:
+    """Find the weights of the beta-transformed pool together with its parameters, log a and log b."""
+    if start is None:  # the linear pool, and no transformation
+        equal = np.full(n_members, 1 / n_members)
+        start = np.append(solve(objective, n_members, equal).weights, [0.0, 0.0])
+    found = minimize(ShapedScore(objective).mean, start, tol=_SETTLED, free=2)
     weights, rule = found.weights[:-2], BetaLinear(*np.exp(found.weights[-2:]))
     value = _score_alone(objective, found.value, weights)
-    tuned = TunedWeights(weights, value, float("nan"), found.n_iter, found.converged)
-    return replace(tuned, rule=rule, task=replace(task, rule=rule))
+    return TunedWeights(weights, value, float("nan"), found.n_iter, found.converged, rule=rule)
 
 
 def _score_alone(objective: Objective, value: float, weights: Vector) -> float:
