@@ -13,8 +13,11 @@ True
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -79,6 +82,43 @@ class FileFormatError(DeeptramError, ValueError):
 
 class MissingDependencyError(DeeptramError, ImportError):
     """An optional package is needed; the message names the extra to install."""
+
+
+@contextmanager
+def about(where: str) -> Iterator[None]:
+    """Put what it is about before the message of an error that is raised inside the block.
+
+    Examples
+    --------
+    >>> with about("partition 3"):
+    ...     raise InvalidInputError("age must be known, got NaN")
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.InvalidInputError: partition 3: age must be known, got NaN
+    """
+    try:
+        yield
+    except (InvalidInputError, FileFormatError) as error:
+        raise type(error)(f"{where}: {error}") from error
+
+
+def optional_module(name: str, purpose: str, extra: str) -> Any:
+    """Return a module of an optional package, or say which extra brings it.
+
+    Examples
+    --------
+    >>> optional_module("no_such_package", "reading stars", "stars")
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.MissingDependencyError: reading stars needs no_such_package, which is not installed; ...
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{purpose} needs {name.partition('.')[0]}, which is not installed; run "
+            f"pip install 'deeptram[{extra}]'"
+        ) from error
 
 
 class DeeptramWarning(UserWarning):

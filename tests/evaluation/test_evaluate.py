@@ -88,6 +88,23 @@ def test_a_list_is_the_average_of_its_members(rng):
     np.testing.assert_allclose(estimate["both"], (estimate["a"] + estimate["b"]) / 2, atol=1e-12)
 
 
+def test_a_prediction_under_several_names_is_evaluated_once(rng):
+    y, first, second = simulate(rng)
+    seen = []
+
+    class Counted(dt.scores.Score):
+        name = "counted"
+
+        def rows(self, y, pred, **options):
+            seen.append(pred)
+            return scores.nll(y, pred, reduction="none")
+
+    named = {"first": first, "second": second, "average": [first, second]}
+    frame = evaluate(named, y, metrics=[Counted()], n_boot=5).set_index("name")["estimate"]
+    assert len(seen) == 2
+    assert frame["average"] == pytest.approx((frame["first"] + frame["second"]) / 2)
+
+
 def test_intervals_by_hand(rng):
     y, first, second = simulate(rng)
     frame = evaluate({"both": [first, second]}, y, metrics=["nll"], n_boot=40, random_state=8, level=0.8)

@@ -11,7 +11,7 @@ import torch
 
 from deeptram.evaluation import metrics, scores, threshold_calibration
 from deeptram.evaluation.bootstrap import Mean, Resampled, replicates, resample
-from deeptram.evaluation.measures import statistics_of
+from deeptram.evaluation.measures import get
 from deeptram.evaluation.metrics.logistic import fit_intercept, fit_slope
 from deeptram.evaluation.threshold_calibration import ThresholdCalibration
 from deeptram.predictive.discrete import DiscretePredictive
@@ -34,7 +34,7 @@ def simulate(rng, n, n_levels=3, ties=False):
 
 
 def fast(metric, y, pred, counts):
-    values = replicates(statistics_of(metric, y, pred), counts)
+    values = replicates(get(metric).statistics(y, pred), counts)
     return values[0] if len(values) == 1 else torch.nanmean(values, dim=0)
 
 
@@ -54,7 +54,7 @@ def test_statsmodels_agrees_on_calibration_replicates(slope, rng):
     y, pred = simulate(rng, 1500, n_levels=4)
     (counts,) = resample(np.zeros(1500, dtype=np.int64), 4, random_state=2)
     metric = metrics.calibration_slope if slope else metrics.citl
-    found = replicates(statistics_of(metric, y, pred), counts)
+    found = replicates(get(metric).statistics(y, pred), counts)
     h = pred.trafo()
     for k in range(3):
         r, event = -h[:, k], (y > k).astype(float)
@@ -88,7 +88,7 @@ def test_most_replicates_need_no_refit(rng, monkeypatch):
         return original(self, counts, start)
 
     monkeypatch.setattr(ThresholdCalibration, "_refit", counting)
-    replicates(statistics_of(metrics.calibration_slope, y, pred), counts)
+    replicates(get(metrics.calibration_slope).statistics(y, pred), counts)
     assert sum(refitted) < 0.5 * 100 * 2
 
 
@@ -134,7 +134,7 @@ def test_infinite_values_only_where_drawn():
 def test_groups_of_columns_do_not_matter(rng, monkeypatch):
     y, pred = simulate(rng, 60)
     (counts,) = resample(np.zeros(60, dtype=np.int64), 7, random_state=1)
-    every = [one for metric in METRICS.values() for one in statistics_of(metric, y, pred)]
+    every = [one for metric in METRICS.values() for one in get(metric).statistics(y, pred)]
     together = replicates(every, counts)
     monkeypatch.setattr("deeptram.evaluation.bootstrap.GROUP", 1)
     torch.testing.assert_close(replicates(every, counts), together, rtol=1e-11, atol=1e-12)

@@ -14,7 +14,7 @@ import deeptram as dt
 from deeptram.errors import DeeptramError, InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.evaluation import streams
 from deeptram.evaluation.bootstrap import replicates
-from deeptram.evaluation.measures import statistics_of
+from deeptram.evaluation.measures import get
 from deeptram.evaluation.streams import BLOCK_ROWS
 
 N, LEVELS = 2600, ("low", "mid", "high")
@@ -97,7 +97,7 @@ def test_replicates_are_those_of_poisson_counts():
         np.random.default_rng([seed, b]).poisson(1.0, (BLOCK_ROWS, 50)) for b in range(-(-N // BLOCK_ROWS))
     ]
     counts = torch.from_numpy(np.concatenate(blocks)[:N].astype(float))
-    values = replicates(statistics_of("qwk", y, predictions["model"]), counts)[0].numpy()
+    values = replicates(get("qwk").statistics(y, predictions["model"]), counts)[0].numpy()
     expected = np.quantile(values, [0.025, 0.975])
     np.testing.assert_allclose(streamed.loc[0, ["lower", "upper"]].astype(float), expected, atol=1e-12)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import struct
+import sys
 import zlib
 
 import numpy as np
@@ -365,13 +365,6 @@ def test_damaged_bytes_never_raise_anything_else(folder, rng, suffix):
 
 
 def test_pillow_is_named_where_it_is_missing(folder, monkeypatch):
-    real = builtins.__import__
-
-    def without_pillow(name, *args, **kwargs):
-        if name.startswith("PIL"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without_pillow)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(MissingDependencyError, match=r"run pip install 'deeptram\[images\]'"):
         decode_image(folder / "a.jpg", 8)

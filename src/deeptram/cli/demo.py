@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 import numpy as np
 import pandas as pd
 
-from deeptram import plots
+from deeptram import networks, plots
 from deeptram._files import write_bytes, write_table
 from deeptram.cli.options import Force, Option, Quiet, command
 from deeptram.cli.output import check_free, output_folder, working
@@ -20,15 +21,19 @@ from deeptram.ensemble import Ensemble
 from deeptram.estimators import Polr
 from deeptram.evaluation import evaluate
 from deeptram.fitting.deep.training import Training
-from deeptram.model.terms import CI, CS, LS, SI
 from deeptram.networks import MLP
+from deeptram.paper.config import EXACT_MODELS
+from deeptram.paper.ensembles import POOLS
+from deeptram.paper.members import model_terms
+from deeptram.paper.protocols import PROTOCOLS
 from deeptram.paper.splits import seeded_splits
 
-POOLS = ("linear", "log-linear", "transformation")
 METRICS = ("nll", "rps", "accuracy", "qwk")
 CALIBRATION = ("citl", "calibration_slope")
-COVARIATES = tuple(f"x_{j}" for j in range(1, 11))
+COVARIATES = PROTOCOLS["digits"].linear
 NET = MLP(hidden=(64,), dropout=0.3)
+DIGITS = dataclasses.replace(PROTOCOLS["digits"], network=networks.to_dict(NET))
+MODELS = ("SI", "SI-LS", "SI-CS-LS", "CI", "CI-LS")
 EXPLANATION = """\
 Digits 0 to 9 with ten simulated covariates whose effects are known,
 split into training (60 %), validation and test rows.
@@ -128,21 +133,13 @@ def fit_models(parts: Parts, members: int, epochs: int, seed: int, quiet: bool) 
         Whether to show no progress.
     """
     training = Training(epochs=epochs, batch_size=64, learning_rate=0.01, progress=False if quiet else "auto")
-    linear = LS(*COVARIATES)
-    terms: dict[str, list[Any]] = {
-        "SI": [SI()],
-        "SI-LS": [SI(), linear],
-        "SI-CS-LS": [SI(), CS(NET, "image"), linear],
-        "CI": [CI(NET, "image")],
-        "CI-LS": [CI(NET, "image"), linear],
-    }
     validation = (parts.validation.X, parts.validation.y)
     fitted: dict[str, Any] = {}
-    for name, parts_of_h in terms.items():
-        model = Polr(parts_of_h, training=training)
+    for name in MODELS:
+        model = Polr(model_terms(name, DIGITS), training=training)
         if not quiet:
             click.echo(f"fitting {name}", err=True)
-        if name.startswith("SI") and "CS" not in name:
+        if name in EXACT_MODELS:
             fitted[name] = model.fit(parts.train.X, parts.train.y)
         else:
             ensemble = Ensemble(model, members, random_state=seed)
@@ -164,8 +161,7 @@ def demo_tables(parts: Parts, models: dict[str, Any], n_boot: int) -> dict[str, 
     predictions: dict[str, Any] = {}
     for name, model in models.items():
         if isinstance(model, Ensemble):
-            predictions[f"{name}: members"] = model.predict_members(X)
-            predictions |= {f"{name}: {pool}": model.predict_distribution(X, pool) for pool in POOLS}
+            predictions |= {f"{name}: {what}": found for what, found in _with_pools(model, X).items()}
         else:
             predictions[name] = model.predict_distribution(X)
     scores = pd.concat(
@@ -194,13 +190,16 @@ def demo_tables(parts: Parts, models: dict[str, Any], n_boot: int) -> dict[str, 
 def gain_tables(parts: Parts, models: dict[str, Any], n_boot: int = 200) -> dict[str, pd.DataFrame]:
     """Return the differences of each ensemble's pools to the average of its members, on the test rows."""
     X, y = parts.test.X, parts.test.y
-    tables = {}
-    for name, model in models.items():
-        if isinstance(model, Ensemble):
-            predictions: dict[str, Any] = {"members": model.predict_members(X)}
-            predictions |= {pool: model.predict_distribution(X, pool) for pool in POOLS}
-            tables[name] = evaluate(predictions, y, metrics=["nll"], n_boot=n_boot, reference="members")
-    return tables
+    return {
+        name: evaluate(_with_pools(model, X), y, metrics=["nll"], n_boot=n_boot, reference="members")
+        for name, model in models.items()
+        if isinstance(model, Ensemble)
+    }
+
+
+def _with_pools(model: Ensemble, X: Any) -> dict[str, Any]:
+    members = model.predict_members(X)
+    return {"members": members, **{pool: model.pool_members(members, pool) for pool in POOLS}}
 
 
 def coefficient_tables(models: dict[str, Any]) -> dict[str, pd.DataFrame]:

@@ -20,7 +20,6 @@ from deeptram.inputs.encode import used_columns
 from deeptram.inputs.images import FolderImages
 from deeptram.inputs.network_inputs import ImageInput
 from deeptram.inputs.table import did_not_find, stray_text
-from deeptram.model.deep import DeepModel
 from deeptram.plots.profiles import columns_read
 from deeptram.plots.report.model_report import model_report
 from deeptram.predictive import kind_of
@@ -252,9 +251,8 @@ def image_settings(fitted: Any, images: Path | None) -> list[ImageSettings]:
     members = fitted.members_ if isinstance(fitted, Ensemble) else [fitted]
     found: dict[str, ImageInput] = {}
     for member in members:
-        if isinstance(member.model_, DeepModel):
-            for inputs in member.model_.inputs:
-                found |= {part.name: part for part in inputs.parts if isinstance(part, ImageInput)}
+        for inputs in member.model_.inputs:
+            found |= {part.name: part for part in inputs.parts if isinstance(part, ImageInput)}
     if not found:
         if images is not None:
             raise InvalidInputError("--images is for models with images, got a model without; leave it out")

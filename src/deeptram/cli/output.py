@@ -19,15 +19,8 @@ from deeptram.errors import InvalidInputError
 
 def output_folder(path: Path) -> Path:
     """Create the folder for results, unless it is there, and find out whether it can be written."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return path
-    except OSError as error:
-        raise InvalidInputError(
-            f"{path} must be a folder that can be written, got {type(error).__name__} ({error.strerror}); "
-            "choose another --out"
-        ) from error
+    _check_writable(path, f"{path} must be a folder that can be written", "choose another --out")
+    return path
 
 
 def check_free(paths: Sequence[Path], force: bool) -> None:
@@ -42,15 +35,18 @@ def check_free(paths: Sequence[Path], force: bool) -> None:
     for path in paths:
         if path.exists() and not force:
             raise InvalidInputError(f"--out must not exist yet, got {path}; pass --force, or another path")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=path.parent):
-                continue
-        except OSError as error:
-            raise InvalidInputError(
-                f"--out must be where a file can be written, got {path} ({type(error).__name__}); "
-                "choose another"
-            ) from error
+        expected = "--out must be where a file can be written"
+        _check_writable(path.parent, expected, f"choose another than {path}")
+
+
+def _check_writable(folder: Path, expected: str, remedy: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return
+    except OSError as error:
+        got = f"{type(error).__name__} ({error.strerror})"
+        raise InvalidInputError(f"{expected}, got {got}; {remedy}") from error
 
 
 def note(message: str) -> None:
@@ -68,18 +64,25 @@ def emit(record: Mapping[str, Any]) -> None:
     >>> emit({"rows": 3, "loss": float("nan")})
     {"rows": 3, "loss": null}
     """
-    click.echo(json.dumps(_plain(record), allow_nan=False, ensure_ascii=False))
+    click.echo(json.dumps(json_values(record), allow_nan=False, ensure_ascii=False))
 
 
-def _plain(value: Any) -> Any:
+def json_values(value: Any) -> Any:
+    """Return nested values as JSON has them: tables as lists of rows, what is not finite as None.
+
+    Examples
+    --------
+    >>> json_values({"gap": float("nan"), "weights": (0.5, 0.5)})
+    {'gap': None, 'weights': [0.5, 0.5]}
+    """
     if isinstance(value, pd.DataFrame):
-        return _plain(value.to_dict("records"))
+        return json_values(value.to_dict("records"))
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): json_values(entry) for key, entry in value.items()}
     if hasattr(value, "tolist"):  # arrays and their scalars
-        return _plain(value.tolist())
+        return json_values(value.tolist())
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
+        return [json_values(entry) for entry in value]
     if isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -16,7 +16,7 @@ from deeptram import latent as latents
 from deeptram._files import write_json, write_table
 from deeptram._validation import check_integer, check_probability_level
 from deeptram.cli.options import Force, Json, Level, Option, Quiet, command, refuse_given
-from deeptram.cli.output import check_free, emit, output_folder, working
+from deeptram.cli.output import check_free, emit, json_values, output_folder, working
 from deeptram.cli.pool_report import PoolReport, show_report, verdict
 from deeptram.cli.predictions import FORMS, Predictions, read_predictions, read_truth
 from deeptram.cli.tables import PIPE, table_writer
@@ -132,7 +132,7 @@ def pool_command(
             return
         own_data = tuning is not None and _same_data(read, tuning.predictions)
         record = _weights_record(fits, method, weights, score, members, own_data)
-        write_json(out / "weights.json", record)
+        write_json(out / "weights.json", json_values(record))
         table, held, said = None, None, []
         if y is not None:
             with working("evaluating", quiet):
@@ -312,21 +312,13 @@ def _weights_record(
         "latent": own.latent,
         "scheme": scheme,
         "members": [str(path) for path in members],
-        "weights": own.weights.tolist(),
-        "weights_by_method": {name: fit.weights.tolist() for name, fit in fits.items()},
+        "weights": own.weights,
+        "weights_by_method": {name: fit.weights for name, fit in fits.items()},
     }
     if own.tuning is not None:
         content["tuning"] = {
             "score": score,
-            "value": _finite(own.tuning.value),
-            "gap": _finite(own.tuning.gap),
-            "n_iter": own.tuning.n_iter,
-            "converged": own.tuning.converged,
+            **{name: getattr(own.tuning, name) for name in ("value", "gap", "n_iter", "converged")},
             "same_data_as_evaluation": own_data,
         }
     return content
-
-
-def _finite(value: float) -> float | None:
-    """JSON has neither NaN nor infinity."""
-    return float(value) if np.isfinite(value) else None

@@ -25,7 +25,7 @@ import pandas as pd
 
 from deeptram._files import replacing
 from deeptram.cli.output import note
-from deeptram.errors import FileFormatError, InvalidInputError, MissingDependencyError
+from deeptram.errors import FileFormatError, InvalidInputError, optional_module
 
 TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 PARQUET = (".parquet", ".pq")
@@ -347,14 +347,8 @@ def _separator(line: bytes, path: Path) -> str:
 
 
 def _pyarrow(what: str) -> Any:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{what} needs pyarrow, which is not installed; use pip install 'deeptram[parquet]', or CSV"
-        ) from error
-    return pyarrow
+    optional_module("pyarrow.parquet", what, "parquet")
+    return optional_module("pyarrow", what, "parquet")
 
 
 @contextmanager

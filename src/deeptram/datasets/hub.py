@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from deeptram._files import parse_json, read_bytes
 from deeptram._validation import did_you_mean
 from deeptram.datasets.hub_outputs import OutputType, output_type_of
-from deeptram.errors import FileFormatError, InvalidInputError, MissingDependencyError, UnknownNameError
+from deeptram.errors import FileFormatError, InvalidInputError, UnknownNameError, about, optional_module
 from deeptram.predictive import Predictive
 
 MODEL, TYPE, TYPE_ID, VALUE = "model_id", "output_type", "output_type_id", "value"
@@ -65,12 +65,8 @@ class Forecasts:
 
     def predictive(self, model: str, rows: Any) -> Predictive:
         """Return a model's distributions of some tasks, all of which it has."""
-        try:
+        with about(f"the {self.output.name} forecasts of {self.target!r} by {model}"):
             return self.output.predictive(self.values[model][rows], self.ids)
-        except InvalidInputError as error:
-            raise InvalidInputError(
-                f"the {self.output.name} forecasts of {self.target!r} by {model}: {error}"
-            ) from error
 
 
 class Hub:
@@ -241,11 +237,8 @@ def read_text_table(path: Path) -> pd.DataFrame:
     try:
         if not path.name.endswith(".parquet"):
             return pd.read_csv(path, dtype=str, keep_default_na=False)
+        optional_module("pyarrow", f"reading {path.name}", "parquet")
         table = pd.read_parquet(path)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"reading {path.name} needs pyarrow, which is not installed; use pip install 'deeptram[parquet]'"
-        ) from error
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{path} must be a table, got {type(error).__name__} ({error})") from error
     missing = table.isna()

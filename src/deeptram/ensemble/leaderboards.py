@@ -171,7 +171,8 @@ def leaderboard(
     generator = random_generator(random_state)
     levels = _levels(named.values(), y)
     folds = _folds(cv, n, y, levels, generator)
-    runs = _run_all(named, X, y, levels, folds, n_jobs, FoldStore(path, X, y))
+    material = _Material(X, indicators(X), y, levels, folds, FoldStore(path, X, y))
+    runs = _run_all(named, material, n_jobs)
     score = _Scoring(y, asked)
     seconds: dict[str, Seconds] = {}
     notes: dict[str, str] = {}
@@ -215,6 +216,18 @@ class _Run:
     pred: Predictive | None
     seconds: Seconds
     note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Material:
+    """What every fit needs: covariates (as they are, as numbers), outcomes, levels, folds and their store."""
+
+    X: Any
+    coded: Any
+    y: Any
+    levels: tuple[Any, ...] | None
+    folds: list[Fold]
+    store: FoldStore
 
 
 def _check_models(models: Any) -> dict[str, Any]:
@@ -263,21 +276,9 @@ def _folds(
     return folds_of(splitter, n, codes, generator)
 
 
-def _run_all(
-    models: Mapping[str, Any],
-    X: Any,
-    y: Any,
-    levels: tuple[Any, ...] | None,
-    folds: Sequence[Fold],
-    n_jobs: int | None,
-    store: FoldStore,
-) -> dict[str, list[_Run]]:
-    coded = indicators(X)
-    tasks = [(name, number) for name in models for number in range(len(folds))]
-    jobs = (
-        joblib.delayed(_run)(name, models[name], X, coded, y, levels, number, folds[number], store)
-        for name, number in tasks
-    )
+def _run_all(models: Mapping[str, Any], material: _Material, n_jobs: int | None) -> dict[str, list[_Run]]:
+    tasks = [(name, number) for name in models for number in range(len(material.folds))]
+    jobs = (joblib.delayed(_run)(name, models[name], number, material) for name, number in tasks)
     runs: dict[str, list[_Run]] = {name: [] for name in models}
     with progress("leaderboard", len(tasks)) as steps:
         results = joblib.Parallel(n_jobs=n_jobs, return_as="generator")(jobs)
@@ -287,18 +288,9 @@ def _run_all(
     return runs
 
 
-def _run(
-    name: str,
-    model: Any,
-    X: Any,
-    coded: Any,
-    y: Any,
-    levels: tuple[Any, ...] | None,
-    number: int,
-    fold: Fold,
-    store: FoldStore,
-) -> _Run:
+def _run(name: str, model: Any, number: int, given: _Material) -> _Run:
     """Fit one model to one fold and predict the rest; whatever it raises becomes its note."""
+    fold, y, store = given.folds[number], given.y, given.store
     known = store.load(name, model, number, fold[0])
     if known is not None:
         return _Run(*known)
@@ -307,8 +299,8 @@ def _run(
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             adapter = adapter_of(model)
-            data = coded if adapter.numbers and not hasattr(model, "steps") else X
-            fitted = adapter.fit(model, take_rows(data, fold[0]), take_rows(y, fold[0], "y"), levels)
+            data = given.coded if adapter.numbers and not hasattr(model, "steps") else given.X
+            fitted = adapter.fit(model, take_rows(data, fold[0]), take_rows(y, fold[0], "y"), given.levels)
             between = time.perf_counter()
             pred = adapter.predict(fitted, take_rows(data, fold[1]))
         if not isinstance(pred, Predictive) or len(pred) != len(fold[1]):

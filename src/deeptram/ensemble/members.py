@@ -22,7 +22,7 @@ from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.estimators.base import BaseTram
 from deeptram.fitting.deep.seeds import member_seed
 from deeptram.inputs.entries import readable_entries
-from deeptram.model.deep import DeepModel, row_parameters_of
+from deeptram.model.deep import row_parameters_of
 from deeptram.model.terms import Spec
 from deeptram.pooling import Rule
 from deeptram.pooling.weights import tune_weights
@@ -114,13 +114,8 @@ def predict_all(members: Sequence[Any], X: Any) -> list[Predictive]:
     if len(members) == 0:
         raise InvalidInputError("an ensemble needs at least one member, got none; fit it first")
     first = members[0]
-    deep = all(
-        isinstance(member, BaseTram)
-        and isinstance(member.model_, DeepModel)
-        and member.design_ is first.design_
-        for member in members
-    )
-    if not deep:
+    alike = all(isinstance(member, BaseTram) and member.design_ is first.design_ for member in members)
+    if not (alike and all(member.spec_.is_deep for member in members)):
         return [predict_one(member, X) for member in members]
     X = first.check_X(X, first.spec_, reset=False)
     matrices = first.design_.matrices(X, estimator=type(first).__name__)

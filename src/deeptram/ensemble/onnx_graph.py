@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from deeptram.errors import InvalidTypeError, MissingDependencyError, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.model.deep import DeepModel
 from deeptram.model.module import Inputs, OutcomeModule, read
 from deeptram.pooling import Rule, pool
 from deeptram.pooling.recalibration import Recalibration
@@ -79,7 +78,7 @@ def module_of(
 ) -> PooledModule:
     """Return fitted members with networks and their pool as one module; arguments as of ``PooledModule``."""
     for number, member in enumerate(members):
-        if not isinstance(member, BaseTram) or not isinstance(member.model_, DeepModel):
+        if not isinstance(member, BaseTram) or not member.spec_.is_deep:
             raise UnsupportedError(
                 f"the module of an ensemble needs members with networks, got {type(member).__name__} without "
                 f"as member {number}; use predict_distribution(X)"

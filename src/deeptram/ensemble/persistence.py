@@ -33,7 +33,7 @@ from deeptram._validation import check_weights
 from deeptram.ensemble.plans import AUTO, MEMBERS
 from deeptram.ensemble.pooled_members import PoolChoice
 from deeptram.ensemble.strategies import STRATEGIES
-from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError
+from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError, about
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.persistence import (
     model_from_record,
@@ -42,9 +42,8 @@ from deeptram.estimators.persistence import (
     parameters_to_record,
     rebuilding,
 )
-from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name, located, unmarked
+from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name, loss_value, unmarked
 from deeptram.model import Design
-from deeptram.model.deep import DeepModel
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, read_folder, write_folder
 from deeptram.pooling import rule_from_file, saved_rule
 from deeptram.pooling.correction import KINDS, Correction
@@ -219,26 +218,20 @@ _RECALIBRATION = fields(
 )
 
 
-def _score_value(value: Any, at: str) -> None:
-    if not isinstance(value, float):
-        schema.number()(value, at)
-
-
 _CORRECTION = fields(
     {
         "kind": choice(list(KINDS)),
         "intercept": schema.number(),
         "spread": schema.number(1e-100),
         "centre": optional(schema.number()),
-        "before": _score_value,
-        "after": _score_value,
+        **dict.fromkeys(("before", "after"), loss_value),
     }
 )
 
 
 def _pool(value: Any, at: str) -> None:
     """Check for the name of a registered pool with its parameters."""
-    with located(at):
+    with about(at):
         rule_from_file(value)
 
 
@@ -290,8 +283,7 @@ def share_designs(members: list[BaseTram]) -> None:
     seen: dict[str, Design] = {}
     for member in members:
         member.design_ = seen.setdefault(json_sha256(member.design_.to_dict()), member.design_)
-        if isinstance(member.model_, DeepModel):
-            member.model_.design = member.design_
+        member.model_ = member.model_.with_design(member.design_)
 
 
 def _part(tensors: Tensors, number: int) -> Tensors:

@@ -54,7 +54,6 @@ from deeptram.inputs.table import by_name
 from deeptram.latent import Latent
 from deeptram.latent.distribution import is_auto
 from deeptram.model import DISCRETE, Design, Encoded, FittedModel, Matrices, Outcome, OutcomeSettings
-from deeptram.model.deep import DeepModel
 from deeptram.model.module import OutcomeModule
 from deeptram.model.outcome import Marginal
 from deeptram.model.terms import Spec
@@ -216,9 +215,8 @@ class BaseTram(PredictiveMethods, BaseEstimator):
     def keep_coefficients(self, shift: Array, scale: Array) -> None:
         """Set ``coef_``, from (p,) or nominal (p, K - 1), and ``scale_coef_``, from (q,), of the design."""
         names = self.outcome_.coefficient_names(self.design_.names)
-        stretched = [] if self.design_.scale is None else list(self.design_.scale.names)
         self.coef_ = pd.Series(shift.T.ravel(), index=names, name="coef", dtype=float)
-        self.scale_coef_ = pd.Series(scale, index=stretched, dtype=float)
+        self.scale_coef_ = pd.Series(scale, index=self.design_.names_of("scale"), dtype=float)
 
     # -- prediction ------------------------------------------------------------------------------
 
@@ -276,11 +274,11 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         ``inputs["y"]``; differentiable. See ``deeptram.model.module.OutcomeModule``.
         """
         require_fit(self)
-        model = self.model_
-        if not isinstance(model, DeepModel):
+        if not self.spec_.is_deep:
             raise MissingMethodError(
                 "module_ is for models with networks, got none; use predict_distribution(X), coef_ and theta_"
             )
+        model: Any = self.model_
         return OutcomeModule(model)
 
     # -- inference -------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def varying_rows(model: BaseTram) -> list[tuple[str, float, float]]:
     model : BaseTram
         Fitted.
     """
-    levels, basis, varying = model.outcome_.levels, model.outcome_.basis, model.design_.varying
+    levels, basis = model.outcome_.levels, model.outcome_.basis
     if levels is not None:
         rows, labels = np.eye(basis.n_coef), [f"at {a}|{b}" for a, b in itertools.pairwise(levels)]
     elif isinstance(basis, Bernstein):
@@ -114,7 +114,7 @@ def varying_rows(model: BaseTram) -> list[tuple[str, float, float]]:
         labels = ["at 0", "per unit of y"] if basis.name == "linear" else ["at 1", "per unit of log(y)"]
         labels = labels[: basis.n_coef]
     found = []
-    for j, name in enumerate([] if varying is None else varying.names):
+    for j, name in enumerate(model.design_.names_of("varying")):
         pairs = zip(labels, *_linear_combination(model, j, rows), strict=True)
         found += [(f"{name} {label}", float(value), float(error)) for label, value, error in pairs]
     return found

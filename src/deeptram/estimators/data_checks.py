@@ -187,8 +187,7 @@ def check_outcome_is_no_column(y: Any, table: Table, spec: Spec, design: Design)
         return
     censored = y.observations if isinstance(y, Surv) else None
     outcomes = [np.ravel(np.asarray(as_pandas(y)))] if censored is None else [censored.lower, censored.upper]
-    encoders = [one for one in (design.linear, design.scale, design.varying) if one is not None]
-    used = {name for one in encoders for name in one.required_columns} | {design.strata_column}
+    used = {design.strata_column, *(c for one in design.encoders.values() for c in one.required_columns)}
     used |= {name for term in spec.networks for name in (term.columns or table.names)}
     for name in table.names:
         if name not in used:

@@ -21,10 +21,9 @@ from deeptram.errors import (
     CollinearityWarning,
     ConvergenceWarning,
     FileFormatError,
-    InvalidInputError,
     InvalidTypeError,
     NonFiniteLossError,
-    UnknownNameError,
+    about,
     warn,
 )
 from deeptram.estimators.data_checks import fingerprint
@@ -172,14 +171,10 @@ def _encode_validation(estimator: BaseTram, validation: Any) -> tuple[Matrices, 
             f"{type(validation).__name__}; write validation=0.2 or validation=(X_val, y_val)"
         )
     X, y, weights = (*validation, None)[:3]
-    try:
+    with about("validation data"):
         X = estimator.check_X(X, estimator.spec_, reset=False)
         matrices = estimator.design_.matrices(X, estimator=type(estimator).__name__)
         encoded = estimator.outcome_.encode(y)
-    except UnknownNameError as error:
-        raise UnknownNameError(f"validation data: {error}") from error
-    except InvalidInputError as error:
-        raise InvalidInputError(f"validation data: {error}") from error
     check_same_length(X_val=matrices.x, y_val=encoded)
     return matrices, encoded, X, check_sample_weight(weights, len(encoded))
 

@@ -95,8 +95,8 @@ def _labels(design: Design) -> Labels:
     """Return the names that messages use."""
     return Labels(
         linear=design.names,
-        varying=() if design.varying is None else design.varying.names,
-        scale=() if design.scale is None else design.scale.names,
+        varying=design.names_of("varying"),
+        scale=design.names_of("scale"),
         strata=() if design.strata is None else [repr(level) for level in design.strata.levels],
     )
 
@@ -426,7 +426,7 @@ class ExactState:
         """Make a prepared estimator a fitted one, in place, with a state from a file, which is checked."""
         outcome, design = estimator.outcome_, estimator.design_
         d, p = outcome.basis.n_coef, len(design.names)
-        varying, scales = (0 if one is None else len(one.names) for one in (design.varying, design.scale))
+        varying, scales = (len(design.names_of(term)) for term in ("varying", "scale"))
         nominal = outcome.kind.is_nominal
         size = (design.n_strata + varying) * d + p * (d if nominal else 1) + scales
         shapes: dict[str, tuple[int, ...]] = {
@@ -468,13 +468,12 @@ def _theta_names(design: Design, outcome: Outcome) -> list[str]:
         blocks = [f":{design.strata_column}{level}" for level in design.strata.levels]
     elif design.varying is not None:
         blocks = [":(Intercept)"]
-    if design.varying is not None:
-        blocks += [f":{name}" for name in design.varying.names]
+    blocks += [f":{name}" for name in design.names_of("varying")]
     return [name + block for block in blocks for name in base]
 
 
 def label_covariance(design: Design, outcome: Outcome, vcov: Array) -> pd.DataFrame:
     """Return the covariance of (theta, shift, scale) with their names."""
-    scale = [f"scale({name})" for name in ([] if design.scale is None else design.scale.names)]
+    scale = [f"scale({name})" for name in design.names_of("scale")]
     labels = [*_theta_names(design, outcome), *outcome.coefficient_names(design.names), *scale]
     return pd.DataFrame(vcov, index=labels, columns=labels)

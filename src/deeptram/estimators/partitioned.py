@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError
+from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedError, about
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.inputs.encode import used_columns
 from deeptram.inputs.factors import MAX_COLUMNS
-from deeptram.inputs.partitions import Merge, Roles, RowPieces
+from deeptram.inputs.partitions import Merge, Roles, RowPieces, required
 from deeptram.inputs.table import as_column, check_finite_columns, did_not_find
 from deeptram.latent import Latent
 from deeptram.model import Design, Encoded, Matrices, Outcome
@@ -105,7 +105,7 @@ def survey_piece(question: Question, size: int, frame: pd.DataFrame, number: int
     if len(frame) == 0:
         return None
     frame = numbered(frame, number)
-    with of_piece(number):
+    with about(f"partition {number}"):
         X, y, weights = question.roles.split(frame)
         used = np.ones(len(frame), dtype=bool) if weights is None else weights > 0
         numbers = [name for name in question.used if pd.api.types.is_numeric_dtype(X[name].dtype)]
@@ -236,30 +236,6 @@ def numbered(frame: pd.DataFrame, number: int) -> pd.DataFrame:
     return same
 
 
-class of_piece:
-    """Say in errors of which piece rows are counted.
-
-    Examples
-    --------
-    >>> with of_piece(3):
-    ...     raise InvalidInputError("row 5 is missing")
-    Traceback (most recent call last):
-    ...
-    deeptram.errors.InvalidInputError: partition 3: row 5 is missing
-    """
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        if isinstance(error, InvalidInputError):
-            kind = UnknownNameError if isinstance(error, UnknownNameError) else InvalidInputError
-            raise kind(f"partition {self.number}: {error}") from error
-
-
 T = TypeVar("T")
 
 PILOT_ROWS = 50_000
@@ -303,9 +279,7 @@ class EncodedPieces:
         reader = dataclasses.replace(self, source=None)  # type: ignore[arg-type]  # workers have the rows
         run = functools.partial(_encoded_task, reader, task)
         found: T | None = self.source.reduce(run, functools.partial(_merge_some, merge))
-        if found is None:
-            raise InvalidInputError("X must hold at least one row, got 0 sample(s); pass data to fit on")
-        return found
+        return required(found)
 
     def encoded(
         self, frame: pd.DataFrame, number: int
@@ -313,7 +287,7 @@ class EncodedPieces:
         """Return the rows of positive weight of a piece, and what they are encoded as; None without any."""
         if len(frame) == 0:
             return None
-        with of_piece(number):
+        with about(f"partition {number}"):
             X, y, weights = self.roles.split(frame)
             encoded = self.outcome.encode(y)
             if weights is not None and not weights.all():
@@ -424,12 +398,8 @@ def prepare_in_pieces(
     strata = spec.intercept.strata if isinstance(spec.intercept, SI) else None
     question = Question(roles, used, strata, factors, kind.is_discrete and not censored)
     size = -(-PILOT_ROWS // source.n_pieces)
-    surveyed = source.reduce(
-        functools.partial(survey_piece, question, size),
-        functools.partial(_merge_some, functools.partial(merge_surveys, question)),
-    )
-    if surveyed is None:
-        raise InvalidInputError("X must hold at least one row, got 0 sample(s); pass data to fit on")
+    merge = functools.partial(_merge_some, functools.partial(merge_surveys, question))
+    surveyed = required(source.reduce(functools.partial(survey_piece, question, size), merge))
     pilot = _distinct(pd.concat([*surveyed.telling, *surveyed.sample]))
     for _ in range(_MAX_ROUNDS):
         _, matrices, encoded, weights = estimator.prepare(*roles.split(pilot))

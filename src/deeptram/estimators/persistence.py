@@ -72,10 +72,11 @@ def parameters_to_record(estimator: BaseTram) -> dict[str, Any]:
             f"only {', '.join(CLASSES)} can be saved, got {name}; use one of them, or set its arguments"
         )
     arguments = estimator.get_params(deep=False)
+    training, seed = arguments["training"], arguments["random_state"]
     special = {
         "terms": terms_to_record(arguments["terms"]),
-        "training": _training_to_record(arguments["training"]),
-        "random_state": _seed_or_none(arguments["random_state"]),
+        "training": plain(training.to_dict()) if isinstance(training, Training) else None,
+        "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
     }
     if isinstance(arguments.get("latent"), Latent):
         special["latent"] = latents.saved_name(arguments["latent"])
@@ -101,14 +102,6 @@ def parameters_from_record(record: Mapping[str, Any], networks: Networks) -> Bas
     arguments["terms"] = terms_from_record(terms, networks)
     arguments["training"] = None if training is None else Training.from_dict(unplain(training))
     return CLASSES[record["class"]](**arguments)
-
-
-def _training_to_record(training: Any) -> Any:
-    return plain(training.to_dict()) if isinstance(training, Training) else None
-
-
-def _seed_or_none(random_state: Any) -> int | None:
-    return int(random_state) if isinstance(random_state, (int, np.integer)) else None
 
 
 def save_model(estimator: BaseTram, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -229,7 +222,7 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
         Fitted.
     """
     check_is_fitted(estimator, "model_")
-    record = parameters_to_record(estimator)
+    record, names = parameters_to_record(estimator), getattr(estimator, "feature_names_in_", None)
     record["fitted"] = {
         "outcome": {key: plain(value) for key, value in estimator.outcome_.to_dict().items()},
         "latent": latents.saved_name(estimator.latent_),
@@ -237,7 +230,7 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
         "n_obs": int(estimator.n_obs_),
         "n_events": getattr(estimator, "n_events_", None),
         "n_features_in": getattr(estimator, "n_features_in_", None),
-        "feature_names_in": _names(getattr(estimator, "feature_names_in_", None)),
+        "feature_names_in": None if names is None else [str(name) for name in names],
         "data_hash": getattr(estimator, "data_hash_", None),
     }
     if hasattr(estimator, "latent_choice_"):
@@ -311,7 +304,3 @@ def rebuilding() -> Iterator[None]:
             f"a saved model must be complete and consistent, got one that cannot be rebuilt ({error}); "
             "save it again"
         ) from error
-
-
-def _names(values: Any) -> list[str] | None:
-    return None if values is None else [str(value) for value in values]

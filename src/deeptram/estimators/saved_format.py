@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -27,7 +25,7 @@ from deeptram._schema import (
     text,
     unplain,
 )
-from deeptram.errors import FileFormatError
+from deeptram.errors import about
 from deeptram.estimators.exact import TINY
 from deeptram.inputs.factors import FactorEncoder
 from deeptram.model.outcome import BASES as LINE_BASES
@@ -45,24 +43,6 @@ def unmarked(check: Check) -> Check:
     >>> unmarked(fixed(number(), number()))({"tuple": [0, 1]}, "file.json: support")
     """
     return lambda value, at: check(unplain(value), at)
-
-
-@contextlib.contextmanager
-def located(at: str) -> Iterator[None]:
-    """Put the place in the file before the message of an error about the file.
-
-    Examples
-    --------
-    >>> with located("file.json: latent"):
-    ...     latents.from_file("cauchy")
-    Traceback (most recent call last):
-    ...
-    deeptram.errors.FileFormatError: file.json: latent: a saved latent must be one of ...
-    """
-    try:
-        yield
-    except FileFormatError as error:
-        raise FileFormatError(f"{at}: {error}") from error
 
 
 def label(value: Any, at: str) -> None:
@@ -223,7 +203,7 @@ def _marginal_agrees(state: dict[str, Any], levels: list[Any] | None, at: str) -
 def _basis(value: Any, at: str) -> None:
     """Check for a registered basis, which knows the bounds of its settings."""
     mapping(setting)(value, at)
-    with located(at):
+    with about(at):
         bases.from_dict(value)
 
 
@@ -267,7 +247,7 @@ def latent_name(value: Any, at: str) -> None:
     --------
     >>> latent_name("probit", "file.json: latent")
     """
-    with located(at):
+    with about(at):
         latents.from_file(value)
 
 
@@ -370,7 +350,7 @@ def _fit(value: Any, at: str) -> None:
     (TRAINED if isinstance(value, dict) and "model" in value else _EXACT)(value, at)
 
 
-def _loss_value(value: Any, at: str) -> None:
+def loss_value(value: Any, at: str) -> None:
     """Check for a number; one that is infinite stands for a fit that failed."""
     if not isinstance(value, float):
         number()(value, at)
@@ -388,7 +368,7 @@ _FITTED = fields(
         "data_hash": optional(text),
         "fit": _fit,
     },
-    {"latent_choice": mapping(unmarked(_loss_value))},
+    {"latent_choice": mapping(unmarked(loss_value))},
 )
 _ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
 UNFITTED = fields(_ARGUMENTS)

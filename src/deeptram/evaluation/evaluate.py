@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ from deeptram._validation import (
 )
 from deeptram.errors import DeeptramError, InvalidInputError, UnknownNameError, UnsupportedError
 from deeptram.evaluation import metrics as metric_functions
-from deeptram.evaluation.bootstrap import Sample, bootstrap, check_strata, mean_sample
+from deeptram.evaluation.bootstrap import Floats, Sample, bootstrap, check_strata, mean_sample
 from deeptram.evaluation.checks import check_predictive, check_rows
 from deeptram.evaluation.measures import Metric, MetricLike
 from deeptram.predictive.base import Predictive
@@ -34,6 +34,7 @@ from deeptram.responses.observations import Surv
 _NEEDED = ["name", "metric", "estimate", "lower", "upper"]
 _KEYS = ["name", "metric"]
 _FEW_ROWS = 200  # on which it is tried which metrics there are
+Name = TypeVar("Name")
 
 
 class EvaluationTable(pd.DataFrame):
@@ -182,20 +183,49 @@ def evaluate(
     if by is not None:
         options = {"n_boot": n_boot, "level": level, "reference": reference, "random_state": random_state}
         return _by_group(members, y, check_vector(by, "by"), codes, weights, {"metrics": wanted, **options})
+    samples = paired_samples(members, y, wanted, n_boot, random_state, strata=codes, sample_weight=weights)
+    return summarise(samples, level, reference)
+
+
+def paired_samples(
+    members: Mapping[Name, Sequence[Predictive]],
+    y: Any,
+    metrics: Mapping[str, Metric],
+    n_boot: int,
+    random_state: Any,
+    *,
+    shares: Mapping[Name, Floats] | None = None,
+    strata: Any = None,
+    sample_weight: Floats | None = None,
+    n_workers: int | None = None,
+) -> dict[tuple[Name, str], Sample]:
+    """Return every metric of every name with its replicates, which are of the same draws for all.
+
+    Parameters
+    ----------
+    members : mapping of name -> sequence of Predictive
+        Each metric is the mean over them; one that stands under several names is evaluated once.
+    y, metrics, n_boot, random_state, sample_weight
+        As of :func:`evaluate`, checked.
+    shares : mapping of name -> array, optional
+        With which weights the mean is taken; equal ones by default.
+    strata, n_workers
+        As of :func:`deeptram.evaluation.bootstrap.bootstrap`; all rows are one stratum by default.
+    """
+    every = {id(pred): pred for group in members.values() for pred in group}
     with torch.no_grad(), one_thread():
         plan = {
-            (name, label, m): metric.statistics(y, pred)
-            for name, group in members.items()
-            for label, metric in wanted.items()
-            for m, pred in enumerate(group)
+            (number, label): metric.statistics(y, pred)
+            for number, pred in every.items()
+            for label, metric in metrics.items()
         }
-    drawn = bootstrap(plan, codes, n_boot, random_state, sample_weight=weights)
-    samples = {
-        (name, label): mean_sample([drawn[name, label, m] for m in range(len(group))])
+    codes = check_strata(None, n_rows(y)) if strata is None else strata
+    drawn = bootstrap(plan, codes, n_boot, random_state, n_workers, sample_weight)
+    return {
+        (name, label): mean_sample([drawn[id(pred), label] for pred in group], (shares or {}).get(name))
         for name, group in members.items()
-        for label in wanted
+        for label in metrics
     }
-    return summarise(samples, level, reference)
 
 
 def _by_group(

@@ -282,11 +282,6 @@ def get_score(score: Any) -> Metric:
     return get(check_choice(score, score_names(), "score"))
 
 
-def statistics_of(metric: Any, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:
-    """Return the statistics whose mean is the metric: see ``Metric.statistics``."""
-    return get(metric).statistics(y, pred, **options)
-
-
 def names() -> list[str]:
     """Return the names of all scores and metrics, in order."""
     return _REGISTRY.names()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_convert
 
 from deeptram._rows import is_memory_map
 from deeptram.errors import InvalidInputError
@@ -197,7 +197,7 @@ class Prefetch:
             _Rows([sources[k].on_cpu() for k in self._numbers]),
             batch_sampler=[batch.tolist() for batch in self._batches],
             num_workers=workers,
-            collate_fn=_as_it_is,
+            collate_fn=default_convert,  # which leaves tensors as they are
             generator=torch.Generator(),  # so that torch's global one is left alone
         )
         self._batch_iterator = iter(loader) if self._numbers else iter(())
@@ -223,10 +223,6 @@ class _Rows(Dataset[Any]):
 
     def __getitems__(self, rows: list[int]) -> list[Tensor]:
         return [source.gather(torch.tensor(rows)) for source in self._sources]
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
 
 
 def image_batches(

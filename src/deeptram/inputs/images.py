@@ -22,7 +22,6 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from torch import Tensor
 from deeptram._arrays import row_numbers
 from deeptram._threads import alone
 from deeptram._validation import check_choice, n_rows
-from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, MissingDependencyError
+from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, optional_module
 from deeptram.inputs.entries import PixelScale
 
 CHANNELS = (1, 3, 4)
@@ -249,6 +248,7 @@ MAX_PIXELS = 80_000_000
 MAX_SIDE = 65_535  # of a JPEG file; resizing a longer line of pixels takes many times its memory
 MAX_FILE_BYTES = 256 * 2**20
 FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 # Pillow's modes with 8 bits a channel; it would clip 16-bit ones silently.
 MODES = ("1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
 # What Pillow raises on damaged files.
@@ -400,7 +400,7 @@ def decode_image(
     -------
     Array ``(H, W, 3)`` or ``(H, W)``, uint8.
     """
-    pillow = _pillow()
+    pillow = optional_module("PIL.Image", "decoding image files (Pillow)", "images")
     height, width = image_size(size)
     _check_mode(mode)
     name = name or (f"of {len(source)} bytes" if isinstance(source, bytes) else os.fspath(source))
@@ -449,16 +449,6 @@ def image_size(size: int | tuple[int, int]) -> tuple[int, int]:
             f"size must be a number of pixels or (height, width), got {size!r}; use positive integers"
         )
     return int(pair[0]), int(pair[1])
-
-
-def _pillow() -> ModuleType:
-    try:
-        import PIL.Image
-    except ImportError as error:
-        raise MissingDependencyError(
-            "decoding image files needs Pillow, got no such package; run pip install 'deeptram[images]'"
-        ) from error
-    return PIL.Image
 
 
 def _check_mode(mode: str) -> str:

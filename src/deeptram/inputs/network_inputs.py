@@ -33,13 +33,13 @@ from deeptram.errors import InvalidInputError
 from deeptram.inputs.batches import LazySource, Source, TableSource, image_batches
 from deeptram.inputs.encode import LinearEncoder
 from deeptram.inputs.entries import AsIs, DatasetRows, PixelScale
-from deeptram.inputs.images import ImageSource
+from deeptram.inputs.images import SUFFIXES, ImageSource
 from deeptram.inputs.table import Table, check_finite_columns, did_not_find, read_table
 
 Floats = npt.NDArray[np.float64]
 Shape = tuple[int, ...]
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".gif")
+IMAGE_SUFFIXES = (*SUFFIXES, ".gif")
 _LOOKED_AT = 5
 
 

@@ -26,9 +26,9 @@ from deeptram._validation import check_integer, check_sample_weight
 from deeptram.errors import (
     InvalidInputError,
     InvalidTypeError,
-    MissingDependencyError,
     UnknownNameError,
     UnsupportedError,
+    optional_module,
 )
 from deeptram.inputs.table import did_not_find
 from deeptram.responses import SurvColumns
@@ -88,13 +88,9 @@ class Parquet(RowPieces):
 
     @functools.cached_property
     def _dataset(self) -> Any:
-        try:
-            import pyarrow
-            from pyarrow import dataset
-        except ImportError as error:
-            raise MissingDependencyError(
-                "reading Parquet needs pyarrow, which is not installed; use pip install 'deeptram[parquet]'"
-            ) from error
+        pyarrow, dataset = (
+            optional_module(name, "reading Parquet", "parquet") for name in ("pyarrow", "pyarrow.dataset")
+        )
         source = [os.fspath(one) for one in self.path] if isinstance(self.path, list) else self.path
         try:
             found = dataset.dataset(source, format="parquet", partitioning="hive")
@@ -168,7 +164,7 @@ class Parquet(RowPieces):
                     take()
             while waiting:
                 take()
-        return _some(found)
+        return required(found or None)[0]
 
 
 class DaskPieces(RowPieces):
@@ -240,10 +236,11 @@ def _joined(merge: Merge[T], results: Sequence[T]) -> T:
     return functools.reduce(merge, results)
 
 
-def _some(found: list[T]) -> T:
-    if not found:
+def required(found: T | None) -> T:
+    """Return what all pieces gave, which is something unless they have no rows."""
+    if found is None:
         raise InvalidInputError("X must hold at least one row, got 0 sample(s); pass data to fit on")
-    return found[0]
+    return found
 
 
 def parquet(path: Any, *, batch_rows: int = BATCH_ROWS) -> Parquet:

@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 from deeptram._files import replacing
 from deeptram._validation import check_integer
 from deeptram.errors import FileFormatError, InvalidInputError
-from deeptram.inputs.images import MAX_FILE_BYTES, MAX_PIXELS, ImageFiles, listing
+from deeptram.inputs.images import MAX_FILE_BYTES, MAX_PIXELS, SUFFIXES, ImageFiles, listing
 
 MAX_MEMBERS = 2_000_000
 MAX_TEXT_BYTES = 2**20
 MAX_SHARDS = 500  # written at once, each an open file
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp")
 _COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, gzip.BadGzipFile)
 

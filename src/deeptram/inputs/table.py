@@ -19,7 +19,7 @@ import pandas as pd
 from scipy import sparse
 from sklearn.utils import check_array
 
-from deeptram._validation import as_pandas, check_same_length, did_you_mean, first_rows
+from deeptram._validation import as_array, as_pandas, check_same_length, did_you_mean, first_rows
 from deeptram.errors import (
     InvalidInputError,
     InvalidTypeError,
@@ -252,7 +252,7 @@ def as_column(values: Any, name: str) -> Column:
             missing = values.isna().any() or values.to_numpy().dtype == object
             return values.to_numpy(dtype=np.float64, na_value=np.nan) if missing else values.to_numpy()
         values = values.to_numpy(dtype=object)
-    array = _objects_if_mixed(values) if isinstance(values, (list, tuple)) else np.asarray(values)
+    array = as_array(values, f"column {name!r}")
     if array.dtype.kind in "biuf":
         return array
     if array.dtype.kind in "US":
@@ -425,13 +425,6 @@ def _entry(source: Mapping[str, Any], name: str, names: Sequence[str], rows: int
             f"a linear term needs one number or label per row, got {name!r} of shape {tuple(shape)}; {kind}"
         )
     return value if isinstance(value, (list, tuple)) and len(shape) == 1 else np.asarray(value).reshape(rows)
-
-
-def _objects_if_mixed(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """Return a list as an array in which NaN beside text stays NaN."""
-    array = np.asarray(values)
-    mixed = array.dtype.kind in "US" and not all(isinstance(v, (str, bytes)) for v in values)
-    return np.array(values, dtype=object) if mixed else array
 
 
 def _not_a_column(name: str, kind: str, array: npt.NDArray[Any]) -> Exception:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from deeptram.model.parts import (
     check_supported,
     frozen_parts,
     has_convolutions,
+    plain_line,
     term_label,
 )
 from deeptram.model.terms import CI, Design, Matrices, Spec
@@ -101,7 +102,7 @@ class DeepModel(nn.Module):
         else:
             self.intercept = SimpleIntercept(design.n_strata, d, dtype)
         self.beta = nn.Parameter(torch.zeros((p, d) if self.is_nominal else (p,), dtype=dtype)) if p else None
-        q = 0 if design.scale is None else len(design.scale.names)
+        q = len(design.names_of("scale"))
         self.gamma = nn.Parameter(torch.zeros(q, dtype=dtype)) if q else None
         self.shifts = nn.ModuleList(
             ComplexShift(build_network(term, next(seen), self.n_outputs, dtype), p, self.n_outputs)
@@ -157,11 +158,7 @@ class DeepModel(nn.Module):
 
     def on_line(self, theta: Tensor) -> Tensor:
         """Return coefficients of the basis itself from working ones (they differ for straight lines)."""
-        if not self.is_line:
-            return theta
-        location, scale = self.line.to(theta.dtype)
-        slope = theta[..., 1] / scale
-        return torch.stack([theta[..., 0] - location * slope, slope], dim=-1)
+        return plain_line(theta, *self.line.to(theta.dtype)) if self.is_line else theta
 
     @property
     def is_line(self) -> bool:
@@ -184,6 +181,11 @@ class DeepModel(nn.Module):
         for name, parameter in self.named_parameters():
             if is_network_parameter(name):
                 yield name, parameter
+
+    def with_design(self, design: Design) -> DeepModel:
+        """Return the model itself, from now on with an equal design."""
+        self.design = design
+        return self
 
     def use_channels_last(self) -> None:
         """Lay out the weights of convolutions as CPUs and GPUs prefer; values do not change."""
@@ -236,12 +238,8 @@ class DeepModel(nn.Module):
         Parts are as they enter h, ``-x_j * beta_j`` and ``-eta``; for nominal
         outcomes as they enter the logits, with a plus, (n, K - 1) each.
         """
-        coefficients = np.nan_to_num(self.coef)
         sign = 1.0 if self.is_nominal else -1.0
-        parts: dict[str, Array] = {}
-        for j, name in enumerate(self.design.names):
-            column = matrices.x[:, [j]] if self.is_nominal else matrices.x[:, j]
-            parts[name] = sign * column * coefficients[j]
+        parts = self.design.shift_parts(matrices.x, np.nan_to_num(self.coef))
         outputs = self.network_values(X, len(matrices.x))[: len(self.shifts)]
         for shift, term, values in zip(self.complex_shifts, self.spec.shifts, outputs, strict=True):
             rest = sign * (values - matrices.x @ as_float64(shift.slopes) - as_float64(shift.mean))
@@ -450,7 +448,8 @@ class _Collector:
         return RowParameters(theta, shift[:, 0] + linear, log_scale, log_increments)
 
 
-class evaluating:
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Evaluation mode without gradients, then back to what it was.
 
     Examples
@@ -460,19 +459,15 @@ class evaluating:
     ...     model.training, torch.is_grad_enabled()
     (False, False)
     """
-
-    def __init__(self, model: nn.Module) -> None:
-        # not inference_mode: tensors it leaves behind (caches, weights laid out anew) take no gradients
-        self._model, self._grad = model, torch.no_grad()
-
-    def __enter__(self) -> None:
-        self._training = self._model.training
-        self._model.eval()
-        self._grad.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        self._grad.__exit__(*error)
-        self._model.train(self._training)
+    was_training = model.training
+    model.eval()
+    try:
+        with (
+            torch.no_grad()
+        ):  # not inference_mode: what it leaves behind (caches, weights) takes no gradients
+            yield
+    finally:
+        model.train(was_training)
 
 
 def check_count(sources: Sequence[Any], n: int) -> None:

@@ -62,8 +62,7 @@ class OutcomeModule(nn.Module):
             self.shapes |= one.tensor_shapes
         exact = {name: dtype for one in model.inputs for name, dtype in one.tensor_dtypes.items()}
         self.shared = nn.ModuleList(part for one in model.inputs for part in one.modules)
-        for encoder in (model.design.linear, model.design.scale):
-            self.shapes |= dict.fromkeys(() if encoder is None else encoder.names, ())
+        self.shapes |= dict.fromkeys((*model.design.names, *model.design.names_of("scale")), ())
         if model.design.strata_column is not None:
             self.shapes[model.design.strata_column] = ()
         if not self.is_discrete:
@@ -121,9 +120,10 @@ class OutcomeModule(nn.Module):
         for one in model.inputs:
             tensors |= one.tensors(X)
         matrices: Matrices = model.design.matrices(X)
-        for encoder, values in ((model.design.linear, matrices.x), (model.design.scale, matrices.scale)):
-            if encoder is not None and values is not None:
-                tensors |= {name: torch.as_tensor(values[:, j]) for j, name in enumerate(encoder.names)}
+        for term, values in (("linear", matrices.x), ("scale", matrices.scale)):
+            if values is not None:
+                columns = zip(model.design.names_of(term), values.T, strict=True)
+                tensors |= {name: torch.as_tensor(column) for name, column in columns}
         if matrices.strata is not None and model.design.strata_column is not None:
             tensors[model.design.strata_column] = torch.as_tensor(matrices.strata)
         if y is not None and not self.is_discrete:
@@ -133,11 +133,12 @@ class OutcomeModule(nn.Module):
     def _batch(self, inputs: Inputs) -> Batch:
         model, design = self.model, self.model.design
         batch: Batch = {"nets": [one.from_tensors(inputs, model.dtype) for one in model.inputs]}
-        if model.beta is not None and design.linear is not None:
-            x = stacked_columns(inputs, design.linear.names)
+        if model.beta is not None:
+            x = stacked_columns(inputs, design.names)
             batch["x"] = ((x - model.x_mean) / model.x_sd * model.x_kept).to(model.dtype)
-        if model.gamma is not None and design.scale is not None:
-            batch["scale"] = (stacked_columns(inputs, design.scale.names) / model.z_sd).to(model.dtype)
+        if model.gamma is not None:
+            z = stacked_columns(inputs, design.names_of("scale"))
+            batch["scale"] = (z / model.z_sd).to(model.dtype)
         if design.strata_column is not None:
             batch["strata"] = inputs[design.strata_column].long()
         return batch

@@ -72,13 +72,21 @@ class Working:
 
     def of_members(self, members: list[int]) -> Working:
         """Return those of some members, which are the first axis."""
-        optional = (None if one is None else one[members] for one in (self.shift, self.log_scale))
-        return Working(self.free[members], self.basis, *optional)
+        return self._each(lambda one: one[members])
 
     def to(self, dtype: torch.dtype) -> Working:
         """Return the same in another precision."""
-        optional = (None if one is None else one.to(dtype) for one in (self.shift, self.log_scale))
-        return Working(self.free.to(dtype), self.basis, *optional)
+        return self._each(lambda one: one.to(dtype))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Working:
+        optional = (None if one is None else change(one) for one in (self.shift, self.log_scale))
+        return Working(change(self.free), self.basis, *optional)
+
+
+def plain_line(theta: Tensor, location: Any, scale: Any) -> Tensor:
+    """Return level and slope of a line in y from those in (y - location) / scale, shape (..., 2)."""
+    slope = theta[..., 1] / scale
+    return torch.stack([theta[..., 0] - location * slope, slope], dim=-1)
 
 
 def class_transformation(working: Working, outcome: Outcome) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from deeptram._validation import first_rows
 from deeptram.bases import ROUNDING, without_rounding
 from deeptram.errors import InvalidInputError
+from deeptram.inputs.network_inputs import NetworkInputs
 from deeptram.latent import Latent
 from deeptram.model.outcome import Outcome
 from deeptram.model.terms import Design, Matrices
@@ -33,6 +35,16 @@ class FittedModel(Protocol):
     @property
     def theta(self) -> Array:
         """Baselines of SI, one row per stratum (and per varying column), (blocks, d)."""
+
+    @property
+    def inputs(self) -> Sequence[NetworkInputs]:
+        """What each network sees of X; none in a model without networks."""
+
+    def network_parameters(self) -> Iterator[tuple[str, Any]]:
+        """Yield names and weights of the networks."""
+
+    def with_design(self, design: Design) -> FittedModel:
+        """Return the model with an equal design, so that several can share one."""
 
     def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
         """Return the parameters of each row's distribution."""
@@ -63,6 +75,15 @@ class StructuredModel:
     theta: Array
     coef: Array
     scale_coef: Array
+    inputs: tuple[NetworkInputs, ...] = field(default=(), init=False)
+
+    def network_parameters(self) -> Iterator[tuple[str, Any]]:
+        """Yield nothing: there are no networks."""
+        yield from ()
+
+    def with_design(self, design: Design) -> StructuredModel:
+        """Return the same model with an equal design."""
+        return replace(self, design=design)
 
     def row_parameters(self, X: Any, matrices: Matrices) -> RowParameters:
         """Return baseline, shift and log scale of each row."""
@@ -93,7 +114,7 @@ class StructuredModel:
         )
         decreasing = (increments < -ROUNDING * size[:, None]).any(axis=1)
         if decreasing.any():
-            names = ", ".join(self.design.varying.names) if self.design.varying is not None else ""
+            names = ", ".join(self.design.names_of("varying"))
             raise InvalidInputError(
                 f"the varying effects of {names} must keep h increasing in y, got a decreasing h in "
                 f"{first_rows(decreasing)}, which lies outside the range of the training data; predict rows "
@@ -103,11 +124,7 @@ class StructuredModel:
 
     def contributions(self, X: Any, matrices: Matrices) -> dict[str, Array]:
         """Return the linear shift's part of each column and the log scale; see ``FittedModel``."""
-        x, nominal = matrices.x, self.outcome.kind.is_nominal
-        parts = {
-            name: x[:, [j]] * self.coef[j] if nominal else -x[:, j] * self.coef[j]
-            for j, name in enumerate(self.design.names)
-        }
+        parts = self.design.shift_parts(matrices.x, self.coef)
         if matrices.scale is not None:
             parts["log scale"] = matrices.scale @ self.scale_coef / 2
         return parts

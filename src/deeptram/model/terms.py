@@ -295,6 +295,7 @@ class Spec:
 
 
 Array = NDArray[np.float64]
+ENCODED = ("linear", "scale", "varying")  # the terms that have columns of their own
 
 
 @dataclass(frozen=True)
@@ -342,31 +343,27 @@ class Design:
     @classmethod
     def fit(cls, spec: Spec, X: Any, *, estimator: str = "the model") -> tuple[Design, Matrices]:
         """Learn levels and encodings from X, and return X encoded as well."""
-        table = read_table(X, estimator)
-        encoders: dict[str, LinearEncoder | None] = {}
-        encoded: dict[str, Array | None] = {}
-        for name, term in (("linear", spec.linear), ("scale", spec.scale), ("varying", spec.varying)):
-            encoders[name], encoded[name] = (
-                (None, None)
-                if term is None
-                else LinearEncoder.fit_transform(table, term.columns, estimator=estimator)
-            )
+        table, encoders, encoded = read_table(X, estimator), {}, {}
+        for name in ENCODED:
+            term = getattr(spec, name)
+            if term is not None:
+                found = LinearEncoder.fit_transform(table, term.columns, estimator=estimator)
+                encoders[name], encoded[name] = found
         column = spec.intercept.strata if isinstance(spec.intercept, SI) else None
         design = cls(**encoders, strata=None if column is None else _strata(column, table))
-        x = encoded["linear"]
-        x = np.zeros((table.n_rows, 0)) if x is None else x
-        return design, Matrices(x, encoded["scale"], encoded["varying"], design._strata_codes(table))
+        return design, design._matrices(table, encoded)
 
     @alone()
     def matrices(self, X: Any, *, estimator: str = "the model") -> Matrices:
         """Encode new data with the encoding of the training data."""
         table = read_table(X, estimator)
-        encoded = [
-            None if one is None else one.transform(table, estimator=estimator)
-            for one in (self.linear, self.scale, self.varying)
-        ]
-        x = np.zeros((table.n_rows, 0)) if encoded[0] is None else encoded[0]
-        return Matrices(x, encoded[1], encoded[2], self._strata_codes(table))
+        encoded = {name: one.transform(table, estimator=estimator) for name, one in self.encoders.items()}
+        return self._matrices(table, encoded)
+
+    def _matrices(self, table: Table, encoded: Mapping[str, Array]) -> Matrices:
+        x = encoded.get("linear", np.zeros((table.n_rows, 0)))
+        strata = None if self.strata is None else self.strata.codes(table)
+        return Matrices(x, encoded.get("scale"), encoded.get("varying"), strata)
 
     def with_moments(self, moments: Mapping[str, tuple[int, float, float]]) -> Design:
         """Return the design of rows in pieces, of which this one saw levels and extremes only.
@@ -376,14 +373,13 @@ class Design:
         moments : mapping of str to (n, mean, sum of squares about it)
             Of all rows, by numeric column.
         """
-        linear, scale, varying = (
-            None if one is None else one.with_moments(moments)
-            for one in (self.linear, self.scale, self.varying)
-        )
-        return replace(self, linear=linear, scale=scale, varying=varying)
+        changed: dict[str, Any] = {name: one.with_moments(moments) for name, one in self.encoders.items()}
+        return replace(self, **changed)
 
-    def _strata_codes(self, table: Table) -> NDArray[np.int64] | None:
-        return None if self.strata is None else self.strata.codes(table)
+    @property
+    def encoders(self) -> dict[str, LinearEncoder]:
+        """The encoders of the terms that there are, by name."""
+        return {name: one for name in ENCODED if (one := getattr(self, name)) is not None}
 
     @property
     def strata_column(self) -> str | None:
@@ -393,7 +389,18 @@ class Design:
     @property
     def names(self) -> list[str]:
         """Encoded column names of the linear shift."""
-        return [] if self.linear is None else list(self.linear.names)
+        return self.names_of("linear")
+
+    def names_of(self, term: str) -> list[str]:
+        """Return the encoded column names of a term (linear, scale, varying); none where it is not there."""
+        encoder: LinearEncoder | None = getattr(self, term)
+        return [] if encoder is None else list(encoder.names)
+
+    def shift_parts(self, x: Array, coef: Array) -> dict[str, Array]:
+        """Return each column's part of h, -x_j beta_j (n,), or of the logits, x_j beta_j' (n, K - 1)."""
+        if coef.ndim > 1:
+            return {name: x[:, [j]] * coef[j] for j, name in enumerate(self.names)}
+        return {name: -x[:, j] * coef[j] for j, name in enumerate(self.names)}
 
     @property
     def n_strata(self) -> int:
@@ -402,21 +409,15 @@ class Design:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the design as JSON-able values."""
-        encoders = {"linear": self.linear, "scale": self.scale, "varying": self.varying}
-        return {
-            **{name: None if one is None else one.to_dict() for name, one in encoders.items()},
-            "strata": None if self.strata is None else self.strata.to_dict(),
-        }
+        parts = {name: getattr(self, name) for name in (*ENCODED, "strata")}
+        return {name: None if one is None else one.to_dict() for name, one in parts.items()}
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Design:
         """Rebuild a design from ``to_dict``."""
-        encoders = {
-            name: None if state[name] is None else LinearEncoder.from_dict(state[name])
-            for name in ("linear", "scale", "varying")
-        }
-        strata = None if state["strata"] is None else FactorEncoder.from_dict(state["strata"])
-        return cls(**encoders, strata=strata)
+        kinds: dict[str, Any] = {**dict.fromkeys(ENCODED, LinearEncoder), "strata": FactorEncoder}
+        known = {name: kind for name, kind in kinds.items() if state[name] is not None}
+        return cls(**{name: kind.from_dict(state[name]) for name, kind in known.items()})
 
 
 def _only(terms: Iterable[Term], kind: Any, name: str) -> Any:

@@ -8,8 +8,6 @@ Start reading at ``factories``.
 
 from __future__ import annotations
 
-from deeptram.networks.augmentation import RandomAffine
-from deeptram.networks.cnn import CNN
 from deeptram.networks.factories import (
     Budget,
     Configured,
@@ -22,7 +20,7 @@ from deeptram.networks.factories import (
     to_dict,
 )
 from deeptram.networks.frozen import Frozen, frozen
-from deeptram.networks.paper import paper_melanoma, paper_mnist, paper_utkface
+from deeptram.networks.images import CNN, RandomAffine, paper_melanoma, paper_mnist, paper_utkface
 from deeptram.networks.tables import MLP, embedded_columns
 
 __all__ = [

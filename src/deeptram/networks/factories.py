@@ -321,6 +321,13 @@ def glorot_(module: nn.Module) -> None:
                 nn.init.zeros_(layer.bias)
 
 
+def finished(layers: list[nn.Module]) -> nn.Module:
+    """Return layers as one network, its weights drawn."""
+    network = nn.Sequential(*layers)
+    glorot_(network)
+    return network
+
+
 def linear(in_features: int, out_features: int, *, bias: bool = True) -> nn.Linear:
     """Return a dense layer whose weights are not drawn yet (see :func:`glorot_`)."""
     layer: nn.Linear = torch.nn.utils.skip_init(

@@ -22,7 +22,7 @@ from deeptram.networks.factories import (
     check_positive,
     check_shape,
     check_sizes,
-    glorot_,
+    finished,
     linear,
     register,
 )
@@ -119,10 +119,7 @@ class MLP(Configured):
                 layer = [Residual(nn.LayerNorm(width), *layer)]
             layers += layer
             width = units
-        layers.append(linear(width, out_features, bias=self.output_bias))
-        network = nn.Sequential(*layers)
-        glorot_(network)
-        return network
+        return finished([*layers, linear(width, out_features, bias=self.output_bias)])
 
 
 class PiecewiseLinear(nn.Module):

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from deeptram._files import json_sha256
+from deeptram._schema import fields, integer, listed, mapping, number, text
 from deeptram._validation import check_choice, check_integer
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.fitting.deep.training import Training
@@ -39,6 +40,15 @@ _DECISIVE_TRAINING = (
     *("optimizer", "schedule", "clip_norm", "adam_epsilon", "warm_start", "standardize"),
     *("dtype", "mixed_precision"),
 )
+_AGE = dict.fromkeys(("age_mean", "age_sd"), number())
+_DESCRIBED = {
+    "levels": listed(text, 2, MAX_LEVELS),
+    "n_rows": integer(1, _MAX_ROWS),
+    **dict.fromkeys(("files", "versions"), mapping(text)),
+    "machine": fields({**dict.fromkeys(("system", "processor", "gpu"), text), "cpus": integer(1)}),
+    "info": fields({}, {"source": text, "licence": text, "beta": mapping(number()), **_AGE}),
+}
+_DESCRIPTION = fields(_DESCRIBED)
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,7 @@ class Protocol:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able values."""
-        return {name: json_values(value) for name, value in dataclasses.asdict(self).items()}
+        return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Protocol:
@@ -300,7 +310,7 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-able values."""
-        state = {f.name: json_values(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        state = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         nested = {"protocol": self.protocol.to_dict(), "training": self.training.to_dict()}
         return {**state, **nested, "schema": SCHEMA}
 
@@ -322,32 +332,14 @@ class Study:
 def check_description(config: Mapping[str, Any]) -> None:
     """Raise unless the configuration of a run says what it should about data, files and software.
 
-    Parameters
-    ----------
-    config : mapping
-        ``levels`` (texts), ``n_rows``, ``files`` (SHA-256 by name), ``info``, ``versions``, ``machine``.
-
     Examples
     --------
-    >>> empty = dict.fromkeys(["files", "info", "versions", "machine"], {})
-    >>> check_description({"levels": ["0", "1"], "n_rows": 10, **empty})
+    >>> check_description({"levels": ["0", "1"]})
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.FileFormatError: a run.n_rows must be there, got None; save it again
     """
-    missing = [
-        name for name in ("levels", "n_rows", "files", "versions", "machine", "info") if name not in config
-    ]
-    if missing:
-        raise InvalidInputError(
-            f"a run must be described in full, got a file without {missing[0]}; run it again"
-        )
-    levels: Any = config.get("levels")
-    names = isinstance(levels, list) and 2 <= len(levels) <= MAX_LEVELS
-    _check(names and all(isinstance(level, str) for level in levels), "levels", "a list of texts")
-    _check_within(config["n_rows"], "n_rows", 1, _MAX_ROWS)
-    for name in ("files", "versions", "machine", "info"):
-        entries: Any = config[name]
-        _check(isinstance(entries, dict) and len(entries) <= _MAX_NAMES, name, "a short mapping")
-        kinds = (str,) if name in ("files", "versions") else (str, int, float, dict)
-        _check(all(isinstance(value, kinds) for value in entries.values()), name, "plain values")
+    _DESCRIPTION({name: config[name] for name in _DESCRIBED if name in config}, "a run")
 
 
 def _check_within(value: Any, name: str, smallest: int, largest: int) -> None:
@@ -392,13 +384,4 @@ def digest_of(value: Any) -> str:
     >>> digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
     True
     """
-    return json_sha256(json_values(value))[:20]
-
-
-def json_values(value: Any) -> Any:
-    """Return nested values with tuples as lists and mappings as dicts."""
-    if isinstance(value, Mapping):
-        return {str(key): json_values(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_values(entry) for entry in value]
-    return value
+    return json_sha256(value)[:20]

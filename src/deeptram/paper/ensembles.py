@@ -7,7 +7,6 @@ Brier score are those of the event Y > levels[cutoff] of the protocol.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,16 +15,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from scipy import stats
 
-from deeptram._threads import one_thread
 from deeptram.ensemble.coefficients import drawn_means, total_variance
 from deeptram.errors import FileFormatError, FittingError, InvalidInputError
 from deeptram.evaluation import metrics, scores
-from deeptram.evaluation.bootstrap import Sample, Statistic, bootstrap, mean_sample, percentile_interval
-from deeptram.evaluation.measures import statistics_of
+from deeptram.evaluation.bootstrap import Sample, Statistic, mean_sample, percentile_interval
+from deeptram.evaluation.evaluate import paired_samples
+from deeptram.evaluation.measures import FunctionMetric, Metric, WithOptions
 from deeptram.paper.config import Unit
 from deeptram.pooling import pool
 from deeptram.pooling.guarantees import guarantees
@@ -263,28 +261,14 @@ def split_samples(
     n_workers : int
         Threads.
     """
-    with torch.no_grad(), one_thread():
-        plan = {
-            (entry, metric): _statistics(metric, y, pred, cutoff)
-            for group in groups
-            for entry, pred in group.predictions()
-            for metric in METRICS
-        }
-    drawn = bootstrap(plan, np.zeros(len(y), dtype=np.int64), n_boot, seed, n_workers)
-    samples: dict[Key, Sample] = {}
+    members: dict[Entry, Sequence[Predictive]] = {}
+    shares: dict[Entry, Floats] = {}
     for group in groups:
-        of_group = (group.model, group.loss, group.recalibrated)
-        samples |= {
-            key: one
-            for key, one in drawn.items()
-            if (key[0].model, key[0].loss, key[0].recalibrated) == of_group
-        }
-        members = [group.entry("equal", "member", unit.member) for unit in group.units]
+        members |= {entry: [pred] for entry, pred in group.predictions()}
         for entry, weights in group.averages():
-            for metric in METRICS:
-                of_members = [drawn[member, metric] for member in members]
-                samples[entry, metric] = mean_sample(of_members, weights)
-    return samples
+            members[entry], shares[entry] = group.test, weights
+    wanted = _metrics(cutoff)
+    return paired_samples(members, y, wanted, n_boot, seed, shares=shares, n_workers=n_workers)
 
 
 def mean_over_splits(by_split: Mapping[int, Mapping[Key, Sample]]) -> dict[Key, Sample]:
@@ -305,13 +289,20 @@ def mean_over_splits(by_split: Mapping[int, Mapping[Key, Sample]]) -> dict[Key, 
     return {key: mean_sample(samples) for key, samples in found.items()}
 
 
-def _statistics(metric: str, y: Any, pred: Predictive, cutoff: int) -> list[Statistic]:
-    if metric == "brier":
-        return statistics_of(scores.brier, *metrics.at_cutoff(y, pred, cutoff))
-    if metric == "auc":
-        return statistics_of(functools.partial(metrics.auc, cutoff=cutoff), y, pred)
-    options = {"tolerance": TOLERANCE} if metric in ("citl", "calibration_slope") else {}
-    return statistics_of(metric, y, pred, **options)
+def _metrics(cutoff: int) -> dict[str, Metric]:
+    """Return the metrics of the tables; of binary ones the event is that a level is exceeded."""
+    loose = {"tolerance": TOLERANCE}
+    options: dict[str, dict[str, Any]] = {
+        "auc": {"cutoff": cutoff},
+        "citl": loose,
+        "calibration_slope": loose,
+    }
+
+    def of_event(y: Any, pred: Predictive) -> list[Statistic]:
+        return metrics.get("brier").statistics(*metrics.at_cutoff(y, pred, cutoff))
+
+    chosen = {name: WithOptions(metrics.get(name), options.get(name, {})) for name in METRICS}
+    return {**chosen, "brier": FunctionMetric(scores.brier, of_event)}
 
 
 COLUMNS = [

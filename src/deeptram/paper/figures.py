@@ -162,8 +162,7 @@ def size_panels(view: RunView, loss: str) -> PanelGrid | None:
         ax.set(xlabel="members", ylabel=label)
         ax.locator_params(axis="x", integer=True, nbins=6)
 
-    cells = {(0, j): table[table["model"] == model] for j, model in enumerate(models)}
-    return _panels(cells, [""], models, (3.3, 2.6), draw)
+    return _by_model(table, models, (3.3, 2.6), draw)
 
 
 def performance_panels(
@@ -278,13 +277,12 @@ def class_panels(view: RunView, loss: str) -> PanelGrid | None:
         return None
     names = dict(enumerate(view.config["levels"]))
     table = table.assign(name=table["method"], threshold=table["threshold"].map(names))
-    cells = {(0, j): table[table["model"] == model] for j, model in enumerate(models)}
 
     def draw(ax: Axes, cell: pd.DataFrame, row: int, column: int) -> None:
         CalibrationDisplay(cell, end=1.0).plot(ax)
         without_legend(ax)
 
-    return _panels(cells, [""], models, (3.3, 3.2), draw)
+    return _by_model(table, models, (3.3, 3.2), draw)
 
 
 def weight_panels(view: RunView, loss: str) -> PanelGrid | None:
@@ -317,8 +315,7 @@ def history_panels(view: RunView, loss: str) -> PanelGrid | None:
         history({f"split {s}, member {m}": part for (s, m), part in members}).plot(ax)
         without_legend(ax)
 
-    cells = {(0, j): table[table["model"] == model] for j, model in enumerate(models)}
-    return _panels(cells, [""], models, (3.3, 2.5), draw)
+    return _by_model(table, models, (3.3, 2.5), draw)
 
 
 def _forest(
@@ -353,6 +350,11 @@ def _panels(
         for (i, j), cell in cells.items()
     ]
     return PanelGrid(panels, size, rows, **options)
+
+
+def _by_model(table: pd.DataFrame, models: Sequence[str], size: tuple[float, float], draw: Draw) -> PanelGrid:
+    cells = {(0, j): table[table["model"] == model] for j, model in enumerate(models)}
+    return _panels(cells, [""], models, size, draw)
 
 
 def _on_lines(part: pd.DataFrame, lines: list[str], groups: list[str]) -> pd.DataFrame:

@@ -211,7 +211,7 @@ class RunFolder:
         config = self.config()
         try:
             check_description(config)
-        except InvalidInputError as error:
+        except FileFormatError as error:
             _damaged(self.path / CONFIG, "a file that does not describe a run", error)
         return config
 

@@ -16,7 +16,7 @@ import deeptram as dt
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.bootstrap import Resampled, replicates, resample
 from deeptram.evaluation.censoring import CensoringDistribution
-from deeptram.evaluation.measures import statistics_of
+from deeptram.evaluation.measures import get
 from deeptram.evaluation.metrics.pair_concordance import NODES, PairSums
 
 SETS = ["aids", "breast_cancer", "flchain", "gbsg2", "veterans_lung_cancer", "whas500"]
@@ -152,7 +152,7 @@ def test_censoring_distribution_against_lifelines(rng):
 def test_replicates_are_the_metric_of_the_rows_drawn(name, rng):
     y, pred = simulate(rng, 70)
     (counts,) = resample(np.zeros(70, dtype=np.int64), 12, random_state=1)
-    found = replicates(statistics_of(METRICS[name], y, pred), counts).mean(0)
+    found = replicates(get(METRICS[name]).statistics(y, pred), counts).mean(0)
 
     def metric(y, pred):
         value = METRICS[name](y, pred)
@@ -167,7 +167,7 @@ def test_training_data_stay_in_a_bootstrap(rng):
     metric = functools.partial(dt.metrics.ibs, times=[0.3, 0.5, 0.9], train=train)
     (counts,) = resample(np.zeros(70, dtype=np.int64), 5, random_state=1)
     slow = replicates([Resampled(metric, y, pred)], counts)
-    np.testing.assert_allclose(replicates(statistics_of(metric, y, pred), counts), slow, rtol=1e-10)
+    np.testing.assert_allclose(replicates(get(metric).statistics(y, pred), counts), slow, rtol=1e-10)
 
 
 def test_in_evaluate_by_group_with_weights_and_as_scorers(rng):

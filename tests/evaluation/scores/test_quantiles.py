@@ -13,7 +13,7 @@ import torch
 import deeptram as dt
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.bootstrap import Resampled, replicates, resample
-from deeptram.evaluation.measures import statistics_of
+from deeptram.evaluation.measures import get
 from deeptram.evaluation.scores.quantiles import HUB_LEVELS, PARTS
 
 
@@ -100,7 +100,7 @@ def test_they_are_resampled_weighted_and_scorers(rng):
     (counts,) = resample(np.zeros(40, dtype=np.int64), 6, random_state=1)
     for metric in metrics.values():
         slow = replicates([Resampled(metric, y, pred)], counts)
-        np.testing.assert_allclose(replicates(statistics_of(metric, y, pred), counts), slow, rtol=1e-10)
+        np.testing.assert_allclose(replicates(get(metric).statistics(y, pred), counts), slow, rtol=1e-10)
     weights = rng.random(40)
     frame = dt.evaluate({"m": pred}, y, metrics={**metrics, "wis": "wis"}, n_boot=10, sample_weight=weights)
     rows = dt.scores.wis(y, pred, reduction="none")

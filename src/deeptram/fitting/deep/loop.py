@@ -445,17 +445,9 @@ def _epoch(
 def _epoch_state(
     engine: Engine, member: Member, position: int, record: Record, training: Training
 ) -> EpochState:
-    row = record.rows[-1]
-    return EpochState(
-        member.seed,
-        int(row["epoch"]),
-        training.epochs,
-        row["train_loss"],
-        row["validation_loss"],
-        row["learning_rate"],
-        row["seconds"],
-        functools.partial(engine.predict, member, position),
-    )
+    row: dict[str, Any] = record.rows[-1]
+    predict = functools.partial(engine.predict, member, position)
+    return EpochState(member.seed, epochs=training.epochs, predict=predict, **row)
 
 
 def _note(record: Record, row: dict[str, float], watched: str) -> None:

@@ -23,9 +23,9 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.scores import core
 from deeptram.latent import Latent, Logistic
 from deeptram.model.outcome import Encoded, Outcome
-from deeptram.model.parts import Working, class_distribution, class_transformation
+from deeptram.model.parts import Working, class_distribution, class_transformation, plain_line
 from deeptram.predictive.kinds import RowParameters
-from deeptram.responses import Observations
+from deeptram.responses import Observations, Surv
 
 Array = NDArray[np.float64]
 
@@ -334,14 +334,10 @@ class PredictiveLoss(RowLoss):
         self._line = line
 
     def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
-        seen = encoded.observations
-        if seen is None:
+        if encoded.observations is None:
             raise InvalidInputError("this loss needs outcomes on the line, got classes; use loss='rps'")
-        if self._outcome.kind.is_count:
-            y = seen.upper - (1.0 if self._outcome.log_first else 0.0)
-        elif seen.exact.all() and seen.entry is None:
-            y = seen.upper
-        else:
+        y = self._outcome.decode(encoded)
+        if isinstance(y, Surv):
             raise UnsupportedError(
                 "loss='crps' needs exact outcomes, got censored or truncated ones; use loss='nll', "
                 "which knows them"
@@ -352,9 +348,7 @@ class PredictiveLoss(RowLoss):
         y = target.tensors["y"]
         theta = working.theta
         if self._line is not None:
-            location, scale = self._line
-            slope = theta[..., 1] / scale
-            theta = torch.stack([theta[..., 0] - location * slope, slope], dim=-1)
+            theta = plain_line(theta, *self._line)
         shift = torch.zeros_like(y) if working.shift is None else working.shift
         parameters = RowParameters(
             theta=_expand(theta, y).reshape(-1, theta.shape[-1]),

@@ -16,6 +16,10 @@ from deeptram.fitting.deep.hooks import check_callbacks
 OPTIMIZERS = ("adam", "adamw")
 SCHEDULES = ("cosine", "plateau")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_LEAST = {
+    **dict.fromkeys(("epochs", "batch_size", "patience", "micro_batch"), 1),
+    **dict.fromkeys(("min_epochs", "adam_start", "workers"), 0),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,18 +148,14 @@ class Training:
 
     def __post_init__(self) -> None:
         """Check every setting once."""
-        check_integer(self.epochs, "epochs", 1)
-        check_integer(self.batch_size, "batch_size", 1)
-        check_integer(self.min_epochs, "min_epochs", 0)
-        check_integer(self.adam_start, "adam_start", 0)
-        for name in ("patience", "micro_batch"):
-            if getattr(self, name) is not None:
-                check_integer(getattr(self, name), name, 1)
-        _check_number(self.learning_rate, "learning_rate", positive=True)
-        _check_number(self.weight_decay, "weight_decay", positive=False)
-        _check_number(self.adam_epsilon, "adam_epsilon", positive=True)
-        if self.clip_norm is not None:
-            _check_number(self.clip_norm, "clip_norm", positive=True)
+        for name, least in _LEAST.items():
+            if name not in ("patience", "micro_batch") or getattr(self, name) is not None:
+                check_integer(getattr(self, name), name, least)
+        for name in ("learning_rate", "adam_epsilon", *(["clip_norm"] if self.clip_norm is not None else [])):
+            if check_number(getattr(self, name), name, 0.0) == 0:
+                raise InvalidInputError(f"{name} must be a positive number, got {getattr(self, name)!r}")
+        for name in ("weight_decay", "mixup"):
+            check_number(getattr(self, name), name, 0.0)
         if self.validation is not None:
             _check_fraction(self.validation)
         check_choice(self.dtype, DTYPES, "dtype")
@@ -170,8 +170,6 @@ class Training:
         for name in ("average_from", "label_smoothing", *(["average"] if self.average != "swa" else [])):
             if not 0 <= check_number(getattr(self, name) or 0.0, name) < 1:
                 raise InvalidInputError(f"{name} must lie in [0, 1), got {getattr(self, name)!r}; try 0.99")
-        _check_number(self.mixup, "mixup", positive=False)
-        check_integer(self.workers, "workers", 0)
         if not isinstance(self.class_weight, Mapping) and self.class_weight is not None:
             check_choice(self.class_weight, ("balanced",), "class_weight")
         for name in ("warm_start", "restore_best", "standardize"):
@@ -289,12 +287,6 @@ def autocast_dtype(training: Training, device: torch.device) -> torch.dtype | No
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
     return torch.bfloat16 if training.mixed_precision is True else None
-
-
-def _check_number(value: Any, name: str, *, positive: bool) -> None:
-    number = check_number(value, name, 0.0)
-    if positive and number == 0:
-        raise InvalidInputError(f"{name} must be a positive number, got {value!r}")
 
 
 def _check_fraction(value: Any) -> None:

@@ -86,12 +86,8 @@ class Scaling:
 
     def apply(self, model: DeepModel) -> None:
         """Write the scale into a model, in place."""
-        model.x_mean.copy_(torch.as_tensor(self.x_mean))
-        model.x_sd.copy_(torch.as_tensor(self.x_sd))
-        model.x_kept.copy_(torch.as_tensor(self.x_kept))
-        model.z_sd.copy_(torch.as_tensor(self.z_sd))
-        if self.line is not None:
-            model.line.copy_(torch.tensor(self.line))
+        for name in ("x_mean", "x_sd", "x_kept", "z_sd", *(["line"] if self.line is not None else [])):
+            getattr(model, name).copy_(torch.as_tensor(getattr(self, name)))
 
 
 def _line(outcome: Outcome, encoded: Encoded) -> tuple[float, float] | None:

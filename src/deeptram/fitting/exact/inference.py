@@ -94,7 +94,8 @@ class OutcomeEffects:
         inner = face.T @ h[np.ix_(rest, rest)] @ face
         cross = h[np.ix_(own, rest)] @ face
         self.score = -g[own]
-        self.information = h[np.ix_(own, own)] - cross @ _inverse(inner) @ cross.T
+        across = cross @ _inverse_root(inner, np.diag(inner))
+        self.information = h[np.ix_(own, own)] - across @ across.T
         self._scale = np.diag(h)[own]
 
     @staticmethod
@@ -120,21 +121,16 @@ class OutcomeEffects:
 
     def test(self, chosen: Sequence[int]) -> tuple[float, int]:
         """Return the statistic and its degrees of freedom for some of the columns, by position."""
-        part = np.ix_(chosen, chosen)
-        size = 1 / np.sqrt(np.maximum(self._scale[chosen], np.finfo(float).tiny))
-        values, vectors = np.linalg.eigh(self.information[part] * np.outer(size, size))
-        kept = values > _SINGULAR
-        rotated = vectors[:, kept].T @ (self.score[chosen] * size)
-        return float((rotated**2 / values[kept]).sum()), int(kept.sum())
+        half = _inverse_root(self.information[np.ix_(chosen, chosen)], self._scale[chosen])
+        return float(((self.score[chosen] @ half) ** 2).sum()), half.shape[1]
 
 
-def _inverse(matrix: Array) -> Array:
-    """Return the inverse of a positive definite matrix, without its directions of no curvature."""
-    size = 1 / np.sqrt(np.maximum(np.diag(matrix), np.finfo(float).tiny))
+def _inverse_root(matrix: Array, scale: Array) -> Array:
+    """Return R with RR' the inverse of a positive definite matrix but for its directions of no curvature."""
+    size = 1 / np.sqrt(np.maximum(scale, np.finfo(float).tiny))
     values, vectors = np.linalg.eigh(matrix * np.outer(size, size))
     kept = values > _SINGULAR
-    half = (vectors[:, kept] / np.sqrt(values[kept])) * size[:, None]
-    return np.asarray(half @ half.T)
+    return np.asarray((vectors[:, kept] / np.sqrt(values[kept])) * size[:, None])
 
 
 def _with_columns(

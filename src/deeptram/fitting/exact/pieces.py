@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deeptram.fitting.exact.columns import StructuredData
-from deeptram.fitting.exact.separation import TOLERANCE, FoundRows, unit_rows
+from deeptram.fitting.exact.separation import TOLERANCE, FoundRows, compressed, unit_rows
 from deeptram.optimise.newton import Found, SmoothObjective
 
 if TYPE_CHECKING:
@@ -201,6 +201,4 @@ def _merge_rows(direction: Array, first: FoundRows, second: FoundRows) -> FoundR
     falling, moved, still = (np.vstack(pair) for pair in zip(first, second, strict=True))
     falling = falling[np.argsort(falling @ direction, kind="stable")[:_WORST]]
     moved = moved[np.argsort(-np.abs(moved @ direction), kind="stable")[:_WORST]]
-    if len(still) > len(direction):
-        still = np.asarray(np.linalg.qr(still, mode="r"))
-    return FoundRows(falling, moved, still)
+    return FoundRows(falling, moved, compressed(still))

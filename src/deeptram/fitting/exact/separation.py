@@ -93,9 +93,7 @@ class RecessionCone:
         self._rows = unit_rows(increasing / self._unit)
         self._gains = np.vstack([self._rows, unit_rows(self._slopes / self._unit)])
         self._fixed = fixed
-        equal: Array = fixed / self._unit
-        if len(fixed) > self.n_parameters:
-            equal = np.asarray(np.linalg.qr(equal, mode="r"))
+        equal = compressed(fixed / self._unit)
         self._equal = equal / max(float(np.abs(equal).max(initial=0.0)), 1e-300)
         self._constraints = constraints / self._unit
         self._growing = np.zeros(self.n_parameters)
@@ -203,9 +201,7 @@ class RecessionCone:
         """Return an orthonormal basis of all that the rows left alone by the direction leave open."""
         size = max(float(np.abs(direction).max(initial=0.0)), 1e-300)
         still = [rows[rows @ direction <= TOLERANCE * size] for rows in (self._rows, self._constraints)]
-        fixed = np.vstack([*still, self._equal, self._still_elsewhere(direction)])
-        if len(fixed) > self.n_parameters:
-            fixed = np.asarray(np.linalg.qr(fixed, mode="r"))
+        fixed = compressed(np.vstack([*still, self._equal, self._still_elsewhere(direction)]))
         return np.asarray(null_space(fixed, rcond=1e-9)) if len(fixed) else np.eye(self.n_parameters)
 
     def _displacement(self, direction: Array) -> Array:
@@ -214,9 +210,7 @@ class RecessionCone:
         grows = growth > TOLERANCE * max(float(np.abs(direction).max(initial=0.0)), 1e-300)
         if not grows.any():
             return np.zeros(self.n_parameters)
-        still = np.vstack([self._rows[~grows], self._equal, self._still_elsewhere(direction)])
-        if len(still) > self.n_parameters:
-            still = np.asarray(np.linalg.qr(still, mode="r"))
+        still = compressed(np.vstack([self._rows[~grows], self._equal, self._still_elsewhere(direction)]))
         if len(still):
             _, sizes, right = np.linalg.svd(still)
             fixed = right[: int((sizes > 1e-9 * max(float(sizes[0]), 1e-300)).sum())]
@@ -284,6 +278,11 @@ class RecessionCone:
         if violation > _VIOLATION * max(size, 1e-2):
             return None
         return np.asarray(np.where(np.abs(direction) > TOLERANCE, direction, 0.0))
+
+
+def compressed(rows: Array) -> Array:
+    """Return no more rows than columns that span the same."""
+    return rows if len(rows) <= rows.shape[1] else np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 def unit_rows(rows: Array) -> Array:

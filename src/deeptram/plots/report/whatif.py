@@ -223,7 +223,7 @@ class _Member:
         if design.strata is not None:
             self.levels[design.strata.column] = [_plain(level) for level in design.strata.levels]
             made["strata"] = [design.strata.column, self.levels[design.strata.column]]
-        if isinstance(model, DeepModel):
+        if model.inputs:
             return {**made, **self._deep(model)}
         theta = np.asarray(model.theta)
         if design.varying is not None and self.matrices.varying is not None:
@@ -345,7 +345,7 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 def _size(model: Any) -> int:
-    return sum(p.numel() for _, p in model.network_parameters()) if isinstance(model, DeepModel) else 0
+    return sum(parameter.numel() for _, parameter in model.network_parameters())
 
 
 def _floats(values: torch.Tensor) -> list[float]:
