@@ -19,6 +19,7 @@ def run_page(path: Path) -> None:
         assert not page_code.differs(result), f"{path.name}, line {result.block.line}: {result.printed}"
 
 
+@pytest.mark.filterwarnings("error:training.* had not ended")
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_page_runs(path, tmp_path, monkeypatch, registries):
     monkeypatch.chdir(tmp_path)

@@ -15,6 +15,7 @@ from sklearn.exceptions import DataConversionWarning
 from deeptram import _validation as v
 from deeptram._arrays import row_numbers
 from deeptram.errors import InvalidInputError, InvalidTypeError, RowIndexError, UnknownNameError
+from deeptram.pooling.rule import check_weights
 
 
 @pytest.mark.parametrize(
@@ -63,10 +64,10 @@ def test_probability_level():
 
 
 def test_weights():
-    np.testing.assert_array_equal(v.check_weights(None, 4), np.full(4, 0.25))
+    np.testing.assert_array_equal(check_weights(None, 4), np.full(4, 0.25))
     given = [0.2, 0.8 + 5e-9]
-    np.testing.assert_array_equal(v.check_weights(given, 2), given)
-    np.testing.assert_array_equal(v.check_weights(torch.tensor([1, 0]), 2), [1.0, 0.0])
+    np.testing.assert_array_equal(check_weights(given, 2), given)
+    np.testing.assert_array_equal(check_weights(torch.tensor([1, 0]), 2), [1.0, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_weights():
 )
 def test_bad_weights(weights, match):
     with pytest.raises(InvalidInputError, match=match):
-        v.check_weights(weights, 3)
+        check_weights(weights, 3)
 
 
 def test_sample_weight():

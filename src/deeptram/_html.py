@@ -150,10 +150,6 @@ class HeadedTable(pd.DataFrame):
         complete = self.whole <= set(self.columns)
         return [str(line) for line in self.attrs.get("header", ())] if complete else []
 
-    def printed(self) -> pd.DataFrame:
-        """Return what print and HTML show below the header: all columns."""
-        return pd.DataFrame(self)
-
     def __repr__(self) -> str:
         """Return the header, an empty line and the table with all its columns."""
         header = self._header()
@@ -163,10 +159,10 @@ class HeadedTable(pd.DataFrame):
         if self.decimals is not None:
             options += ["display.float_format", f"{{:.{self.decimals}f}}".format]
         with pd.option_context(*options):
-            return "\n".join([*header, "", repr(self.printed())])
+            return "\n".join([*header, "", repr(pd.DataFrame(self))])
 
     def _repr_html_(self) -> str | None:
         """Return the header as a paragraph before the table."""
         lines = "<br>".join(html.escape(line) for line in self._header())
-        table = pd.DataFrame._repr_html_(self.printed() if lines else self)
+        table = pd.DataFrame._repr_html_(pd.DataFrame(self) if lines else self)
         return f"<p>{lines}</p>\n{table}" if lines and table is not None else table

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -19,9 +19,8 @@ import pandas as pd
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError, warn
+from deeptram.errors import AlignmentWarning, InvalidInputError, InvalidTypeError, UnknownNameError, warn
 
-WEIGHT_TOLERANCE = 1e-8
 LARGEST_WEIGHT = 1e100
 SHOWN_ROWS = 5
 
@@ -181,39 +180,6 @@ def check_probability_level(level: Any, name: str = "level") -> float:
     raise InvalidInputError(f"{name} must be a number strictly between 0 and 1, got {level!r}{hint}")
 
 
-def check_weights(weights: npt.ArrayLike | None, n_members: int) -> npt.NDArray[np.float64]:
-    r"""Return member weights :math:`w_m \ge 0`, :math:`\sum_m w_m = 1` (within 1e-8), shape ``(M,)``.
-
-    ``None`` means equal weights :math:`1/M`. Nothing is rescaled silently.
-
-    Examples
-    --------
-    >>> check_weights(None, 4)
-    array([0.25, 0.25, 0.25, 0.25])
-    """
-    if weights is None:
-        return np.full(n_members, 1.0 / n_members)
-    array = as_float(weights, "weights")
-    if array.shape != (n_members,):
-        raise InvalidInputError(
-            f"weights must hold one number per member, shape ({n_members},), got shape {array.shape}; "
-            "give one weight to each member, or None for equal weights"
-        )
-    if not np.isfinite(array).all():
-        raise InvalidInputError(
-            f"weights must be finite, got {array.tolist()}; replace NaN and infinite ones"
-        )
-    if (array < 0).any():
-        raise InvalidInputError(
-            f"weights must not be negative, got {array.min():g} for member {int(np.argmin(array))}; "
-            "use 0 to leave a member out"
-        )
-    total = math.fsum(array)
-    if abs(total - 1.0) > WEIGHT_TOLERANCE:
-        raise InvalidInputError(f"weights must sum to one, got {total:.10g}; divide them by their sum")
-    return array
-
-
 def check_sample_weight(sample_weight: npt.ArrayLike | None, n_rows: int) -> npt.NDArray[np.float64] | None:
     """Return case weights as float64 of shape ``(n,)``; ``None`` stays ``None``, a number is repeated.
 
@@ -269,7 +235,44 @@ def check_same_length(**named: Any) -> int:
             f"{', '.join(lengths)} must have the same number of rows, got inconsistent numbers of samples "
             f"({got}); pass one entry per observation"
         )
+    check_same_labels(**named)
     return next(iter(lengths.values()), 0)
+
+
+def check_same_labels(**named: Any) -> None:
+    """Refuse pandas objects (a ``Surv``, entries of a dict) with the same index in another order, or another.
+
+    An index 0, 1, 2, ... beside another one is what ``reset_index`` leaves and what pandas gives to an array;
+    it says nothing: rows are taken by position, as those of arrays are, with an ``AlignmentWarning``.
+
+    Examples
+    --------
+    >>> check_same_labels(X=pd.DataFrame({"x": [1.0, 2.0]}, index=["a", "b"]), y=[0, 1])
+    """
+    found = list(_labels(named))
+    for name, other in found[1:]:
+        first, own = found[0]
+        if other.equals(own) or len(other) != len(own):
+            continue
+        by_position = "pass arrays (.to_numpy()) if rows belong together by position"
+        if other.isin(own).all() and own.isin(other).all():
+            raise InvalidInputError(
+                f"{first} and {name} must have their rows in one order, got the same index labels in "
+                f"different orders; reorder one, as by .loc[{first}.index], or {by_position}"
+            )
+        row = int(np.argmax(np.asarray(own != other)))
+        said = f"{first} and {name} must have the same index labels, got {own[row]} and {other[row]}"
+        if not any(one.equals(pd.RangeIndex(len(one))) for one in (own, other)):
+            raise InvalidInputError(f"{said} in row {row}; take the same rows of both, or {by_position}")
+        warn(f"{said} in row {row}, so rows are taken by position; {by_position}", AlignmentWarning)
+
+
+def _labels(named: Mapping[str, Any]) -> Iterator[tuple[str, pd.Index]]:
+    for name, value in named.items():
+        if isinstance(value, Mapping):
+            yield from _labels({f"{name}[{key!r}]": entry for key, entry in value.items()})
+        elif isinstance(getattr(value, "index", None), pd.Index) and len(value.index):
+            yield name, value.index
 
 
 def n_rows(value: Any) -> int:
@@ -281,12 +284,8 @@ def n_rows(value: Any) -> int:
     3
     """
     shape = getattr(value, "shape", None)  # of images that are read when needed: the shape of one
-    if (
-        hasattr(value, "__len__")
-        and not hasattr(value, "nnz")
-        and shape != ()
-        and not isinstance(value, type)
-    ):
+    is_sequence = hasattr(value, "__len__") and not hasattr(value, "nnz") and not isinstance(value, type)
+    if is_sequence and shape != ():
         return len(value)
     if isinstance(shape, tuple) and shape:
         return int(shape[0])

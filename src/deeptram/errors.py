@@ -129,6 +129,10 @@ class ConvergenceWarning(DeeptramWarning):
     """An optimiser stopped before its certificate was met."""
 
 
+class UnfinishedTrainingWarning(ConvergenceWarning):
+    """Networks were trained for too few epochs: their validation loss was still falling at the last one."""
+
+
 class SeparationWarning(DeeptramWarning):
     """The likelihood increases for ever in some direction: coefficients are infinite."""
 
@@ -149,12 +153,20 @@ class OrderWarning(DeeptramWarning):
     """An ordinal outcome came without an order of its labels; the message names the order used."""
 
 
+class ManyLevelsWarning(DeeptramWarning):
+    """Most values of an outcome that is to be one of some classes are different from all others."""
+
+
 class MixedColumnWarning(DeeptramWarning):
     """A column has text among numbers; every number became a level."""
 
 
 class EventsWarning(DeeptramWarning):
     """A survival model got times without events; every row was taken as an event."""
+
+
+class AlignmentWarning(DeeptramWarning):
+    """Rows of two pandas objects have different labels and were taken by position."""
 
 
 class EmptyClassWarning(DeeptramWarning):

@@ -92,8 +92,10 @@ def test_other_separators_are_read_with_a_note(text, said, tmp_path, capsys):
 
 def test_damage_is_found_in_any_part(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 30 + "1,2,3\n")
-    with pytest.raises(FileFormatError, match="as many fields in every row as in the header"):
-        list(table_batches(tmp_path / "t.csv", 10))
+    message = "as many fields in every row as in the header, got 3 fields in line 32 where the header has 2"
+    for read in (read_table_file, lambda path: list(table_batches(path, 10))):
+        with pytest.raises(FileFormatError, match=message):
+            read(tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text("a,b\n")
     with pytest.raises(FileFormatError, match="at least one row below its header, got none"):
         list(table_batches(tmp_path / "t.csv", 10))
@@ -324,3 +326,20 @@ def test_a_pool_as_parquet(tables, tmp_path):
     )
     assert pd.read_parquet(tmp_path / "o" / "pooled.parquet").columns.tolist() == ["low", "mid", "high"]
     assert not (tmp_path / "o" / "pooled.csv").exists()
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_wrong_cells_are_named_with_file_line_and_column(model, tmp_path, ending):
+    table = pd.read_csv(tmp_path / "new.csv").astype({"x": object})
+    path = tmp_path / f"wrong{ending}"
+    for column, value in (("sex", "other"), ("x", "12,5")):
+        wrong = table.copy() if ending == ".csv" else table.astype({"x": float if column == "sex" else str})
+        wrong.loc[60, column] = value
+        (wrong.to_csv if ending == ".csv" else wrong.to_parquet)(path, index=False)
+        rows = ["--batch-rows", "50"] if ending == ".csv" or column == "sex" else []
+        call = ["predict", model, "--data", path, "--out", tmp_path / "out.csv", *rows]
+        result = CliRunner().invoke(app, list(map(str, call)))
+        assert result.exit_code == 2
+        line = " ".join(result.stderr.split())
+        for part in (str(path), repr(column), value, "line 62;" if ending == ".csv" else "row 60;"):
+            assert part in line, line

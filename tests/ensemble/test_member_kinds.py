@@ -182,3 +182,21 @@ def test_units_are_dropped_at_the_rate_and_scaled_to_mean_one():
 def test_what_does_not_go_together_is_refused(settings, error, message):
     with pytest.raises(error, match=message):
         fitted(settings.pop("kind"), **settings)
+
+
+def test_bags_of_an_exact_model_are_bootstrap_fits(tmp_path):
+    rng = np.random.default_rng(8)
+    x = rng.normal(size=(80, 2))
+    y = x @ [1.0, -1.0] + rng.normal(size=80)
+    bags = dt.Ensemble(dt.Lm(), 5, members="bags", random_state=2).fit(x, y)
+    same = dt.Ensemble.from_folds(dt.Lm(), x, y, cv=dt.Bags(5), random_state=2)
+    np.testing.assert_array_equal(bags.coef_, same.coef_)
+    assert bags.coef_table().equals(same.coef_table())
+    assert np.ptp([one.coef_["x0"] for one in bags.members_]) > 0
+    assert dt.load(bags.save(tmp_path / "bags")).members == "bags"
+    tuned = dt.Ensemble(dt.Lm(), 3, members="bags", weights="tuned", random_state=2)
+    assert tuned.fit(x, y, validation=(x, y)).weights_.sum() == pytest.approx(1)
+    with pytest.raises(UnsupportedError, match=r"exact fits to samples of all rows, got .*; leave it out"):
+        tuned.fit(x, y, validation=0.2)
+    with pytest.raises(UnsupportedError, match="use members='bags' for bootstrap samples"):
+        dt.Ensemble(dt.Lm()).fit(x, y)

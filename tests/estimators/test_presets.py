@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import deeptram as dt
+from deeptram.errors import InvalidTypeError
 from passed_files import passed_files
 
 N = 90
@@ -161,3 +162,16 @@ def test_covariates_come_as_arrays_frames_or_dicts(data):
     np.testing.assert_allclose(by_frame.coef_, by_array.coef_, rtol=1e-12)
     pd.testing.assert_series_equal(by_frame.coef_, by_dict.coef_)
     np.testing.assert_allclose(by_dict.predict_proba(frame), by_frame.predict_proba(frame), rtol=1e-12)
+
+
+@pytest.mark.parametrize("preset", [dt.Colr, dt.BoxCox, dt.Coxph, dt.Lehmann, dt.Lm, dt.Survreg])
+def test_presets_whose_latent_is_their_definition_say_so(preset):
+    message = f"latent distribution of {preset.__name__} is its definition, got latent='auto'; use Tram"
+    with pytest.raises(InvalidTypeError, match=message):
+        preset(latent="auto")
+    for free in (dt.Polr, dt.Logit, dt.Cotram):
+        assert free(latent="auto").latent == "auto"
+    with pytest.raises(
+        InvalidTypeError, match=rf"{preset.__name__} takes terms, loss, .*, got los; did you mean"
+    ):
+        preset(los=1)

@@ -19,7 +19,7 @@ from sklearn.model_selection import GridSearchCV, TunedThresholdClassifierCV, cr
 from sklearn.utils.estimator_checks import check_dataframe_column_names_consistency
 
 import deeptram as dt
-from deeptram.errors import MissingMethodError
+from deeptram.errors import MissingMethodError, UnsupportedError
 
 NETWORK = [dt.CS(dt.networks.MLP((4,)), "x0", "x1"), dt.LS("x2")]
 TRAINING = dt.Training(epochs=3, progress=False)
@@ -131,3 +131,10 @@ def test_outcomes_without_classes_have_no_such_method() -> None:
 @pytest.mark.parametrize("model", [dt.Polr(), dt.Logit(), dt.Colr(), dt.Lm(), dt.Tram(outcome="nominal")])
 def test_messages_name_the_columns_that_do_not_match(model: Any) -> None:
     check_dataframe_column_names_consistency(type(model).__name__, model)
+
+
+def test_a_model_is_no_transformer():
+    with pytest.raises(
+        UnsupportedError, match=r"is for transformers, got .*; write set_output\(predict='pandas'\)"
+    ):
+        dt.Lm().set_output(transform="pandas")

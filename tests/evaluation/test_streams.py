@@ -207,3 +207,10 @@ def test_calibration_curve_over_chunks_refuses():
     other = dt.Predictive.from_proba([[0.2, 0.8]], levels=["a", "b"])
     with pytest.raises(InvalidInputError, match="every chunk must have the levels"):
         dt.metrics.calibration_curve_stream([(PRED, Y), (other, ["a"])])
+
+
+def test_outcomes_apart_from_their_chunks_are_refused():
+    pred = dt.Predictive.from_proba([[0.4, 0.6]] * 3)
+    message = r"takes chunks that are pairs \(predictions, y\), got .* apart; write evaluate_stream\(\[\("
+    with pytest.raises(InvalidTypeError, match=message):
+        dt.evaluate_stream({"model": pred}, [0, 1, 1])

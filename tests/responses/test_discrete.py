@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.exceptions import DataConversionWarning
 
-from deeptram.errors import InvalidInputError, OrderWarning, UnknownNameError
+from deeptram.errors import InvalidInputError, ManyLevelsWarning, OrderWarning, UnknownNameError
 from deeptram.responses import DiscreteResponse
 
 WORDS = ["low", "high", "medium", "low"]
@@ -115,7 +115,7 @@ def test_column_vectors():
         (
             [0.5, 1.25, 3.0],
             {},
-            r"Unknown label type: continuous.*expected class labels, got 0.5; round the response",
+            r"Unknown label type: continuous.*expected class labels, got 0.5; for numbers use Colr",
         ),
         (pd.Series([0.5, 1.25], dtype="Float64"), {}, r"Unknown label type: continuous"),
         (np.array([0.5, 1], dtype=object), {}, r"Unknown label type: continuous"),
@@ -230,3 +230,17 @@ def test_polars_enums_are_encoded_in_their_order():
 def test_no_order_is_needed_with_levels_or_for_nominal_outcomes(kind):
     levels = ["low", "mid", "high"] if kind == "ordinal" else None
     DiscreteResponse.infer(["low", "mid", "high"], levels, kind)
+
+
+@pytest.mark.parametrize("kind", ["ordinal", "nominal"])
+def test_as_many_levels_as_rows_are_said_to_be_no_classes(kind):
+    values = np.arange(60) // 2
+    assert DiscreteResponse.infer(values, kind=kind).n_levels == 30
+    with pytest.warns(
+        ManyLevelsWarning, match="got 60 different values in 60 rows, .*; for numbers use Colr"
+    ):
+        DiscreteResponse.infer(np.arange(60), kind=kind)
+    with pytest.raises(
+        InvalidInputError, match=r"expected class labels, got 0\.5; for numbers use Colr or BoxCox"
+    ):
+        DiscreteResponse.infer(np.arange(60) + 0.5, kind=kind)

@@ -65,7 +65,7 @@ def test_entry_times_truncate_and_bound_what_was_seen_from_below():
     ],
 )
 def test_kinds_of_event(event):
-    assert ends(Surv.right(pd.Series([1, 2, 3], index=[9, 8, 7]), event)) == ([1, 2, 3], [1, INF, 3])
+    assert ends(Surv.right(np.array([1, 2, 3]), event)) == ([1, 2, 3], [1, INF, 3])
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,10 @@ T = [1.0, 2.0, 3.0]
             r"event must be True/False or 1/0, got 2 in row 1; code seen events as 1",
         ),
         (lambda: Surv.right(T, [1, np.nan, 0]), r"Input event contains NaN: 1 missing value in row 1"),
-        (lambda: Surv.right(T, ["yes", "no", "no"]), r"event must hold numbers, got .*'yes'"),
+        (
+            lambda: Surv.right(T, ["yes", "no", "no"]),
+            "event must be True/False or 1/0, got text, 'yes', 'no'",
+        ),
         (
             lambda: Surv.right(T, [1, 1, 1], entry=[0, 2.0, 3.5]),
             r"entry must be smaller than time, got entry >= time in rows 1, 2; drop",
@@ -171,7 +174,10 @@ T = [1.0, 2.0, 3.0]
             lambda: Surv.right(T, [1, 1, 0], entry=[0, 0, 3.0]),
             r"entry must be smaller than time, got entry >= time in row 2",
         ),
-        (lambda: Surv.right(T, [1, 1, 1], entry=[0, 1.0]), r"entry, time must have the same number of rows"),
+        (
+            lambda: Surv.right(T, [1, 1, 1], entry=[0, 1.0]),
+            r"time, event, entry must have the same number of rows",
+        ),
         (
             lambda: Surv.right(T, [1, 1, 1], entry=[0, np.nan, 0]),
             r"Input entry contains NaN: 1 missing value in row 1",
@@ -220,3 +226,26 @@ def test_a_call_of_the_class_is_right_censoring():
         InvalidTypeError, match=r"takes arrays, got str; write Surv\.right for names of columns"
     ):
         Surv("time", "event")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ([0.0, 1.0], [1.0, 4.5], [1, 0]),
+            r"for rows \(start, stop, event\) write Surv.right\(stop, event, entry",
+        ),
+        (([1, 0, 1], [3.0, 4.0, 9.0]), r"time and event are swapped: write Surv.right\(time, event\)"),
+        (
+            ([3.0, 4.0], ["dead", "alive"]),
+            "got text, 'dead', 'alive'; write which of them is the event, event ==",
+        ),
+        (([3.0, 4.0], pd.Categorical(["dead", "alive"])), "got text, 'dead', 'alive'"),
+        (([3.0, 4.0], [1, 2]), "if 2 is the event, as in R, write event == 2"),
+        (([3.0, 4.0], [1, 3]), "got 3 in row 1; code seen events as 1"),
+    ],
+)
+def test_arguments_in_another_order_or_coding_are_named(arguments, message):
+    for make in (Surv, Surv.right, Surv.left):
+        with pytest.raises(InvalidInputError, match=f"event must be True/False or 1/0, .*{message}"):
+            make(*arguments)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,12 @@ from deeptram._validation import check_integer, did_you_mean, first_rows
 from deeptram.cli.output import check_free
 from deeptram.cli.tables import ID, PARQUET, read_table_file
 from deeptram.ensemble import Ensemble, load
-from deeptram.errors import InvalidInputError, UnknownNameError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
 from deeptram.inputs.encode import used_columns
 from deeptram.inputs.images import FolderImages
 from deeptram.inputs.network_inputs import ImageInput
 from deeptram.inputs.table import did_not_find, stray_text
-from deeptram.plots.profiles import columns_read
+from deeptram.plots.profiles import columns_read, encoders_of
 from deeptram.plots.report.model_report import model_report
 from deeptram.predictive import kind_of
 from deeptram.responses import Surv, has_order
@@ -192,6 +194,32 @@ def file_lines(table: pd.DataFrame, path: Path, mask: Any) -> str:
     return first_rows(np.concatenate([np.zeros(before, dtype=bool), mask])).replace("row", "line")
 
 
+@contextmanager
+def naming_lines(path: Path, first: int = 0) -> Iterator[None]:
+    """Let errors about rows of a table name its file and their places in it, as :func:`file_lines` does.
+
+    Parameters
+    ----------
+    path : Path
+    first : int
+        Rows of the file before those of the block.
+    """
+    try:
+        yield
+    except (InvalidInputError, InvalidTypeError) as error:
+        is_text = not path.name.endswith(PARQUET)
+        move = first + (2 if is_text else 0)
+
+        def place(found: re.Match[str]) -> str:
+            moved = re.sub(r"\d+", lambda number: str(int(number[0]) + move), found["numbers"])
+            return f"{'line' if is_text else 'row'}{found['many']} {moved}"
+
+        said = re.sub(r"\brow(?P<many>s?) (?P<numbers>\d+(, \d+)*)\b", place, str(error))
+        if said == str(error) and "column" not in said:  # nothing about the table
+            raise
+        raise type(error)(f"{path}: {said}") from error
+
+
 def check_not_outcome(used: Mapping[str, Sequence[str]], outcomes: Sequence[str | None]) -> None:
     """Refuse an outcome (or the column of its events) among the predictors.
 
@@ -244,6 +272,21 @@ def check_read(fitted: Any, table: pd.DataFrame, path: Path) -> None:
                 f"{path} does not fit the model: {did_not_find(name, list(table.columns))}"
             )
         check_complete(table, path, name)
+
+
+def with_numbers(fitted: Any, table: pd.DataFrame) -> pd.DataFrame:
+    """Return a part of a table with numbers where this part has them and the model reads numbers.
+
+    A column that is text in another part of the table is read as text in all of them.
+    """
+    members = getattr(fitted, "members_", [fitted])
+    encoders = [one for member in members for one in encoders_of(member)]
+    named = [factor for one in encoders for factor in one.factors]
+    named += [factor for one in encoders if one.formula for factor in one.formula.factors.values()]
+    levels = {factor.column for factor in named} | {member.design_.strata_column for member in members}
+    texts = [name for name in columns_read(fitted) - levels if table[name].dtype == object]
+    numbers = {name: pd.to_numeric(table[name], errors="coerce") for name in texts}
+    return table.assign(**{name: values for name, values in numbers.items() if values.notna().all()})
 
 
 def image_settings(fitted: Any, images: Path | None) -> list[ImageSettings]:
@@ -311,7 +354,8 @@ def write_model_page(
     covariates = table.drop(columns=[column for column in (name, event, ID) if column in table])
     X = with_images(covariates, data, image_settings(fitted, images))
     n_boot = 1000 if n_boot is None else check_integer(n_boot, "--n-boot", 0)
-    model_report(fitted, X, y, target, n_boot=n_boot, level=level, source=f"file {data.name}")
+    with naming_lines(data):
+        model_report(fitted, X, y, target, n_boot=n_boot, level=level, source=f"file {data.name}")
     return target
 
 

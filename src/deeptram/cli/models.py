@@ -20,10 +20,12 @@ from deeptram.cli.model_data import (
     check_order,
     check_read,
     image_settings,
+    naming_lines,
     order_of,
     predictors,
     read_outcome,
     with_images,
+    with_numbers,
 )
 from deeptram.cli.options import Force, Images, Json, Option, Quiet, command, is_given, refuse_given
 from deeptram.cli.output import check_free, emit, note, working
@@ -160,9 +162,11 @@ def fit_command(
             n_jobs=n_jobs,
             checkpoint=checkpoint,
         )
-        fitted.fit(X, y, validation=validation)
+        settled = {"validation": validation}
     else:
-        fitted = model.fit(X, y)
+        fitted, settled = model, {}
+    with naming_lines(data):
+        fitted.fit(X, y, **settled)
     fitted.save(out, overwrite=force)
     table = _coefficients(fitted)
     listed = None if table is None else table.rename_axis("term").reset_index()
@@ -299,7 +303,9 @@ def predict_command(
         for part in table_batches(data, batch_rows):
             table = part.set_axis(pd.RangeIndex(n_rows, n_rows + len(part)))  # where its rows are in the file
             check_read(fitted, table, data)
-            write(predict(with_images(table, data, sources), keep=[ID] if ID in table else []))
+            table = with_numbers(fitted, table)
+            with naming_lines(data, n_rows):
+                write(predict(with_images(table, data, sources), keep=[ID] if ID in table else []))
             n_rows += len(part)
             say(f"predicting: {n_rows:,} rows, {n_rows / (time.monotonic() - started):,.0f} a second")
     notes = list(dict.fromkeys(str(warning.message) for warning in caught))

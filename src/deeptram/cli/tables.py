@@ -43,6 +43,7 @@ _SIGNATURES = {
     b"PK\x03\x04": "a zip archive or an Excel workbook; save the sheet as CSV",
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV",
     b"\x1f\x8b": "a gzip file; rename it to .csv.gz",
+    b"%PDF": "a PDF; export the table as CSV",
     b"PAR1": "a Parquet file; rename it to .parquet",
     b"\xff\xfe": "text in UTF-16; save it as UTF-8",
     b"\xfe\xff": "text in UTF-16; save it as UTF-8",
@@ -183,7 +184,7 @@ def _with_rows(table: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 
 def _read_csv(place: Path, path: Path, text: bool) -> pd.DataFrame:
-    with _parsing(path):
+    with _parsing(path, place):
         source = _unzipped(place, path) if place.suffix == ".gz" else place
         layout = _layout(source, path)
         types = str if text else {ID: str} if ID in layout["names"] else None
@@ -199,18 +200,18 @@ def _csv_parts(place: Path, path: Path, rows: int) -> Iterator[pd.DataFrame]:
             layout = _layout(source, path)
         texts: dict[str, Any] = {ID: str} if ID in layout["names"] else {}
         kinds: dict[str, set[str]] = {name: set() for name in layout["names"]}
-        for number, part in enumerate(_chunks(source, path, rows, texts, layout)):
+        for number, part in enumerate(_chunks(source, place, path, rows, texts, layout)):
             if number == 0 and len(part) < rows:  # all of it: its types are those of the table
                 yield part
                 return
             for name in kinds:
                 kinds[name].add(part[name].dtype.kind.translate(_ANY_NUMBER))
         mixed = [name for name, found in kinds.items() if "O" in found or len(found) > 1]
-        yield from _chunks(source, path, rows, texts | dict.fromkeys(mixed, str), layout)
+        yield from _chunks(source, place, path, rows, texts | dict.fromkeys(mixed, str), layout)
 
 
 def _chunks(
-    source: Any, path: Path, rows: int, types: dict[str, Any], layout: dict[str, Any]
+    source: Any, place: Path, path: Path, rows: int, types: dict[str, Any], layout: dict[str, Any]
 ) -> Iterator[pd.DataFrame]:
     """Yield parts, each parsed as a table of its own: pandas' chunks let rows pass that are too long."""
     source.seek(0)
@@ -225,7 +226,7 @@ def _chunks(
         if not block:
             yield pd.DataFrame(columns=layout["names"])
         while block:
-            with _parsing(path):
+            with _parsing(path, place):
                 part = pd.read_csv(io.StringIO(block), **options)
             yield part
             with _parsing(path):
@@ -248,8 +249,8 @@ def _lines(text: Iterator[str], rows: int) -> str:
 
 
 @contextmanager
-def _parsing(path: Path) -> Iterator[None]:
-    """Say what is wrong with a CSV file where the parser stumbles."""
+def _parsing(path: Path, place: Path | None = None) -> Iterator[None]:
+    """Say what is wrong with a CSV file where the parser stumbles, and in which line."""
     try:
         with warnings.catch_warnings():
             # A row longer than the header would lose its end with no more than a warning.
@@ -258,11 +259,25 @@ def _parsing(path: Path) -> Iterator[None]:
     except FileFormatError:
         raise
     except _PARSING as error:  # parser and decoding errors are ValueErrors
-        reason = " ".join(str(error).split())
+        reason = (place and _long_row(place)) or " ".join(str(error).split())
         raise FileFormatError(
             f"{path} must be a CSV table with as many fields in every row as in the header, got {reason}; "
             "export it again"
         ) from error
+
+
+def _long_row(place: Path) -> str | None:
+    """Return which line has more fields than the header, if that can be told."""
+    try:
+        with gzip.open(place) if place.suffix == ".gz" else place.open("rb") as file:
+            separator = _separator(file.readline(), place, quiet=True)
+            file.seek(0)
+            lines = csv.reader(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), delimiter=separator)
+            known = len(next(filter(None, lines)))
+            long = next(fields for fields in lines if len(fields) > known)
+            return f"{len(long)} fields in line {lines.line_num} where the header has {known}"
+    except (*_PARSING, StopIteration):
+        return None
 
 
 def _unzipped(place: Path, path: Path) -> io.BytesIO:
@@ -286,7 +301,7 @@ def _layout(source: Any, path: Path) -> dict[str, Any]:
     try:
         start = file.read(2**16)
         line = start if b"\n" in start else start + file.readline(2**24)
-        _check_is_csv(line.partition(b"\n")[0], path)
+        _check_is_csv(line, path)
         separator = _separator(line.partition(b"\n")[0], path)
         file.seek(0)
         names = _header(file, separator)
@@ -320,24 +335,25 @@ def _header(file: Any, separator: str) -> list[str]:
         text.detach()
 
 
-def _check_is_csv(line: bytes, path: Path) -> None:
-    """Raise if the first line is not one of a table, before a parser makes sense of it."""
+def _check_is_csv(start: bytes, path: Path) -> None:
+    """Raise if a file does not begin as a table does, before a parser makes sense of it."""
     for signature, what in _SIGNATURES.items():
-        if line.startswith(signature):
+        if start.startswith(signature):
             raise FileFormatError(f"{path} must be a CSV table, got {what}")
-    if b"\x00" in line:
+    if b"\x00" in start:
         raise FileFormatError(f"{path} must be a CSV table, got a binary file; export the table as CSV")
+    line = start.partition(b"\n")[0]
     if line.count(b",") >= MAX_COLUMNS:
         raise FileFormatError(
             f"{path} must have at most {MAX_COLUMNS} columns, got {line.count(b',') + 1}; leave some out"
         )
 
 
-def _separator(line: bytes, path: Path) -> str:
+def _separator(line: bytes, path: Path, *, quiet: bool = False) -> str:
     """Return what stands between the fields of the header: what a suffix says, else the most frequent."""
     for separator, name in _SEPARATORS.items():
         if line.count(separator.encode()) > line.count(b","):
-            if not (separator == "\t" and ".tsv" in path.suffixes):
+            if not quiet and not (separator == "\t" and ".tsv" in path.suffixes):
                 note(f"{path} has {name} between its fields; it is read as it is")
             return separator
     return ","

@@ -39,6 +39,7 @@ from deeptram.estimators.coefficient_table import (
     meaning,
     sign,
 )
+from deeptram.estimators.deep import training_messages
 from deeptram.pooling import get_rule
 from deeptram.pooling.recalibration import Recalibration
 
@@ -311,6 +312,7 @@ def ensemble_table(
             meaning(outcome, latent),
             f"se, lower, upper ({100 * level:g} %): {said}",
             *([TOO_NARROW] if said == _GIVEN_NETWORKS else []),
+            *training_messages(members).values(),
         ],
     )
     return table

@@ -15,17 +15,22 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags, get_tags
 
 from deeptram._threads import alone
-from deeptram._validation import check_choice, check_weights
+from deeptram._validation import (
+    check_choice,
+    check_same_labels,
+)
 from deeptram.ensemble.members import Bags, fit_folds, gather_members, predict_all
 from deeptram.ensemble.plans import check_model, check_pooling
 from deeptram.ensemble.pooled_members import PoolChoice, PooledMembers, choose_pool
 from deeptram.ensemble.strategies import fit_members
 from deeptram.estimators.base import BaseTram
+from deeptram.estimators.deep import tell_of_training
 from deeptram.evaluation.measures import MetricLike
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.pooling import Rule
 from deeptram.pooling.correction import correct
 from deeptram.pooling.recalibration import Recalibration
+from deeptram.pooling.rule import check_weights
 from deeptram.pooling.weights import TunedWeights, top_k, tune_weights
 from deeptram.predictive import Predictive
 
@@ -45,8 +50,9 @@ class Ensemble(PooledMembers, BaseEstimator):
     Parameters
     ----------
     model : Tram or one of its presets
-        With at least one network (CI, CS, Scale). With ``latent="auto"`` one member is trained with each
-        latent distribution first; all members have the best, and ``latent_choice_`` the losses.
+        With at least one network (CI, CS, Scale), unless members are ``"bags"``. With ``latent="auto"`` one
+        member is trained with each latent distribution first; all members have the best, and
+        ``latent_choice_`` the losses.
     n_members : int
         Number of members M.
     pooling : {"transformation", "linear", "log-linear", "log-linear-density", ..., "auto"} or Rule
@@ -187,6 +193,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         Use data on which the members were not trained. Coefficients are
         multiplied by the slopes :math:`b_m`, so the ensemble stays readable.
         """
+        check_same_labels(X=X, y=y)
         predictions = predict_all(self.members_, X)
         self.recalibrations_ = [Recalibration().fit(prediction, y) for prediction in predictions]
         return self
@@ -211,6 +218,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         >>> bool(ensemble.correction_.after <= ensemble.correction_.before)
         True
         """
+        check_same_labels(X=X, y=y)
         self.correction_ = correct(self._pooled(self.predict_members(X)), y, kind, score=score)
         return self
 
@@ -312,6 +320,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         folds = fit_folds(template, X, y, cv, sample_weight, root, n_jobs, n_members, method)
         given = np.concatenate([fold.weights for fold in folds]) / len(folds) if tunes else weights
         members = [member for fold in folds for member in fold.members]
+        tell_of_training(members)
         ensemble = cls.from_members(members, given, pooling=pooling)
         ensemble.model, ensemble.random_state, ensemble.n_jobs = clone(model), random_state, n_jobs
         ensemble.members = "bags" if isinstance(cv, Bags) else "seeds"
@@ -337,6 +346,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         TunedWeights
             With the certificate of the optimum.
         """
+        check_same_labels(X=X, y=y)
         return self._tune(self.predict_members(X), y, score)
 
     def _tune(
@@ -367,6 +377,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         PoolChoice
             With ``pool``, ``reason`` and the ``table`` of all candidates; also kept as ``choice_``.
         """
+        check_same_labels(X=X, y=y)
         return self._choose(self.predict_members(X), y, score)
 
     def _choose(self, members: Sequence[Predictive], y: Any, score: str, copies: int = 1) -> PoolChoice:
@@ -389,6 +400,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         score : str
             As for ``deeptram.top_k``.
         """
+        check_same_labels(X=X, y=y)
         best = top_k(self.predict_members(X), y, k, score)
         chosen = [self.members_[m] for m in best.indices]
         ensemble = Ensemble.from_members(chosen, best.weights(self.weights_), pooling=self.method())

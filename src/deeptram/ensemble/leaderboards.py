@@ -20,7 +20,14 @@ from deeptram._html import HeadedTable
 from deeptram._progress import progress
 from deeptram._rows import count_rows, take_rows
 from deeptram._threads import one_thread
-from deeptram._validation import as_list, check_same_length, first_rows, n_rows, random_generator
+from deeptram._validation import (
+    as_list,
+    check_same_labels,
+    check_same_length,
+    first_rows,
+    n_rows,
+    random_generator,
+)
 from deeptram.ensemble.adapters import adapter_of, indicators
 from deeptram.ensemble.checkpoint import FoldStore, Seconds
 from deeptram.errors import DeeptramError, InvalidInputError, OrderWarning, UnsupportedError
@@ -168,6 +175,7 @@ def leaderboard(
     if asked is not None:
         named_metrics(asked)  # before anything is fitted
     n = check_same_length(X=range(count_rows(X)), y=y)
+    check_same_labels(X=X, y=y)
     generator = random_generator(random_state)
     levels = _levels(named.values(), y)
     folds = _folds(cv, n, y, levels, generator)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import joblib
 import numpy as np
@@ -18,9 +20,9 @@ from deeptram._rows import RowNumbers, count_rows, take_rows
 from deeptram._validation import check_integer, check_sample_weight
 from deeptram.bases import Bernstein
 from deeptram.ensemble.plans import check_model
-from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnfinishedTrainingWarning, UnsupportedError
 from deeptram.estimators.base import BaseTram
-from deeptram.fitting.deep.seeds import member_seed
+from deeptram.fitting.deep.seeds import member_seed, root_seed
 from deeptram.inputs.entries import readable_entries
 from deeptram.model.deep import row_parameters_of
 from deeptram.model.terms import Spec
@@ -28,6 +30,9 @@ from deeptram.pooling import Rule
 from deeptram.pooling.weights import tune_weights
 from deeptram.predictive import Predictive
 from deeptram.predictive.joined import join_rows
+
+if TYPE_CHECKING:
+    from deeptram.ensemble.ensemble import Ensemble
 
 Array = NDArray[np.float64]
 
@@ -267,6 +272,33 @@ def fit_folds(
     return list(joblib.Parallel(n_jobs=n_jobs)(jobs))
 
 
+def fit_exact_bags(
+    ensemble: Ensemble, template: BaseTram, X: Any, y: Any, sample_weight: Any, validation: Any
+) -> None:
+    """Fit a model without networks to bootstrap samples of all rows, each to its optimum, in place.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+        With ``members="bags"``.
+    template : BaseTram
+        The unfitted model.
+    X, y, sample_weight : data
+    validation : (X, y) or None
+        Data on which weights are chosen afterwards.
+    """
+    if ensemble.vary or ensemble.checkpoint is not None or isinstance(validation, Real):
+        raise UnsupportedError(
+            "bags of a model without networks are exact fits to samples of all rows, got vary, checkpoint or "
+            "a share of validation rows; leave it out, or pass validation=(X_val, y_val) to choose weights"
+        )
+    root = root_seed(ensemble.random_state)
+    folds = fit_folds(template, X, y, Bags(ensemble.n_members), sample_weight, root, ensemble.n_jobs)
+    ensemble._keep([fold.members[0] for fold in folds])
+    ensemble.root_seed_, ensemble.member_numbers_ = root, list(range(len(folds)))
+    ensemble.strategy_ = "sequential" if ensemble.n_jobs in (None, 1) else "parallel"
+
+
 def _splitter(cv: Any, codes: NDArray[Any], discrete: bool, root: int) -> Any:
     if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
         kind = StratifiedKFold if discrete and np.bincount(codes).min() >= cv else KFold
@@ -301,8 +333,10 @@ def _fit_fold(
     held = take_rows(X, test), take_rows(y, test, "y")
     validation = held if Spec.of(models[0].terms).is_deep else None
     X_train, y_train = take_rows(X, train), take_rows(y, train, "y")
-    for model in models:
-        model.fit(X_train, y_train, sample_weight=weights, validation=validation)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnfinishedTrainingWarning)  # said once, of the members of all folds
+        for model in models:
+            model.fit(X_train, y_train, sample_weight=weights, validation=validation)
     scores = np.array([model.score(*held) for model in models])
     if pooling is None or len(models) == 1:
         return Fold(models, scores, np.full(len(models), 1 / len(models)))

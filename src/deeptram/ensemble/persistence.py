@@ -29,7 +29,6 @@ from deeptram._schema import (
     text,
     unplain,
 )
-from deeptram._validation import check_weights
 from deeptram.ensemble.plans import AUTO, MEMBERS
 from deeptram.ensemble.pooled_members import PoolChoice
 from deeptram.ensemble.strategies import STRATEGIES
@@ -48,6 +47,7 @@ from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, read_fo
 from deeptram.pooling import rule_from_file, saved_rule
 from deeptram.pooling.correction import KINDS, Correction
 from deeptram.pooling.recalibration import Recalibration
+from deeptram.pooling.rule import check_weights
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble

@@ -62,8 +62,8 @@ def check_model(model: Any, *, deep: bool = True) -> BaseTram:
     if deep and not Spec.of(template.terms).is_deep:
         raise UnsupportedError(
             "members of an ensemble differ in their networks' initial weights, got a model without networks, "
-            "whose exact fit is the same for every member; use Ensemble.from_folds(model, X, y, cv=5), or "
-            "cv=dt.Bags(10) for bootstrap samples"
+            "whose exact fit is the same for every member; use members='bags' for bootstrap samples, or "
+            "Ensemble.from_folds(model, X, y, cv=5)"
         )
     return template
 

@@ -35,6 +35,7 @@ from deeptram.estimators.coefficient_table import (
     h_in_words,
     said_of_choice,
 )
+from deeptram.estimators.deep import training_fact
 from deeptram.estimators.prediction import PredictiveMethods
 from deeptram.pooling import METHODS as POOLS
 from deeptram.pooling import (
@@ -435,6 +436,7 @@ class PooledMembers(PredictiveMethods):
         else:
             title = ", ".join(sorted({type(member).__name__ for member in self.members_}))
         facts["weights"] = ", ".join(few_digits(weight, 3) for weight in self.weights_)
+        facts |= training_fact(self.members_)
         reason = self.why_no_coefficients()
         missing = f"<p>No coefficients: {escape(reason or '')}</p>"
         table = missing if reason else coefficients_html(self.coef_table())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,9 +21,12 @@ from sklearn.base import clone
 
 from deeptram._rows import take_rows
 from deeptram._threads import one_thread
-from deeptram._validation import check_choice, check_integer, check_weights
+from deeptram._validation import (
+    check_choice,
+    check_integer,
+)
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
-from deeptram.ensemble.members import out_of_fold
+from deeptram.ensemble.members import fit_exact_bags, out_of_fold
 from deeptram.ensemble.plans import (
     AUTO,
     Plan,
@@ -35,10 +39,17 @@ from deeptram.ensemble.plans import (
     number_of_folds,
     plan_members,
 )
-from deeptram.errors import ConvergenceWarning, InvalidInputError, InvalidTypeError, NonFiniteLossError, warn
+from deeptram.errors import (
+    ConvergenceWarning,
+    InvalidInputError,
+    InvalidTypeError,
+    NonFiniteLossError,
+    UnfinishedTrainingWarning,
+    warn,
+)
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import fingerprint
-from deeptram.estimators.deep import MemberFit, diverged_message
+from deeptram.estimators.deep import MemberFit, tell_of_training
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.hooks import EpochBar
 from deeptram.fitting.deep.resume import ResumePoints
@@ -47,6 +58,8 @@ from deeptram.fitting.deep.stacked import fit_stacked, stacking_pays
 from deeptram.fitting.deep.task import DeepFit, DeepTask
 from deeptram.fitting.deep.training import resolve_device
 from deeptram.latent.distribution import is_auto
+from deeptram.model.terms import Spec
+from deeptram.pooling.rule import check_weights
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble
@@ -60,12 +73,17 @@ Keep = Callable[[int, MemberFit], None]
 def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validation: Any) -> None:
     """Train the members of an ensemble, in place; arguments as in ``Ensemble.fit``."""
     check_settings(ensemble)
-    template = check_model(ensemble.model)
+    template = check_model(ensemble.model, deep=ensemble.members != "bags")
     if validation is None and template.training is not None:
         validation = getattr(template.training, "validation", None)
     _check_validation(ensemble, validation)
     kind = ensemble.members
     check_kind(kind, ensemble.vary, ensemble.strategy, validation)
+    if not Spec.of(template.terms).is_deep:
+        fit_exact_bags(ensemble, template, X, y, sample_weight, validation)
+        if validation is not None:
+            _choose_on(ensemble, (validation[0], validation[1]), template.loss)
+        return
     checkpoint = None
     if ensemble.checkpoint is not None:
         configuration = Configuration.of(template, X, y, sample_weight, validation, ensemble.vary, kind)
@@ -95,9 +113,7 @@ def fit_members(ensemble: Ensemble, X: Any, y: Any, sample_weight: Any, validati
     if checkpoint is not None and not trained.interrupted:
         points.clear()
     _tell_of_interruption(ensemble, trained)
-    diverged = [member.fit_ for member in ensemble.members_ if member.fit_.diverged]
-    if diverged:
-        warn(diverged_message(diverged, len(ensemble.members_)), ConvergenceWarning)
+    tell_of_training(ensemble.members_)
     _choose(ensemble, plans, y, validation, template.loss)
 
 
@@ -117,7 +133,9 @@ def _settle_latent(
     def compute() -> dict[str, float]:
         pilot: BaseTram = clone(template).set_params(random_state=member_seed(root, 0))
         folds = number_of_folds(validation)
-        pilot.fit(X, y, sample_weight=sample_weight, validation=1 / folds if folds else validation)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnfinishedTrainingWarning)  # said once, of the members
+            pilot.fit(X, y, sample_weight=sample_weight, validation=1 / folds if folds else validation)
         return dict(pilot.latent_choice_.to_dict())
 
     losses = compute() if checkpoint is None else checkpoint.remembered("latent.json", compute)
@@ -146,13 +164,17 @@ def _choose(ensemble: Ensemble, plans: Sequence[Plan], y: Any, validation: Any, 
     if task.validation_rows is not None:
         held = task.validation_rows
         validation = (take_rows(task.X, held), take_rows(y, held, "y"))
-    X_held, y_held = validation[:2]
+    _choose_on(ensemble, (validation[0], validation[1]), loss)
+
+
+def _choose_on(ensemble: Ensemble, held: tuple[Any, Any], loss: str) -> None:
+    """Recalibrate, and choose pool or weights, as far as asked for, on these data."""
     if ensemble.recalibrate:
-        ensemble.fit_recalibration(X_held, y_held)
+        ensemble.fit_recalibration(*held)
     if ensemble.pooling == AUTO:
-        ensemble.choose_pool(X_held, y_held, loss)
-    elif chooses:
-        ensemble.tune_weights(X_held, y_held, loss)
+        ensemble.choose_pool(*held, loss)
+    elif _tunes(ensemble):
+        ensemble.tune_weights(*held, loss)
 
 
 def check_settings(ensemble: Ensemble) -> None:
@@ -346,6 +368,8 @@ def _sequential(plans: Mapping[int, Plan], keep: Keep, finished: Mapping[int, Me
                 fit = fit_deep(_continued(plan, {**finished, **done}.get(number - 1)), plan.seed)
             if fit.interrupted:
                 raise KeyboardInterrupt
+            if plan.kind == "snapshots" and number < max(plans):  # the next one goes on with it
+                fit = dataclasses.replace(fit, unfinished=False)
             done[number] = MemberFit.of(plan.task, _with_masks(fit, plan) if plan.kind == "dropout" else fit)
             keep(number, done[number])
     except KeyboardInterrupt:

@@ -23,6 +23,7 @@ from deeptram._validation import (
     check_choice,
     check_flag,
     check_probability_level,
+    check_same_labels,
     check_same_length,
     check_sample_weight,
 )
@@ -189,6 +190,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         used = None if weights is None or weights.all() else weights > 0
         outcome, encoded = Outcome.fit(self._outcome_settings(y), y, used)
         check_same_length(X=np.empty(table.n_rows), y=encoded)
+        check_same_labels(X=X, y=y, sample_weight=sample_weight)
         if self.expects_events:
             check_events(y, encoded, type(self).__name__)
         if outcome.kind.is_nominal and latent.name != "logistic":
@@ -313,16 +315,17 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         level : float
             Level of the Wald intervals.
         exp : bool
-            Whether to add ``exp_lower`` and ``exp_upper``, the limits of ``exp_coef`` (of odds ratios, for
-            the logistic latent), as columns; print and HTML show them where no other ratio has limits.
+            Whether to add ``exp_lower`` and ``exp_upper``, the limits of ``exp_coef``, also where another
+            ratio (of hazards, of times) has limits; else they are there anyway.
 
         Returns
         -------
         DataFrame
-            Columns ``coef, se, z, p, lower, upper, exp_coef``. With the normal
-            latent there is no ``exp_coef``; proportional hazards add
-            ``hazard_ratio`` (:math:`e^{-\beta}`) with its limits, models of log time ``time_ratio`` with its
-            limits (:math:`e^{\beta/\vartheta_1}`, by which times are multiplied). Rows
+            Columns ``coef, se, z, p, lower, upper, exp_coef, exp_lower, exp_upper``; the last three are odds
+            ratios with limits, for the logistic latent, and missing with the normal one. Proportional
+            hazards have ``hazard_ratio`` (:math:`e^{-\beta}`) with limits instead of ``exp_lower`` and
+            ``exp_upper``, models of log time ``time_ratio`` with limits
+            (:math:`e^{\beta/\vartheta_1}`, by which times are multiplied). Rows
             of a scale term are named ``scale(column)``, those of varying effects
             ``column at y`` (see :meth:`effect`). Aliased columns are NaN; separated
             ones are infinite with NaN standard error. Standard errors of models

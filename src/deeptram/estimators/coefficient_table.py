@@ -15,6 +15,7 @@ from deeptram._html import HeadedTable, card, few_digits
 from deeptram._validation import check_float_vector
 from deeptram.bases import Basis, Bernstein
 from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.estimators.deep import training_fact, training_messages
 from deeptram.latent import Latent
 from deeptram.model import Outcome
 
@@ -140,13 +141,6 @@ class CoefficientTable(HeadedTable):
     """
 
     whole: ClassVar[frozenset[str]] = frozenset({"coef", "se", "lower", "upper"})
-
-    def printed(self) -> pd.DataFrame:
-        """Return all columns, with the limits of ``exp_coef`` where no ratio has limits yet."""
-        table = super().printed()
-        if "exp_coef" in table and not any(name.endswith("_lower") for name in table):
-            add_exp_limits(table)
-        return table
 
 
 def add_exp_limits(table: pd.DataFrame) -> None:
@@ -284,7 +278,7 @@ def model_summary(model: BaseTram, level: float, exp: bool = False) -> Coefficie
         Fitted.
     level : float
     exp : bool
-        Whether to add the limits of ``exp_coef``.
+        Whether to add the limits of ``exp_coef`` also where another ratio has limits.
     """
     coef = _all_coefficients(model)
     se = _standard_errors(model, len(coef))
@@ -299,9 +293,9 @@ def model_summary(model: BaseTram, level: float, exp: bool = False) -> Coefficie
     shift = np.arange(len(table)) < len(model.coef_)
     if model.latent_.name == "minimum-extreme-value" and not model.outcome_.is_discrete:
         add_hazard_ratios(table, shift)
-    if exp and model.latent_.name != "normal":
-        add_exp_limits(table)
     _add_time_ratios(model, table, level)
+    if "exp_coef" in table and (exp or not any(name.endswith("_lower") for name in table)):
+        add_exp_limits(table)
     table.attrs["header"] = _header(model, level, table)
     table.attrs["sign"] = sign(model.outcome_)
     return table
@@ -389,6 +383,7 @@ def _header(model: BaseTram, level: float, table: pd.DataFrame) -> list[str]:
     elif model.loss != "nll":
         sandwich = model.loss in ("rps", "brier") and model.design_.scale is None
         lines.append(f"se: {'sandwich' if sandwich else 'not available'} for loss={model.loss!r}")
+    lines += training_messages([model]).values()
     return [*lines, f"lower, upper: {100 * level:g} % Wald limits"]
 
 
@@ -431,6 +426,7 @@ def model_card(model: BaseTram) -> str:
         "rows": rows,
         "log-likelihood": f"{model.loglik_:.2f} ({how if exact else 'trained with gradients'})",
     }
+    facts |= training_fact([model])
     title = f"{type(model).__name__}: {described_outcome(model.outcome_)}"
     return card(title, facts, coefficients_html(model.summary()))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,12 +15,13 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from deeptram._validation import as_pandas, first_rows, n_rows
+from deeptram._validation import as_pandas, did_you_mean, first_rows, n_rows
 from deeptram.errors import (
     DeeptramWarning,
     EmptyClassWarning,
     EventsWarning,
     InvalidInputError,
+    InvalidTypeError,
     NotFittedError,
     UnsupportedError,
     warn,
@@ -32,6 +34,7 @@ from deeptram.model import Design, Encoded, Matrices, Outcome
 from deeptram.model.terms import Spec
 from deeptram.responses import Surv
 
+T = TypeVar("T")
 _SHOWN = 5
 _FEW_ROWS = 5  # agree by chance
 _FIRST = 20  # rows that tell most columns from the outcome
@@ -39,6 +42,28 @@ _RESHAPE = "Expected 2D array"
 _NAMES = "The feature names should match"  # its list of names, one a line, stays as it is
 LARGEST = 256 * 1024**2
 SAMPLED_ROWS = 64
+
+
+def explaining(preset: type[T]) -> type[T]:
+    """Let the arguments of a preset, a dataclass, be refused in one sentence where it does not take them."""
+    make = preset.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, *args: Any, **given: Any) -> None:
+        known, name = list(self.__dataclass_fields__), type(self).__name__
+        if "latent" in given and "latent" not in known:
+            raise InvalidTypeError(
+                f"the latent distribution of {name} is its definition, got latent={given['latent']!r}; use "
+                "Tram(outcome=..., latent=...), which takes any, and 'auto', as do Polr, Logit and Cotram"
+            )
+        for argument in given:
+            if argument not in known:
+                hint = did_you_mean(argument, known) or "; leave it out"
+                raise InvalidTypeError(f"{name} takes {', '.join(known)}, got {argument}{hint}")
+        make(self, *args, **given)
+
+    preset.__init__ = __init__  # type: ignore[method-assign]
+    return preset
 
 
 def require_fit(estimator: Any) -> None:

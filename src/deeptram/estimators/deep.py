@@ -16,13 +16,18 @@ from numpy.typing import NDArray
 
 from deeptram._schema import LARGEST, plain, unplain
 from deeptram._threads import alone
-from deeptram._validation import check_same_length, check_sample_weight
+from deeptram._validation import (
+    check_same_labels,
+    check_same_length,
+    check_sample_weight,
+)
 from deeptram.errors import (
     CollinearityWarning,
     ConvergenceWarning,
     FileFormatError,
     InvalidTypeError,
     NonFiniteLossError,
+    UnfinishedTrainingWarning,
     about,
     warn,
 )
@@ -89,8 +94,7 @@ def fit_with_networks(
             keep_fit(estimator, summarised(task, error.best))
         raise
     keep_fit(estimator, summarised(task, fit))
-    if fit.diverged:
-        warn(diverged_message([fit]), ConvergenceWarning)
+    tell_of_training([estimator])
     if fit.interrupted:
         warn(
             f"training was interrupted after {fit.n_epochs} of {task.training.epochs} epochs; the state of "
@@ -99,15 +103,48 @@ def fit_with_networks(
         )
 
 
-def diverged_message(fits: Sequence[DeepFit], n_members: int = 1) -> str:
-    """Return what is said of members that predict worse than a model without any columns."""
-    worst = max(fits, key=lambda fit: fit.validation_loss - fit.null_loss)
-    who = "training" if n_members == 1 else f"training of {len(fits)} of {n_members} members"
-    return (
-        f"{who} ended worse than a model without any columns: validation loss {worst.validation_loss:.4g}, "
-        f"which has {worst.null_loss:.4g}; lower learning_rate, set clip_norm, or train longer "
-        "(converged_ is False)."
-    )
+def training_messages(members: Sequence[Any]) -> dict[type[Warning], str]:
+    """Return what is to be said of the training of models with networks, by the warning that says it.
+
+    Parameters
+    ----------
+    members : sequence of fitted models
+        One, or the members of an ensemble; those without networks have nothing to say.
+    """
+    fits = [member.fit_ for member in members if isinstance(getattr(member, "fit_", None), DeepFit)]
+    found: dict[type[Warning], str] = {}
+    diverged = [fit for fit in fits if fit.diverged]
+    if diverged:
+        worst = max(diverged, key=lambda fit: fit.validation_loss - fit.null_loss)
+        found[ConvergenceWarning] = (
+            f"{_whose(diverged, members)} ended worse than a model without any columns: validation loss "
+            f"{worst.validation_loss:.4g}, which has {worst.null_loss:.4g}; lower learning_rate, set "
+            "clip_norm, or train longer (converged_ is False)."
+        )
+    short = [fit for fit in fits if fit.unfinished and not fit.diverged]
+    if short:
+        found[UnfinishedTrainingWarning] = (
+            f"{_whose(short, members)} had not ended after {max(fit.n_epochs for fit in short)} epochs: the "
+            "validation loss was still falling; set Training(epochs=...) larger, and patience=10 or so to "
+            "stop when it no longer falls (converged_ is False)."
+        )
+    return found
+
+
+def _whose(fits: Sequence[DeepFit], members: Sequence[Any]) -> str:
+    return "training" if len(members) == 1 else f"training of {len(fits)} of {len(members)} members"
+
+
+def training_fact(members: Sequence[Any]) -> dict[str, str]:
+    """Return the same for a notebook, as one named fact; empty where there is nothing to say."""
+    said = training_messages(members).values()
+    return {"training": " ".join(said)} if said else {}
+
+
+def tell_of_training(members: Sequence[Any]) -> None:
+    """Warn of training that ended badly or too early, once for all members."""
+    for category, message in training_messages(members).items():
+        warn(message, category)
 
 
 def deep_task(
@@ -176,6 +213,7 @@ def _encode_validation(estimator: BaseTram, validation: Any) -> tuple[Matrices, 
         matrices = estimator.design_.matrices(X, estimator=type(estimator).__name__)
         encoded = estimator.outcome_.encode(y)
     check_same_length(X_val=matrices.x, y_val=encoded)
+    check_same_labels(X_val=X, y_val=y, weights=weights)
     return matrices, encoded, X, check_sample_weight(weights, len(encoded))
 
 
@@ -227,7 +265,7 @@ def keep_fit(estimator: BaseTram, fit: DeepFit) -> None:
         estimator.shift_vcov_ = pd.DataFrame(fit.shift_vcov, index=names, columns=names)
     estimator.history_, estimator.loglik_ = fit.history, fit.loglik
     estimator.n_iter_, estimator.best_epoch_ = fit.n_epochs, fit.best_epoch
-    estimator.converged_ = not (fit.interrupted or fit.diverged)
+    estimator.converged_ = not (fit.interrupted or fit.diverged or fit.unfinished)
     estimator.seed_ = fit.seed
     estimator.n_parameters_ = sum(parameter.numel() for parameter in model.parameters())
 

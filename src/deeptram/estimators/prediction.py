@@ -14,8 +14,14 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import estimator_html_repr
 
-from deeptram._validation import check_choice, check_float_vector, check_no_missing, check_sample_weight
-from deeptram.errors import MissingMethodError
+from deeptram._validation import (
+    check_choice,
+    check_float_vector,
+    check_no_missing,
+    check_same_labels,
+    check_sample_weight,
+)
+from deeptram.errors import MissingMethodError, UnsupportedError
 from deeptram.model import DISCRETE
 from deeptram.predictive import DiscretePredictive, Predictive
 
@@ -52,7 +58,7 @@ class PredictiveMethods:
     def outcome_kind(self) -> str | None:
         """The kind of outcome, as far as it is known."""
 
-    def set_output(self, *, predict: str = "default") -> Any:
+    def set_output(self, *, predict: str = "default", transform: Any = None) -> Any:
         """Choose what predictions for a data frame are: arrays, or pandas with the frame's index.
 
         scikit-learn's own tools (scorers, stacking, calibration) need arrays, so they are the default.
@@ -63,6 +69,8 @@ class PredictiveMethods:
         predict : {"default", "pandas"}
             ``"pandas"``: ``predict`` and one quantile give a Series; ``predict_proba`` (columns:
             classes), ``predict_quantile`` (probabilities) and ``predict_survival`` (times) a DataFrame.
+        transform
+            Refused: scikit-learn's word for what transformers give, which a model that predicts is not.
 
         Returns
         -------
@@ -78,6 +86,11 @@ class PredictiveMethods:
         a  0.72  1.58
         b  1.62  2.48
         """
+        if transform is not None:
+            raise UnsupportedError(
+                f"set_output(transform=...) is for transformers, got transform={transform!r} for a model; "
+                "write set_output(predict='pandas')"
+            )
         check_choice(predict, ("default", "pandas"), "predict")
         self._sklearn_output_config = {"predict": predict}  # scikit-learn's clone copies it under this name
         return self
@@ -152,9 +165,14 @@ class PredictiveMethods:
 
     def loglik(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the log-likelihood of outcomes, summed over rows."""
-        rows = np.asarray(self.predict_distribution(X).log_prob(y))
-        weights = check_sample_weight(sample_weight, len(rows))
+        rows, weights = self._row_loglik(X, y, sample_weight)
         return float(rows.sum() if weights is None else weights @ rows)
+
+    def _row_loglik(self, X: Any, y: Any, sample_weight: Any) -> tuple[Array, Array | None]:
+        """Return the log-likelihood of each row, and the weights."""
+        check_same_labels(X=X, y=y, sample_weight=sample_weight)
+        rows = np.asarray(self.predict_distribution(X).log_prob(y))
+        return rows, check_sample_weight(sample_weight, len(rows))
 
     def _card(self) -> str | None:
         """Return what a notebook shows of a fitted one, None before it is fitted."""
@@ -170,5 +188,5 @@ class PredictiveMethods:
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the mean log-likelihood (larger is better)."""
-        rows = np.asarray(self.predict_distribution(X).log_prob(y))
-        return float(np.average(rows, weights=check_sample_weight(sample_weight, len(rows))))
+        rows, weights = self._row_loglik(X, y, sample_weight)
+        return float(np.average(rows, weights=weights))

@@ -17,11 +17,13 @@ from deeptram import latent as latents
 from deeptram._validation import check_choice
 from deeptram.bases import Bernstein
 from deeptram.estimators.base import BaseTram
+from deeptram.estimators.data_checks import explaining
 from deeptram.latent import Latent
 from deeptram.model import OutcomeSettings
 from deeptram.responses import Surv
 
 
+@explaining
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Arguments(BaseTram):
     """The arguments of every preset, as scikit-learn wants them: stored under their names, nothing else."""
@@ -114,6 +116,7 @@ class Tram(BaseTram):
     random_state: Any = None
 
 
+@explaining
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Classes(_Arguments):
     """A model of two or more classes."""
@@ -176,6 +179,7 @@ class Logit(_Classes):
     outcome = "binary"
 
 
+@explaining
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Smooth(_Arguments):
     """A model with a Bernstein baseline for continuous or censored outcomes."""
@@ -307,6 +311,7 @@ _DISTRIBUTIONS: dict[str, tuple[str, str, float | None]] = {
 }
 
 
+@explaining
 @dataclass(eq=False, repr=False, kw_only=True)
 class Survreg(_Arguments):
     r"""Parametric survival regression (accelerated failure time models).
@@ -353,6 +358,7 @@ class Survreg(_Arguments):
         return tags
 
 
+@explaining
 @dataclass(eq=False, repr=False, kw_only=True)
 class Cotram(_Arguments):
     r"""Count transformation model, :math:`P(Y \le y) = F_Z(h(\lfloor y \rfloor) - x'\beta)`.

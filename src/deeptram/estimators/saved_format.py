@@ -342,7 +342,8 @@ TRAINED = fields(
         "seconds": number(0),
         "interrupted": flag,
         **dict.fromkeys(("loglik", "null_loss"), measured),
-    }
+    },
+    {"unfinished": flag},
 )
 
 

@@ -17,8 +17,8 @@ from deeptram.evaluation.checks import check_predictive, check_rows, codes_of
 from deeptram.evaluation.metrics.uniformity import as_numpy_of
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
+from deeptram.responses import Observations, Surv, encode_continuous, encode_count
 from deeptram.responses.discrete import DiscreteResponse
-from deeptram.responses.observations import Observations, Surv, encode_continuous, encode_count
 
 Floats = npt.NDArray[np.float64]
 

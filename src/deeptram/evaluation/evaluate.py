@@ -17,6 +17,7 @@ from deeptram._validation import (
     check_integer,
     check_no_missing,
     check_probability_level,
+    check_same_labels,
     check_same_length,
     check_sample_weight,
     check_vector,
@@ -180,6 +181,7 @@ def evaluate(
     n = n_rows(y)
     codes = check_strata(strata, n)
     weights = check_sample_weight(sample_weight, n)
+    check_same_labels(y=y, by=by, strata=strata, sample_weight=sample_weight)
     if by is not None:
         options = {"n_boot": n_boot, "level": level, "reference": reference, "random_state": random_state}
         return _by_group(members, y, check_vector(by, "by"), codes, weights, {"metrics": wanted, **options})

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deeptram._threads import one_thread
 from deeptram._validation import check_integer, check_probability_level, check_sample_weight, random_generator
-from deeptram.errors import InvalidInputError, UnsupportedError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.evaluation.bootstrap import Sample, Statistic, mean_sample, replicates
 from deeptram.evaluation.checks import read_chunks
 from deeptram.evaluation.evaluate import (
@@ -33,6 +33,7 @@ BLOCK_ROWS = 1024  # rows whose counts are drawn at once, by a stream of random 
 
 def evaluate_stream(
     chunks: Chunks,
+    y: Any = None,
     *,
     metrics: MetricLike | Sequence[MetricLike] | None = None,
     n_boot: int = 1000,
@@ -56,6 +57,8 @@ def evaluate_stream(
     chunks : iterable, or a function that returns one
         Gives pairs ``(predictions, y)``, as for ``evaluate``, or triples with the sample weights. The same
         names, with as many members, in every chunk.
+    y
+        Refused: outcomes are part of the chunks.
     metrics, n_boot, level, reference, random_state
         As for ``evaluate``. By default those of the usual metrics that are sums over rows. Metrics that
         compare rows with one another by more than a few numbers (auc, Antolini's concordance), or are fitted
@@ -83,6 +86,11 @@ def evaluate_stream(
         name metric  estimate  lower  upper
     0  model   crps     0.555  0.532  0.581
     """
+    if y is not None:
+        raise InvalidTypeError(
+            "evaluate_stream takes chunks that are pairs (predictions, y), got predictions and y apart; "
+            "write evaluate_stream([(predictions, y)]), or evaluate(predictions, y) for what is in memory"
+        )
     n_boot = check_integer(n_boot, "n_boot", 0, MOST_SAMPLES)
     level = check_probability_level(level)
     sums = _Sums(metrics, n_boot, int(random_generator(random_state).integers(2**63)))

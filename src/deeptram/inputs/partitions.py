@@ -22,7 +22,11 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from deeptram._threads import one_thread
-from deeptram._validation import check_integer, check_sample_weight
+from deeptram._validation import (
+    check_integer,
+    check_same_labels,
+    check_sample_weight,
+)
 from deeptram.errors import (
     InvalidInputError,
     InvalidTypeError,
@@ -228,6 +232,7 @@ def _on_partition(task: Task[T], number: int, names: list[str], frame: pd.DataFr
                 f"X and {name} must have the same number of rows, got {len(frame)} and {len(values)} in "
                 f"partition {number}; make both from one Dask data frame"
             )
+    check_same_labels(X=frame, **dict(zip(names, series, strict=True)))
     columns = {name: values.array for name, values in zip(names, series, strict=True)}
     return _alone_on_its_thread(task, frame.reset_index(drop=True).assign(**columns), number)
 

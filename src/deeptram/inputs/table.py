@@ -190,6 +190,12 @@ def read_table(X: Any, estimator: str = "this estimator") -> Table:
         _check_extent(X.shape, estimator)
         return Table(X, tuple(X.columns), len(X)) if _has_labels(X) else _positional(X)
     if isinstance(X, Mapping):
+        for name, value in X.items():
+            if isinstance(value, (str, bytes)) or np.isscalar(value):
+                raise InvalidInputError(
+                    f"every entry of X must hold one value per row, got {value!r} for {name!r}; write "
+                    f"[{value!r}] for one row"
+                )
         rows = check_same_length(**{str(name): value for name, value in X.items()})
         if rows == 0:
             raise _empty((0, len(X)), "sample", estimator)
@@ -391,7 +397,8 @@ def _check_extent(shape: tuple[int, int], estimator: str) -> None:
 
 def _empty(shape: tuple[int, int], what: str, estimator: str) -> InvalidInputError:
     return InvalidInputError(
-        f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required by {estimator}."
+        f"Found array with 0 {what}(s) (shape={shape}) while a minimum of 1 is required by {estimator}; "
+        f"pass at least one{' row (dt.predict_frame takes none, too)' if what == 'sample' else ' column'}"
     )
 
 

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from deeptram._validation import as_float, as_list, check_weights
+from deeptram._validation import (
+    as_float,
+    as_list,
+)
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots.display import Display, stacked, table_with
 from deeptram.plots.style import (
@@ -21,6 +24,7 @@ from deeptram.plots.style import (
     reference_line,
     sequence_colors,
 )
+from deeptram.pooling.rule import check_weights
 from deeptram.pooling.weights import TunedWeights
 from deeptram.predictive.base import Predictive
 

@@ -313,17 +313,20 @@ def columns_read(model: Any) -> set[str]:
     """
     found: set[str] = set()
     for one in getattr(model, "members_", [model]):
-        design = getattr(one, "design_", None)
-        if design is not None:
-            found |= _columns_of([design.linear, design.scale, design.varying, *_network_encoders(one)])
-            found |= {design.strata_column} - {None}
+        found |= _columns_of(encoders_of(one))
+        if hasattr(one, "design_"):
+            found |= {one.design_.strata_column} - {None}
     return found
 
 
-def _network_encoders(model: Any) -> list[Any]:
-    """Return the encoders of the tables that a model's networks see."""
+def encoders_of(model: Any) -> list[Any]:
+    """Return how a model reads tables: its terms, and what its networks see; nothing of foreign models."""
+    design = getattr(model, "design_", None)
+    if design is None:
+        return []
     parts = [part for inputs in getattr(model.model_, "inputs", ()) for part in inputs.parts]
-    return [part.encoder for part in parts if isinstance(part, TableInput)]
+    own = [one for one in (design.linear, design.scale, design.varying) if one is not None]
+    return own + [part.encoder for part in parts if isinstance(part, TableInput)]
 
 
 def _columns_of(encoders: Sequence[Any]) -> set[str]:
@@ -377,7 +380,7 @@ def _shift_error(model: Any, row: Any, grid: Any, column: str) -> Floats | None:
     if not isinstance(model, BaseTram) or model.outcome_.kind.is_nominal:
         return None
     design = model.design_
-    elsewhere = _columns_of([design.scale, design.varying, *_network_encoders(model)])
+    elsewhere = _columns_of([one for one in encoders_of(model) if one is not design.linear])
     if column in elsewhere or column == design.strata_column or design.linear is None:
         return None
     covariance = coefficient_covariance(model)

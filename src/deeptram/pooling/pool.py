@@ -14,7 +14,11 @@ import torch
 from torch import Tensor
 
 from deeptram._registry import Registry
-from deeptram._validation import as_float, check_choice, check_weights, first_rows
+from deeptram._validation import (
+    as_float,
+    check_choice,
+    first_rows,
+)
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
 from deeptram.pooling.array_pool import ArrayPool, CdfStack
@@ -22,7 +26,7 @@ from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.linear import LinearRule, LogLinearDensityRule, LogLinearRule
 from deeptram.pooling.pooled import PooledCount, PooledDiscrete, PooledLine, pooled_curves
 from deeptram.pooling.quantile import QuantileRule
-from deeptram.pooling.rule import PoolInfo, Recipe, Rule, TrafoRule, common_latent
+from deeptram.pooling.rule import PoolInfo, Recipe, Rule, TrafoRule, check_weights, common_latent
 from deeptram.pooling.transformation import TransformationRule
 from deeptram.pooling.trimmed import MedianRule, TrimmedMean
 from deeptram.predictive.base import Predictive

@@ -15,7 +15,7 @@ from deeptram._validation import first_rows
 from deeptram.errors import UnsupportedError
 from deeptram.predictive.base import NumericPredictive
 from deeptram.predictive.rows import check_one_per_row, grid_values
-from deeptram.responses.observations import Observations, Surv, encode_count
+from deeptram.responses import Observations, Surv, encode_count
 
 _TINY = 1e-13
 _BLOCK = 512

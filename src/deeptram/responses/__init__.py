@@ -5,13 +5,12 @@ May import: ``latent``, ``bases`` and the leaf modules.
 Start reading at ``observations.Observations`` and ``Surv``.
 """
 
-from deeptram.responses.discrete import DiscreteResponse, has_order
+from deeptram.responses.discrete import DiscreteResponse, encode_count, has_order
 from deeptram.responses.observations import (
     Observations,
     Surv,
     SurvColumns,
     encode_continuous,
-    encode_count,
     encode_survival,
 )
 

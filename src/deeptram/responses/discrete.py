@@ -1,4 +1,9 @@
-"""Classes: binary, ordinal and nominal responses as codes 0, ..., K - 1."""
+r"""Classes, as codes 0, ..., K - 1, and counts, as intervals between integers.
+
+A count model puts :math:`F(y) = F_Z(h(y))` on the integers, so
+:math:`P(Y = y) = F(y) - F(y - 1)` with :math:`F(-1) = 0`. When h is a function of
+the logarithm it is evaluated at y + 1, for there is no logarithm of zero.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,26 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn.utils.multiclass import check_classification_targets
 
-from deeptram._validation import as_list, check_choice, check_no_missing, check_vector, first_rows
-from deeptram.errors import InvalidInputError, OrderWarning, UnknownNameError, warn
+from deeptram._validation import (
+    as_list,
+    check_choice,
+    check_finite,
+    check_flag,
+    check_float_vector,
+    check_no_missing,
+    check_vector,
+    first_rows,
+)
+from deeptram.errors import InvalidInputError, ManyLevelsWarning, OrderWarning, UnknownNameError, warn
+from deeptram.responses.observations import Observations
 
 Codes = npt.NDArray[np.int64]
 KINDS = ("binary", "ordinal", "nominal")
 SHOWN_LEVELS = 10
+MANY_LEVELS = 30
+NOT_CLASSES = (
+    "for numbers use Colr or BoxCox (outcome='continuous'), for counts Cotram, or cut them (pandas.cut)"
+)
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean")  # in an array of objects
 
 
@@ -122,6 +141,12 @@ class DiscreteResponse:
                 "Only binary classification is supported. The type of the target is multiclass: expected two "
                 f"classes, got {len(response.levels)} ({_list(response.levels)}); "
                 "use outcome='ordinal' or 'nominal'"
+            )
+        if levels is None and len(response.levels) > max(MANY_LEVELS, len(codes) / 3):
+            warn(
+                f"an outcome of classes has a few levels, got {len(response.levels)} different values in "
+                f"{len(codes)} rows, each of which is a class now; {NOT_CLASSES}",
+                ManyLevelsWarning,
             )
         if kind == "ordinal" and levels is None and len(response.levels) > 2 and not has_order(y):
             order = " < ".join(map(str, response.levels))
@@ -236,7 +261,7 @@ def _check_labels(uniques: Any) -> None:
             except ValueError as error:
                 raise InvalidInputError(
                     f"{error} (expected class labels, got {uniques[uniques != np.floor(uniques)][0]:g}; "
-                    "round the response, or use outcome='continuous')"
+                    f"{NOT_CLASSES})"
                 ) from error
 
 
@@ -269,3 +294,42 @@ def _as_labels(levels: tuple[Any, ...]) -> npt.NDArray[Any]:
 def _list(levels: tuple[Any, ...]) -> str:
     shown = ", ".join(repr(_plain(level)) for level in levels[:SHOWN_LEVELS])
     return shown if len(levels) <= SHOWN_LEVELS else f"{shown}, ... ({len(levels)} in all)"
+
+
+# -- counts -----------------------------------------------------------------------------------------
+
+
+def encode_count(y: Any, log_first: bool = False) -> Observations:
+    """Return counts as the intervals (y - 1, y], one higher when ``log_first``.
+
+    Parameters
+    ----------
+    y : array-like of non-negative whole numbers, shape (n,)
+    log_first : bool
+        h is evaluated at y + 1.
+
+    Returns
+    -------
+    Observations
+        The lower end is minus infinity for y = 0.
+
+    Examples
+    --------
+    >>> seen = encode_count([0, 3])
+    >>> seen.lower, seen.upper
+    (array([-inf,   2.]), array([0., 3.]))
+    """
+    check_flag(log_first, "log_first")
+    counts = check_float_vector(y, "y")
+    check_finite(counts, "y")
+    for wrong, expected in (
+        (counts < 0, "not be negative"),
+        (counts != np.floor(counts), "be whole numbers"),
+    ):
+        if wrong.any():
+            raise InvalidInputError(
+                f"counts must {expected}, got {counts[wrong][0]:g} in {first_rows(wrong)}; "
+                "correct these rows, or use outcome='continuous'"
+            )
+    upper = counts + 1.0 if log_first else counts
+    return Observations(np.where(counts == 0, -np.inf, upper - 1.0), upper)

@@ -4,10 +4,6 @@ An exact value is the interval that has shrunk to a point, :math:`l = u`; right,
 left and interval censoring and counts are proper intervals. The likelihood
 contribution is :math:`f(y)` for the former and :math:`F(u) - F(l)` for the
 latter, divided by :math:`1 - F(e)` under left truncation at the entry time e.
-
-A count model puts :math:`F(y) = F_Z(h(y))` on the integers, so
-:math:`P(Y = y) = F(y) - F(y - 1)` with :math:`F(-1) = 0`. When h is a function of
-the logarithm it is evaluated at y + 1, for there is no logarithm of zero.
 """
 
 from __future__ import annotations
@@ -18,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from deeptram._arrays import row_numbers
 from deeptram._validation import (
     check_finite,
-    check_flag,
     check_float_vector,
     check_no_missing,
     check_same_length,
@@ -184,6 +180,7 @@ class Surv:
 
     observations: Observations
     kind: str
+    index: pd.Index | None  # labels of the rows, where times came with some
 
     def __init__(self, time: npt.ArrayLike, event: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> None:
         if _is_deferred(time):
@@ -194,10 +191,10 @@ class Surv:
         self.__dict__.update(Surv.right(time, event, entry).__dict__)
 
     @classmethod
-    def of(cls, observations: Observations, kind: str) -> Surv:
+    def of(cls, observations: Observations, kind: str, index: pd.Index | None = None) -> Surv:
         """Return a response from intervals that were checked already."""
         made: Surv = object.__new__(cls)
-        made.__dict__.update(observations=observations, kind=kind)
+        made.__dict__.update(observations=observations, kind=kind, index=index)
         return made
 
     @overload
@@ -227,8 +224,10 @@ class Surv:
         """
         if _is_deferred(time):
             return SurvColumns("right", {"time": time, "event": event, "entry": entry})
-        times, seen = _times_and_events(time, event)
-        return cls.of(_observations(times, np.where(seen, times, np.inf), entry, times), "right")
+        times, seen = _times_and_events(time, event, entry)
+        return cls.of(
+            _observations(times, np.where(seen, times, np.inf), entry, times), "right", _labels(time)
+        )
 
     @overload
     @classmethod
@@ -249,8 +248,10 @@ class Surv:
         """
         if _is_deferred(time):
             return SurvColumns("left", {"time": time, "event": event, "entry": entry})
-        times, seen = _times_and_events(time, event)
-        return cls.of(_observations(np.where(seen, times, -np.inf), times, entry, times), "left")
+        times, seen = _times_and_events(time, event, entry)
+        return cls.of(
+            _observations(np.where(seen, times, -np.inf), times, entry, times), "left", _labels(time)
+        )
 
     @overload
     @classmethod
@@ -280,13 +281,13 @@ class Surv:
         if _is_deferred(lower):
             return SurvColumns("interval", {"lower": lower, "upper": upper, "entry": entry})
         low, high = check_float_vector(lower, "lower"), check_float_vector(upper, "upper")
-        check_same_length(lower=low, upper=high)
+        check_same_length(lower=lower, upper=upper, entry=entry)
         check_no_missing(np.isnan(low), "lower")
         check_no_missing(np.isnan(high), "upper")
         _refuse(low > high, "lower must not exceed upper", "lower > upper", "swap or correct the two ends")
         nowhere = np.isposinf(low) | np.isneginf(high)
         _refuse(nowhere, "an interval must contain finite values", "an empty interval", "correct its ends")
-        return cls.of(_observations(low, high, entry, high, "upper"), "interval")
+        return cls.of(_observations(low, high, entry, high, "upper"), "interval", _labels(lower))
 
     def __len__(self) -> int:
         return len(self.observations)
@@ -298,7 +299,9 @@ class Surv:
     def __getitem__(self, rows: Any) -> Surv:
         if isinstance(rows, tuple) and rows:  # scikit-learn indexes what has a shape by (rows, ...)
             rows = rows[0]
-        return Surv.of(self.observations.take(row_numbers(rows, len(self), "Surv")), self.kind)
+        chosen = row_numbers(rows, len(self), "Surv")
+        labels = None if self.index is None else self.index[chosen]
+        return Surv.of(self.observations.take(chosen), self.kind, labels)
 
     @property
     def shape(self) -> tuple[int]:
@@ -369,37 +372,58 @@ class SurvColumns:
         return f"Surv.{self.kind}({shown})"
 
 
+def _labels(part: Any) -> pd.Index | None:
+    return part.index if isinstance(part, (pd.Series, pd.DataFrame)) else None
+
+
 def _is_deferred(part: Any) -> bool:
     """Whether an argument is the name of a column, or a Dask series."""
     return isinstance(part, str) or hasattr(part, "to_delayed")
 
 
-def _times_and_events(time: Any, event: Any) -> tuple[Floats, Mask]:
+def _times_and_events(time: Any, event: Any, entry: Any) -> tuple[Floats, Mask]:
     times = check_float_vector(time, "time")
-    check_same_length(time=times, event=event)
+    check_same_length(time=time, event=event, entry=entry)
+    seen = _events(event, times, entry)
     check_finite(times, "time")
     remedy = (
         "leave out rows censored at 0, which say nothing, or use Surv.interval, as (0, inf); an event at 0 "
         "is one before some time t, (0, t)"
     )
     _refuse(times <= 0, "time must be positive", "time <= 0", remedy)
-    return times, _events(event)
+    return times, seen
 
 
-def _events(event: Any) -> Mask:
+def _events(event: Any, times: Floats, entry: Any) -> Mask:
+    """Return where the event was seen; other codings, and arguments in another order, are named."""
     events = check_vector(event, "event")
     if events.dtype == np.bool_:
         return np.asarray(events)
+    if not pd.api.types.is_numeric_dtype(events.dtype):
+        texts = [value for value in pd.unique(pd.Series(events)) if isinstance(value, str)]
+        if texts:
+            raise InvalidInputError(
+                f"event must be True/False or 1/0, got text, {', '.join(map(repr, texts[:3]))}; write "
+                f"which of them is the event, event == {texts[0]!r} or the like"
+            )
     values = check_float_vector(events, "event")
     check_no_missing(np.isnan(values), "event")
     other = (values != 0) & (values != 1)
-    _refuse(
-        other,
-        "event must be True/False or 1/0",
-        f"{values[other][0]:g}" if other.any() else "",
-        "code seen events as 1 and censored rows as 0",
-    )
+    if other.any():
+        got, remedy = f"{values[other][0]:g}", _event_remedy(values, times, entry)
+        _refuse(other, "event must be True/False or 1/0", got, remedy)
     return np.equal(values, 1)
+
+
+def _event_remedy(values: Floats, times: Floats, entry: Any) -> str:
+    """Return what to do about events that are no zeros and ones."""
+    if entry is not None and np.isin(np.asarray(entry), (0, 1)).all():
+        return "for rows (start, stop, event) write Surv.right(stop, event, entry=start)"
+    if np.isin(times, (0.0, 1.0)).all():
+        return "time and event are swapped: write Surv.right(time, event)"
+    if np.isin(values, (1.0, 2.0)).all():
+        return "if 2 is the event, as in R, write event == 2"
+    return "code seen events as 1 and censored rows as 0"
 
 
 def _observations(lower: Floats, upper: Floats, entry: Any, end: Floats, name: str = "time") -> Observations:
@@ -407,7 +431,6 @@ def _observations(lower: Floats, upper: Floats, entry: Any, end: Floats, name: s
     if entry is None:
         return Observations(lower, upper)
     entries = check_float_vector(entry, "entry")
-    check_same_length(entry=entries, **{name: end})
     check_no_missing(np.isnan(entries), "entry")
     late = entries >= end
     _refuse(late, f"entry must be smaller than {name}", f"entry >= {name}", "drop or correct these rows")
@@ -458,39 +481,3 @@ def encode_survival(y: Any) -> Observations:
                 "use dt.Surv for censored times, or outcome='continuous' for other values"
             )
     return observations
-
-
-def encode_count(y: Any, log_first: bool = False) -> Observations:
-    """Return counts as the intervals (y - 1, y], one higher when ``log_first``.
-
-    Parameters
-    ----------
-    y : array-like of non-negative whole numbers, shape (n,)
-    log_first : bool
-        h is evaluated at y + 1.
-
-    Returns
-    -------
-    Observations
-        The lower end is minus infinity for y = 0.
-
-    Examples
-    --------
-    >>> seen = encode_count([0, 3])
-    >>> seen.lower, seen.upper
-    (array([-inf,   2.]), array([0., 3.]))
-    """
-    check_flag(log_first, "log_first")
-    counts = check_float_vector(y, "y")
-    check_finite(counts, "y")
-    for wrong, expected in (
-        (counts < 0, "not be negative"),
-        (counts != np.floor(counts), "be whole numbers"),
-    ):
-        if wrong.any():
-            raise InvalidInputError(
-                f"counts must {expected}, got {counts[wrong][0]:g} in {first_rows(wrong)}; "
-                "correct these rows, or use outcome='continuous'"
-            )
-    upper = counts + 1.0 if log_first else counts
-    return Observations(np.where(counts == 0, -np.inf, upper - 1.0), upper)

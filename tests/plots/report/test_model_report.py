@@ -13,7 +13,7 @@ from scipy.stats import norm
 
 import deeptram as dt
 from deeptram.errors import InvalidInputError
-from deeptram.plots.report.model_answers import null_model, shuffled_losses
+from deeptram.plots.report.model_answers import null_model, quality_sentence, shuffled_losses
 from deeptram.plots.report.page import Page as ReportPage
 from deeptram.plots.report.page import lighter, script_json
 from deeptram.plots.wording import gain_words, large_sentence, slope_sentence
@@ -403,3 +403,30 @@ def test_the_page_is_usable_at_once_and_an_update_takes_milliseconds(opened, rep
     timing = page.evaluate("performance.timing.domContentLoadedEventEnd - performance.timing.navigationStart")
     assert timing < 5000  # a second on a computer that is not busy
     assert len(reports["survival"][3].html) < 200_000
+
+
+@pytest.mark.parametrize(
+    ("difference", "said"),
+    [
+        ((-0.04, -0.06, -0.02), ", worse than the null model's 0.650"),
+        ((-0.04, -0.06, 0.01), ", not better than the null model's 0.650"),
+        ((0.0, 0.0, 0.0), ", not better than the null model's 0.610"),
+        ((0.04, 0.02, 0.06), ""),
+    ],
+)
+def test_the_first_sentence_says_what_is_worse_than_the_null_model(difference, said):
+    names = ["estimate", "lower", "upper", "difference", "difference_lower", "difference_upper"]
+    rows = {"nll": [0.5, 0.4, 0.6, -0.1, -0.2, -0.05], "accuracy": [0.61, 0.58, 0.64, *difference]}
+    scores = pd.DataFrame.from_dict(rows, "index", columns=names).rename_axis("metric").reset_index()
+    sentence = quality_sentence(scores.assign(name="model"), 120, True)
+    assert sentence.endswith(f"ccuracy 0.610 (0.580 to 0.640){said}.")
+
+
+def test_a_model_that_misleads_says_so_at_once():
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame({"a": rng.normal(size=300)})
+    model = dt.Logit().fit(X, X["a"] + rng.logistic(size=300) > 0)
+    answer = words(parsed(model.report(X, X["a"] < 0, n_boot=30).html), "answer")
+    assert re.search(
+        r"worse by .* null model.*ccuracy 0\.0\d+ \(.*\), worse than the null model's 0\.\d+", answer
+    )

@@ -28,7 +28,7 @@ from deeptram.evaluation.measures import FunctionMetric, register
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
-from deeptram.responses.observations import Observations, Surv, encode_continuous, encode_count
+from deeptram.responses import Observations, Surv, encode_continuous, encode_count
 
 Floats = npt.NDArray[np.float64]
 

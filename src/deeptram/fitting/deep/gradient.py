@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeptram._threads import one_thread
@@ -214,7 +216,38 @@ def finish(setup: Setup, member: Member, record: Record, seconds: float) -> Deep
     if not watched:
         return fit
     improving = record.best_epoch == record.n_epochs
-    return dataclasses.replace(fit, null_loss=setup.null_loss_if_diverged(member, improving))
+    ran_out = record.n_epochs == member.training.epochs
+    return dataclasses.replace(
+        fit,
+        null_loss=setup.null_loss_if_diverged(member, improving),
+        unfinished=ran_out and still_falling(fit.history["validation_loss"].to_numpy()),
+    )
+
+
+def still_falling(losses: NDArray[np.float64]) -> bool:
+    r"""Return whether validation losses :math:`v_1, \dots, v_T` were materially falling at their end.
+
+    They were if the smallest is among the last fifth of the epochs, the last :math:`k = \lceil T/5 \rceil`,
+    and the mean of these is below the mean of the k epochs before by more than a twentieth of the whole fall
+    :math:`v_1 - \min_t v_t` and by more than a thousandth of the loss itself. For a loss that decays
+    exponentially this means that more than about 5 % of the possible gain was still to come. One epoch says
+    nothing.
+
+    Parameters
+    ----------
+    losses : array, shape (T,)
+
+    Examples
+    --------
+    >>> epochs = np.arange(20)
+    >>> still_falling(1 + np.exp(-epochs / 10)), still_falling(1 + np.exp(-epochs / 3))
+    (True, False)
+    """
+    k = math.ceil(len(losses) / 5)
+    if len(losses) < 2 or np.argmin(losses) < len(losses) - k:
+        return False
+    fall = losses[-2 * k : -k].mean() - losses[-k:].mean()
+    return bool(fall > max(0.05 * (losses[0] - losses.min()), 1e-3 * abs(losses.min())))
 
 
 def non_finite_error(

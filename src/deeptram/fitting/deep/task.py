@@ -129,6 +129,8 @@ class TrainingRecord:
     null_loss : float
         Where the kept epoch is worse on the validation data than the model without any columns: the
         validation loss of the latter. Else NaN. See ``Setup.null_loss_if_diverged``.
+    unfinished : bool
+        Whether the epochs ran out while the validation loss was falling (``gradient.still_falling``).
     loglik : float
         Log-likelihood of all rows passed to ``fit``, summed (weighted).
     shift_vcov : ndarray or None
@@ -143,6 +145,7 @@ class TrainingRecord:
     seed: int = 0
     interrupted: bool = False
     null_loss: float = math.nan
+    unfinished: bool = False
     loglik: float = math.nan
     shift_vcov: Array | None = None
 

@@ -188,6 +188,12 @@ class Training:
                 f"device must be a name such as 'auto', 'cpu' or 'cuda', got {self.device!r}; pass its name"
             )
 
+    def __repr__(self) -> str:
+        """Return the settings that are not the defaults, as scikit-learn does."""
+        own = {one: getattr(self, one.name) for one in dataclasses.fields(self)}
+        changed = [f"{one.name}={value!r}" for one, value in own.items() if value != one.default]
+        return f"Training({', '.join(changed)})"
+
     def replace(self, **changes: Any) -> Training:
         """Return the same settings with some changed.
 

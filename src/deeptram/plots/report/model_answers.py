@@ -174,11 +174,22 @@ def quality_sentence(scores: pd.DataFrame, n: int, has_null: bool) -> str:
             sentence = sentence.replace(") than the null", ") than that of the null")
     others = [
         f"{metric_label(row['metric'])} {wording.estimate(row['estimate'], row['lower'], row['upper'], 3)}"
+        f"{_against_null(row) if has_null else ''}"
         for _, row in mine.iloc[1:].iterrows()
         if row["metric"] in ("accuracy", "auc", "qwk", "crps", "concordance")
         and math.isfinite(row["estimate"])
     ]
     return sentence + (f"; {', '.join(others)}." if others else ".")
+
+
+def _against_null(row: pd.Series) -> str:
+    """Return that a score is no better than the null model's, where it is so; nothing where it is better."""
+    sign = 1 if metric_hint(row["metric"]).startswith("smaller") else -1
+    if not sign * row["difference"] >= 0:
+        return ""
+    clear = min(sign * row["difference_lower"], sign * row["difference_upper"]) > 0
+    null = wording.decimal(row["estimate"] - row["difference"], 3)
+    return f", {'worse' if clear else 'not better'} than the null model's {null}"
 
 
 def calibration_words(scores: pd.DataFrame, y: Any, pred: Predictive, level: float) -> list[str]:

@@ -16,10 +16,16 @@ from sklearn.base import clone
 
 from deeptram._files import write_bytes
 from deeptram._rows import take_rows
-from deeptram._validation import check_integer, check_probability_level, check_same_length
+from deeptram._validation import (
+    check_integer,
+    check_probability_level,
+    check_same_labels,
+    check_same_length,
+)
 from deeptram.errors import DeeptramError, DeeptramWarning
 from deeptram.estimators import proportionality_test
 from deeptram.estimators.coefficient_table import described_outcome, described_terms
+from deeptram.estimators.deep import training_messages
 from deeptram.estimators.presets import common_name
 from deeptram.evaluation.scores import nll
 from deeptram.inputs import Table, read_table
@@ -103,6 +109,7 @@ def model_report(
         warnings.simplefilter("ignore", DeeptramWarning)  # the page says what it extrapolates
         pred = model.predict_distribution(X)
         check_same_length(X=np.empty(len(pred)), y=y)
+        check_same_labels(X=X, y=y)
         page = _Context(model, X, y, pred, n_boot, level, random_state, source).page().html()
     report = Report(page, None if path is None else Path(path))
     if path is not None:
@@ -136,6 +143,7 @@ class _Context:
         notes = [
             f"There is no what-if view: {made.reason}." if made.reason else "",
             f"There are no coefficients: {reason}" if reason and coefficients is None else "",
+            *(f"Mind: {said}" for said in training_messages(self._members).values()),
         ]
         answer = [Sentences(found.head, "answer"), scores_table(found, self.n_boot, self.level)]
         answer += [Words(note, "notice") for note in notes if note]

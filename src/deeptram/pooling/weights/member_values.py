@@ -36,7 +36,7 @@ from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.panels import fixed_rule, halved, lay_panels
 from deeptram.predictive.rows import check_one_per_row
-from deeptram.responses.observations import Observations, Surv, encode_continuous, encode_count
+from deeptram.responses import Observations, Surv, encode_continuous, encode_count
 
 _EMPTY = -60.0  # log of a mass that no pool notices
 _NEGLIGIBLE = 1e-12

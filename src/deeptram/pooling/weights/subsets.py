@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from deeptram._validation import as_float, check_integer, check_number, check_same_length, check_weights
+from deeptram._validation import as_float, check_integer, check_number, check_same_length
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.measures import MetricLike, get_score
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Vector
 from deeptram.pooling.pool import as_members
-from deeptram.pooling.rule import Rule
+from deeptram.pooling.rule import Rule, check_weights
 from deeptram.pooling.weights.objectives import Pull
 from deeptram.pooling.weights.problem import problem
 from deeptram.pooling.weights.tuning import TunedWeights, tune
