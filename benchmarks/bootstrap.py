@@ -24,7 +24,6 @@ from sklearn.metrics import accuracy_score, brier_score_loss, cohen_kappa_score,
 
 from deeptram.evaluation import evaluate, metrics
 from deeptram.evaluation.bootstrap import replicates, resample
-from deeptram.evaluation.measures import statistics_of
 from deeptram.predictive.discrete import DiscretePredictive
 
 METRICS = ["nll", "rps", "brier", "accuracy", "auc", "qwk", "citl", "calibration_slope"]
@@ -96,7 +95,7 @@ def main() -> None:
     ours = np.empty_like(loop)
     for m, pred in enumerate(predictions.values()):
         for k, name in enumerate(METRICS):
-            ours[:, m, k] = replicates(statistics_of(metrics.get(name), y, pred), counts).mean(0)
+            ours[:, m, k] = replicates(metrics.get(name).statistics(y, pred), counts).mean(0)
 
     ours_median = float(np.median(seconds))
     extrapolated = loop_seconds / options.loop_replicates * options.replicates

@@ -47,6 +47,7 @@ Array = NDArray[np.float64]
 Networks = Mapping[str, Callable[..., Any]]
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (SI, CI, CS, LS, Scale, Varying)}
 _KINDS[NETWORK_SCALE] = Scale
+_IF_KNOWN = ("n_events", "n_features_in", "data_hash")  # what not every fit leaves behind
 CLASSES: dict[str, type[BaseTram]] = {name: getattr(presets, name) for name in CLASS_NAMES}
 
 
@@ -228,10 +229,8 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
         "latent": latents.saved_name(estimator.latent_),
         "design": estimator.design_.to_dict(),
         "n_obs": int(estimator.n_obs_),
-        "n_events": getattr(estimator, "n_events_", None),
-        "n_features_in": getattr(estimator, "n_features_in_", None),
+        **{name: getattr(estimator, f"{name}_", None) for name in _IF_KNOWN},
         "feature_names_in": None if names is None else [str(name) for name in names],
-        "data_hash": getattr(estimator, "data_hash_", None),
     }
     if hasattr(estimator, "latent_choice_"):
         record["fitted"]["latent_choice"] = plain(estimator.latent_choice_.to_dict())
@@ -264,13 +263,9 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
         estimator.latent_ = latents.get(state["latent"])
         estimator.design_ = Design.from_dict(state["design"])
         estimator.n_obs_ = state["n_obs"]
-        for name, value in (
-            ("n_features_in_", state["n_features_in"]),
-            ("n_events_", state.get("n_events")),
-            ("data_hash_", state["data_hash"]),
-        ):
-            if value is not None:
-                setattr(estimator, name, value)
+        for name in _IF_KNOWN:
+            if state[name] is not None:
+                setattr(estimator, f"{name}_", state[name])
         if state["feature_names_in"] is not None:
             estimator.feature_names_in_ = np.array(state["feature_names_in"], dtype=object)
         if "latent_choice" in state:

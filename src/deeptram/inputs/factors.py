@@ -65,14 +65,15 @@ class FactorEncoder:
         """
         values = as_column(values, column)
         _check_no_missing(values, column)
-        observed = values.categories[np.unique(values.codes)] if _is_factor(values) else np.unique(values)
+        is_factor = isinstance(values, pd.Categorical)
+        observed = values.categories[np.unique(values.codes)] if is_factor else np.unique(values)
         if len(observed) == len(values) > FEW_ROWS:
             raise InvalidInputError(
                 f"a factor must have several rows per level, got column {column!r} with as many levels as "
                 f"rows ({len(values)}), as an identifier has; leave it out, or make it numbers"
             )
         if levels is None:
-            declared = values.categories if _is_factor(values) else observed
+            declared = values.categories if is_factor else observed
             levels = tuple(v.item() if isinstance(v, np.generic) else v for v in declared)
         known = set(observed)
         return cls(column, levels, tuple(level for level in levels if level not in known))
@@ -205,10 +206,6 @@ def check_extent(rows: int, columns: int, what: str) -> None:
             f"{what} must give at most {allowed} columns for {rows} rows, got {columns}; join rare levels, "
             "or leave out interactions of factors with many levels"
         )
-
-
-def _is_factor(values: Column) -> bool:
-    return isinstance(values, pd.Categorical)
 
 
 def learned_factor(table: Table, name: str, values: Column, *, is_said: bool = False) -> FactorEncoder:

@@ -157,7 +157,7 @@ class Table:
         if isinstance(self.source, Mapping):
             return _entry(self.source, name, self.names, self.n_rows)
         if name not in self.names:
-            raise _missing(name, self.names)
+            raise UnknownNameError(did_not_find(name, self.names))
         if self.is_array:
             return self.source[:, self.names.index(name)]
         column = self.source[name]
@@ -369,10 +369,6 @@ def check_finite_columns(block: npt.NDArray[np.float64], names: tuple[str, ...])
     )
 
 
-def _missing(name: str, names: Sequence[str]) -> UnknownNameError:
-    return UnknownNameError(did_not_find(name, names))
-
-
 def _has_labels(X: pd.DataFrame) -> bool:
     text = [isinstance(label, str) for label in X.columns]
     if any(text) and not all(text):
@@ -416,7 +412,7 @@ def _n_axes(value: Any) -> int:
 
 def _entry(source: Mapping[str, Any], name: str, names: Sequence[str], rows: int) -> Any:
     if name not in source:
-        raise _missing(name, names)
+        raise UnknownNameError(did_not_find(name, names))
     value = as_pandas(source[name], name)
     if isinstance(value, (pd.Series, pd.Index, pd.api.extensions.ExtensionArray)):
         return value
