@@ -64,7 +64,7 @@ class CensoringDistribution:
     """
 
     def __init__(self, time: Floats, event: Mask) -> None:
-        self.order = np.argsort(time, kind="stable")
+        self.order = np.argsort(time)
         ordered = time[self.order]
         is_new = np.diff(ordered, prepend=-np.inf) > 0
         self.times, place = ordered[is_new], np.empty(len(time), dtype=np.int64)
@@ -130,7 +130,7 @@ class Censoring:
     @cached_property
     def orders(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The rows that are evaluated in the order of their times: events, and those that are censored."""
-        order = np.argsort(self._time, kind="stable") if self.fixed else self.distribution.order
+        order = np.argsort(self._time) if self.fixed else self.distribution.order
         return order[self._event[order]], order[~self._event[order]]
 
     def inverse(self, what: str, rows: Any, times: Floats | None = None) -> InverseCensoring:

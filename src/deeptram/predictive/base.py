@@ -166,7 +166,7 @@ class Predictive(ABC):
             part = getattr(self, name)
             if part is not None and len(part) > 1:
                 parts[name] = part
-        return self._with(**{name: part[index] for name, part in parts.items()})
+        return self._with(**{name: _rows_of(part, index) for name, part in parts.items()})
 
     @abstractmethod
     def cdf(self, y: Any = None) -> Any:
@@ -276,6 +276,11 @@ class Predictive(ABC):
     def _out(self, value: Tensor) -> Any:
         """Answer in kind: NumPy when the object was built from NumPy."""
         return as_numpy(value) if self.gives_numpy else value
+
+
+def _rows_of(part: Any, index: Tensor) -> Any:
+    """Return some rows; of tensors whole ones are copied at once, which indexing does not do."""
+    return part.index_select(0, index) if isinstance(part, Tensor) else part[index]
 
 
 class NumericPredictive(Predictive):

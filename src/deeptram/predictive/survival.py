@@ -75,6 +75,8 @@ class SurvivalPredictive(_Table):
     def _survivor(self, y: Tensor) -> Tensor:
         if len(y) == 1 < len(self):  # the same times for all rows are looked up once
             place = torch.searchsorted(self.times.contiguous(), y[0].contiguous(), right=True)
+            if torch.equal(place, torch.arange(1, len(self.times) + 1)):
+                return self.survival.clone()
             value = self.survival.index_select(1, (place - 1).clamp(min=0))
             for columns, certain in ((place == 0, 1.0), (torch.isposinf(y[0]), 0.0)):
                 if bool(columns.any()):

@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 
 N_TIMES = 100  # of the default grid of the integrated Brier score
 LAST_QUANTILE = 0.9  # where it ends: beyond, few rows are left and their weights are large
-CACHED = 2**17  # elements treated at once, such that they stay in the cache
+CACHED = 2**18  # elements treated at once, such that they stay in the cache
 
 
 def brier_survival(y: Any, pred: Any, times: Any, train: Any = None) -> Any:

@@ -270,9 +270,13 @@ class RowTuning:
 
     @cached_property
     def _shared(self) -> Objective | None:
-        """The objective of all rows; None where members drop out of it, or not, by which rows there are."""
-        encoded = self.task.encode()
-        return encoded.objective if bool((encoded.held & ~encoded.decisive).all()) else None
+        return _undivided(self.task.encode())
+
+    def _objective(self, rows: Any) -> Objective | None:
+        """Return the objective of some rows; few of many are read anew."""
+        if 2 * len(rows) < self.task.n_rows:
+            return _undivided(self.task.take(rows).encode())
+        return None if self._shared is None else self._shared.take(torch.as_tensor(rows))
 
     def tune(self, rows: Any, start: Vector | None = None) -> TunedWeights:
         """Return the best weights for some rows.
@@ -280,27 +284,31 @@ class RowTuning:
         Parameters
         ----------
         rows : array of int
-            Some perhaps several times. Few of many rows are read anew.
+            Some perhaps several times.
         start : array, optional
-            Weights to start from where the problem is convex, by default those of the part before; of the
-            beta-transformed pool with log a and log b, by default the best without a transformation.
+            Where to start, by default from what was found before: weights, where the problem is convex; with
+            log a and log b, of the beta-transformed pool.
         """
+        start, m = self._last if start is None else start, self.task.n_members
         with one_thread():
-            if 2 * len(rows) < self.task.n_rows or self._shared is None:
+            part = self._objective(rows)
+            if part is None:
                 return tune(self.task.take(rows))
-            part = self._shared.take(torch.as_tensor(rows))
             if self.task.tunes_shape:
-                return _tune_shape(part, self.task.n_members, start)
-            start = self._last if start is None else start
-            found = solve(part, self.task.n_members, start if part.convex else None)
+                tuned = _tune_shape(part, m, start)
+                self._last = np.append(tuned.weights, np.log(tuned.rule.values())) if tuned.rule else None
+                return tuned
+            found = solve(part, m, start if part.convex else None)
         if not np.isfinite(found.value):
             return _hopeless(self.task)
-        self._last = found.weights
-        value, gap = (
-            _score_alone(part, found.value, found.weights),
-            found.gap if part.convex else float("nan"),
-        )
+        self._last, value = found.weights, _score_alone(part, found.value, found.weights)
+        gap = found.gap if part.convex else float("nan")
         return TunedWeights(found.weights, value, gap, found.n_iter, found.converged, rule=self.task.rule)
+
+
+def _undivided(encoded: EncodedMembers) -> Objective | None:
+    """Return the objective; None where members drop out of it, or not, by which rows there are."""
+    return encoded.objective if bool((encoded.held & ~encoded.decisive).all()) else None
 
 
 def tune(task: Problem) -> TunedWeights:
