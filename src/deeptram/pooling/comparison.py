@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 from scipy import stats
 from sklearn.model_selection import check_cv
 
@@ -59,13 +58,6 @@ class PoolComparison(HeadedTable):
 
     whole: ClassVar[frozenset[str]] = frozenset({"pool", "weights", "correction", "score", "difference"})
     decimals: ClassVar[int | None] = 4
-
-    def printed(self) -> pd.DataFrame:
-        """Return the table, with notes only where there are some."""
-        shown = super().printed()
-        return (
-            shown if "note" in shown and shown["note"].any() else shown.drop(columns="note", errors="ignore")
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,9 +169,9 @@ def compare_pools(
     -------
     DataFrame
         Best first: ``pool, weights, correction, score`` (mean out of fold), ``difference`` to the best row
-        with its interval ``lower, upper`` (95 %, normal, from the paired differences of the rows), and
-        ``note``: which outcomes a candidate gives no probability, as weights of 0 may do to rows that they
-        were not tuned on. Its score is infinite, and it is never chosen.
+        with its interval ``lower, upper`` (95 %, normal, from the paired differences of the rows). Where
+        some score is infinite a column ``note`` says in which rows: outcomes without probability, as weights
+        of 0 may leave them on rows that they were not tuned on. Such a candidate is never chosen.
 
     Examples
     --------
@@ -476,7 +468,8 @@ def _table(names: Sequence[tuple[str, str, str]], rows: Floats) -> PoolCompariso
     table = PoolComparison([names[place] for place in order], columns=["pool", "weights", "correction"])
     table["score"], table["difference"] = means[order], centre
     table["lower"], table["upper"] = centre - half, centre + half
-    table["note"] = [_infinite(rows[place]) for place in order]
+    if np.isinf(means).any():
+        table["note"] = [_infinite(rows[place]) for place in order]
     return table
 
 
