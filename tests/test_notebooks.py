@@ -117,6 +117,22 @@ def test_long_tables_are_cut_and_missing_intervals_left_out(data):
     assert "in brackets" not in page
 
 
+def test_what_else_a_notebook_shows(data, ordinal):
+    X, _, y = data
+    pred = dt.Lm([dt.LS("a")]).fit(X, y).predict_distribution(X)
+    page = Page(dt.conformal(pred, y, groups=np.arange(120) % 2)._repr_html_())
+    for words in ("Conformal prediction", "outcome: continuous", "calibration rows: 120", "160"):
+        assert words in page
+    counts = dt.Predictive.from_scipy(scipy.stats.poisson([2.0]))._repr_html_()
+    assert counts.count("<rect") == counts.count("height=") - 1 <= 12  # one for each count
+    levels = ordinal.predict_distribution(X)
+    table = dt.evaluate(
+        {"one": levels, "two": levels[::-1]}, data[1], metrics=["nll"], n_boot=20, reference="two"
+    )
+    assert "".join(Page(table._repr_html_()).text).count("two") == 1  # no line of zeros
+    assert "−" in Page(table._repr_html_())
+
+
 def test_levels_are_shown_as_bars(ordinal, data):
     pred = ordinal.predict_distribution(data[0])
     assert repr(pred) == "DiscretePredictive(n=120, levels=low|<mid>|high, latent='logistic')"

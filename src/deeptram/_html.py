@@ -110,7 +110,7 @@ def few_digits(value: Any, digits: int = 4) -> str:
     ('1235', 'low', '0.5')
     """
     try:
-        return "–" if value != value else f"{float(value):.{digits}g}"  # NaN: not defined
+        return "–" if value != value else f"{float(value):.{digits}g}".replace("-", "−")  # NaN: not defined
     except (TypeError, ValueError):
         return str(value)
 
@@ -155,14 +155,21 @@ class HeadedTable(pd.DataFrame):
         header = self._header()
         if not header:
             return str(super().__repr__())
-        options: list[Any] = ["display.max_columns", None, "display.width", _LINE, "display.precision", 4]
-        if self.decimals is not None:
-            options += ["display.float_format", f"{{:.{self.decimals}f}}".format]
-        with pd.option_context(*options):
+        with self._numbers():
             return "\n".join([*header, "", repr(pd.DataFrame(self))])
 
     def _repr_html_(self) -> str | None:
         """Return the header as a paragraph before the table."""
         lines = "<br>".join(html.escape(line) for line in self._header())
-        table = pd.DataFrame._repr_html_(pd.DataFrame(self) if lines else self)
-        return f"<p>{lines}</p>\n{table}" if lines and table is not None else table
+        if not lines:
+            return pd.DataFrame._repr_html_(self)
+        with self._numbers():
+            table = pd.DataFrame._repr_html_(pd.DataFrame(self))
+        return f"<p>{lines}</p>\n{table}"
+
+    def _numbers(self) -> Any:
+        """Return a context in which numbers have as many digits as they need."""
+        options: list[Any] = ["display.max_columns", None, "display.width", _LINE, "display.precision", 4]
+        if self.decimals is not None:
+            options += ["display.float_format", f"{{:.{self.decimals}f}}".format]
+        return pd.option_context(*options)

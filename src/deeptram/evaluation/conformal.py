@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from deeptram._html import card, grid
 from deeptram._validation import (
     check_no_missing,
     check_probability_level,
@@ -177,6 +178,12 @@ class Conformal:
     def __repr__(self) -> str:
         groups = f", {len(self._parts)} groups" if self._by_group else ""
         return f"Conformal({self._kind}, n = {self.n}{groups})"
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook what was calibrated, and with how many rows."""
+        rows = [[name, part.n] for name, part in self._parts.items()] if self._by_group else []
+        table = grid(["group", "calibration rows"], rows) if rows else ""
+        return card("Conformal prediction", {"outcome": self._kind, "calibration rows": self.n}, table)
 
     def interval(self, pred: Any, level: float = 0.9, *, groups: Any = None) -> tuple[Any, Any]:
         r"""Return the central interval [lower, upper] of each row, which holds the outcome with P >= level.

@@ -61,7 +61,9 @@ class EvaluationTable(pd.DataFrame):
         tables = [_wide(self, "estimate", "lower", "upper")]
         if "difference" in self:
             tables.append("<p>Paired differences to the reference:</p>")
-            tables.append(_wide(self, "difference", "difference_lower", "difference_upper"))
+            ends = ["difference", "difference_lower", "difference_upper"]
+            others = self.groupby("name")[ends].transform("any").any(axis=1)  # the reference differs nowhere
+            tables.append(_wide(self[others], *ends))
         brackets = {"in brackets": "intervals of a paired bootstrap"} if self["lower"].notna().any() else {}
         return card("Scores and metrics", brackets, *tables)
 

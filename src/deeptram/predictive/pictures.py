@@ -60,6 +60,8 @@ def _numbers(pred: Predictive) -> str:
     ends = quantiles[np.isfinite(quantiles)]
     low, high = (ends.min(), ends.max()) if len(ends) else (0.0, 0.0)
     points = np.linspace(low, high if high > low else low + 1.0, CELLS + 1)
+    if pred.kind == "count" and high - low < CELLS:
+        points = np.arange(low - 1.0, high + 1.0)
     cells = np.diff(_array(pred.cdf_grid(points)), axis=1)
     rows = []
     for k, (mass, (_, lower, median, upper, _)) in enumerate(zip(cells, quantiles, strict=True)):

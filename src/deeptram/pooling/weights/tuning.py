@@ -103,7 +103,7 @@ class TunedWeights:
         }
         rows = [
             [m, share(weight, f"weight {weight:.3f}"), f"{weight:.3f}"]
-            for m, weight in enumerate(self.weights.tolist())
+            for m, weight in sorted(enumerate(self.weights.tolist()), key=lambda pair: -pair[1])
         ]
         return card("Tuned weights", facts, grid(["member", "", "weight"], rows))
 
