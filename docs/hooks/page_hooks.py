@@ -21,6 +21,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from deeptram.plots import paper_style
+
 mpl.use("Agg")
 from matplotlib import pyplot as plt  # after the choice of the backend
 
@@ -114,7 +116,7 @@ def _run(path: Path) -> tuple[list[page_code.Result], dict[int, list[tuple[tuple
     """Run a page in an empty folder; return results, and the figures by the line of their block."""
     results, drawn = [], {}
     here = Path.cwd()
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), paper_style():
         warnings.simplefilter("error")
         os.chdir(folder)
         try:

@@ -24,7 +24,7 @@ def test_effects_on_the_line(data, drawn):
     ax = drawn(shown)
     assert labels(ax) == ["x0", "x1", "80 % limits"]
     np.testing.assert_allclose(ax.lines[1].get_ydata(), shown.frame()["coef"][:3])
-    assert ax.get_ylabel() == "log odds-ratio (positive: larger outcome)"
+    assert ax.get_ylabel() == "log odds-ratio\n(positive: larger outcome)"
 
 
 def test_effects_at_cutoffs(data, drawn):

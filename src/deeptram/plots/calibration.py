@@ -351,12 +351,11 @@ class PitDisplay(Display):
     def _draw_panel(self, ax: Axes, part: pd.DataFrame, color: str) -> None:
         lower, upper = part["band_lower"].iloc[0], part["band_upper"].iloc[0]
         edges = [*part["left"], part["right"].iloc[-1]]
-        fill: dict[str, Any] = {"color": color, "alpha": 0.15}
-        bars = ax.bar(
-            part["left"], part["density"], part["right"] - part["left"], align="edge", linewidth=0, **fill
-        )
+        place = part["left"], part["density"], part["right"] - part["left"]
+        bars = ax.bar(*place, align="edge", color="none")  # they carry the words
         for bar, count in zip(bars, part["count"], strict=True):
             say(bar, [f"{count:.0f} rows"])
+        ax.stairs(part["density"], edges, fill=True, color=color, alpha=0.15, linewidth=0)
         ax.stairs(part["density"], edges, baseline=None, color=color, linewidth=1.4, zorder=2)
         label = f"{100 * self.level:g} % of bars, if calibrated"
         ax.axhspan(lower, upper, color=BAND_COLOR, linewidth=0, zorder=0, label=label)

@@ -23,6 +23,7 @@ from deeptram.plots.style import (
     SHADE_COLOR,
     TRAFO_LABELS,
     UNSHADED_COLOR,
+    beside,
     colors,
     legend_beside,
     looks,
@@ -191,10 +192,7 @@ class CurvesDisplay(Display):
             legend_beside(ax)
 
     def _draw_one(self, ax: Axes, curve: pd.DataFrame, offset: float, look: dict[str, Any]) -> None:
-        y = curve["y"].to_numpy()
-        if self.levels is not None:
-            places = {level: k for k, level in enumerate(self.levels)}
-            y = np.array([places[level] for level in y], dtype=np.float64)
+        y = beside(curve["y"], None if self.levels is None else list(self.levels))
         marker, values = look.pop("marker"), curve[self.value].to_numpy()
         if self._stems:
             if not look.pop("group"):

@@ -458,6 +458,6 @@ class EffectDisplay(Display):
             draw_band(ax, place, part, "coef", color[name], name, lines=numeric)
         if not numeric:
             ax.set_xticks(range(len(levels)), [f"above {level}" for level in levels])
-        ax.set(xlabel=OUTCOME if numeric else "cutoff", ylabel=f"{self.label} (positive: larger outcome)")
+        ax.set(xlabel=OUTCOME if numeric else "cutoff", ylabel=f"{self.label}\n(positive: larger outcome)")
         ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=f"{100 * self.level:g} % limits")
         legend_beside(ax)

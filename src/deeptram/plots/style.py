@@ -165,7 +165,8 @@ def paper_style(changes: Mapping[str, Any] | None = None) -> Iterator[None]:
     """
     import matplotlib
 
-    settings: Any = {**RC, **(changes or {})}
+    others = matplotlib.cycler(color=OTHER_COLORS)  # so that no curve looks like a pool by chance
+    settings: Any = {**RC, "axes.prop_cycle": others, **(changes or {})}
     with matplotlib.rc_context(settings):
         yield
 

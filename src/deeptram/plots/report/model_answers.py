@@ -310,16 +310,16 @@ def importance_sentence(importance: pd.DataFrame) -> str:
 def scores_table(found: Answers, n_boot: int, level: float) -> TextTable:
     """Return the scores beside those of the null model."""
     caption = SAID.scores(f"{100 * level:g}", n_boot, found.null is not None, found.null_from_training)
-    wide: dict[str, list[str | Cell]] = {}
-    for row in found.scores.to_dict("records"):
-        metric = row["metric"]
-        cells = wide.setdefault(metric, [f"{metric_label(metric)} ({metric_hint(metric)})"])
-        cells.append(Cell.of(row["estimate"], row["lower"], row["upper"]))
-        if row["name"] == NULL:
-            model = next(one for one in found.scores.to_dict("records") if one["metric"] == row["metric"])
-            cells.append(Cell.of(*(model[f"difference{end}"] for end in ("", "_lower", "_upper"))))
+    rows: list[list[str | Cell]] = []
+    for metric, part in found.scores.groupby("metric", sort=False):
+        values = part[["estimate", "lower", "upper"]].to_numpy(dtype=float).tolist()
+        if found.null is not None:
+            ends = ["difference", "difference_lower", "difference_upper"]
+            values.append(part[ends].iloc[0].astype(float).tolist())
+        name = f"{metric_label(str(metric))} ({metric_hint(str(metric))})"
+        rows.append([name, *(Cell.of(*one) for one in values)])
     header = ["score", "model", *(["null model", "difference"] if found.null is not None else [])]
-    return TextTable(header, list(wide.values()), 1, caption, "Scores")
+    return TextTable(header, rows, 1, caption, "Scores")
 
 
 def importance_table(importance: pd.DataFrame) -> TextTable | None:

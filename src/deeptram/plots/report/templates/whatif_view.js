@@ -2,7 +2,7 @@
 // Controls and drawing of the what-if view; distributions come from whatif.js.
 (function () {
   var engine = window.deeptramWhatIf, spec = engine.spec, root = document.getElementById("what-if-view");
-  var QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95], SVG = "http://www.w3.org/2000/svg", W = root.clientWidth < 480 ? 350 : 560, H = 250, LEFT = 44, RIGHT = 12, TOP = 26, BOTTOM = 40;
+  var QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95], SVG = "http://www.w3.org/2000/svg", W = root.clientWidth < 480 ? 350 : root.clientWidth < 1000 ? 420 : 560, H = 250, LEFT = 44, RIGHT = 12, TOP = 26, BOTTOM = 40;
   var x = {}, row = 0, controls = {};
 
   function element(name, attributes, text) {
