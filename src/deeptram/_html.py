@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -150,22 +151,24 @@ class HeadedTable(pd.DataFrame):
         complete = self.whole <= set(self.columns)
         return [str(line) for line in self.attrs.get("header", ())] if complete else []
 
+    def printed(self) -> pd.DataFrame:
+        """Return what print and HTML show below the header: all columns."""
+        return pd.DataFrame(self)
+
     def __repr__(self) -> str:
         """Return the header, an empty line and the table with all its columns."""
         header = self._header()
         if not header:
             return str(super().__repr__())
         with self._numbers():
-            return "\n".join([*header, "", repr(pd.DataFrame(self))])
+            return "\n".join([*header, "", repr(self.printed())])
 
     def _repr_html_(self) -> str | None:
         """Return the header as a paragraph before the table."""
         lines = "<br>".join(html.escape(line) for line in self._header())
-        if not lines:
-            return pd.DataFrame._repr_html_(self)
-        with self._numbers():
-            table = pd.DataFrame._repr_html_(pd.DataFrame(self))
-        return f"<p>{lines}</p>\n{table}"
+        with self._numbers() if lines else nullcontext():
+            table: str | None = pd.DataFrame._repr_html_(self.printed() if lines else self)
+        return f"<p>{lines}</p>\n{table}" if lines else table
 
     def _numbers(self) -> Any:
         """Return a context in which numbers have as many digits as they need."""

@@ -165,7 +165,7 @@ def paper_style(changes: Mapping[str, Any] | None = None) -> Iterator[None]:
     """
     import matplotlib
 
-    others = matplotlib.cycler(color=OTHER_COLORS)  # so that no curve looks like a pool by chance
+    others = matplotlib.rcsetup.cycler(color=OTHER_COLORS)  # so that no curve looks like a pool by chance
     settings: Any = {**RC, "axes.prop_cycle": others, **(changes or {})}
     with matplotlib.rc_context(settings):
         yield
