@@ -171,3 +171,17 @@ def test_positive_outcomes_stay_positive_whoever_made_the_distribution():
     assert np.isfinite(dt.scores.nll(small, corrected))
     total = scipy.integrate.quad(lambda t: corrected[:1].pdf(t)[0], 0, 60, points=[0.1, 1, 5], limit=300)[0]
     assert total == pytest.approx(1.0, abs=1e-6)
+
+
+def test_curves_that_do_not_reach_one_half_turn_about_their_last_time():
+    rng = np.random.default_rng(6)
+    grid, rate = np.linspace(0.1, 3.0, 30), np.exp(rng.normal(-2.6, 0.4, 120))
+    curves = np.exp(-np.outer(rate, grid**1.6))  # too steep: the events come at a constant rate
+    assert np.median(curves[:, -1]) > 0.5
+    time = rng.exponential(1 / rate)
+    y = dt.Surv.right(np.minimum(time, 2.9), time <= 2.9)
+    pred = dt.Predictive.from_survival(grid, curves)
+    found = dt.correct(pred, y, "spread")
+    assert found.spread > 1.2
+    assert found.after < found.before == pytest.approx(dt.scores.nll(y, pred))
+    assert found.after == pytest.approx(dt.scores.nll(y, found.apply(pred)))

@@ -41,12 +41,14 @@ from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.mapped import is_positive, moved
+from deeptram.predictive.survival import SurvivalPredictive
 from deeptram.responses.observations import Observations, Surv
 
 Floats = npt.NDArray[np.float64]
 KINDS = {"intercept": (True, False), "spread": (False, True), "both": (True, True)}
 _FEW_ROWS, _MANY_ROWS = 5_000, 20_000
 _QUARTILES = (0.25, 0.75)
+_LOG_SPREADS = (0.0, -0.2, 0.2, -0.4, 0.4, -0.6, 0.6, -0.8, 0.8)
 _NORMAL_RANGE = 1.349  # between the quartiles of a standard normal distribution
 
 
@@ -232,6 +234,10 @@ class CorrectedScore:
             tasks = [self]
             if n > _MANY_ROWS:
                 tasks.insert(0, self.part(np.arange(0, n, n // _FEW_ROWS)))
+            if isinstance(self.pred, SurvivalPredictive) and KINDS[kind][1]:
+                # Densities of curves are steps, of which differences know nothing: look around first.
+                tried = [np.where(free == 1, log_spread, 0.0) for log_spread in _LOG_SPREADS]
+                start = min(tried, key=self._penalised(free, unit, strength / n))
             for task in tasks:
                 start = minimise_few(task._penalised(free, unit, strength / n), start)
             found = _values(start, free, unit)
