@@ -22,7 +22,7 @@ from deeptram.errors import (
     UnknownNameError,
 )
 from deeptram.estimators.deep import held_out_rows
-from deeptram.estimators.exact import row_loglik, row_loss, shift_covariance
+from deeptram.estimators.exact import FittedRows, row_loglik, row_loss, shift_covariance
 from deeptram.model import Encoded
 from deeptram.predictive import RowParameters
 
@@ -91,9 +91,8 @@ def test_shift_covariance_is_that_of_the_exact_fit_where_there_is_no_network(nam
     model.fit(X, y)
     _, matrices, encoded, _ = clone(model).prepare(X, y, None)
     parameters = model.model_.row_parameters(X, matrices).numpy()
-    got = shift_covariance(
-        model.outcome_, model.latent_, parameters, matrices, encoded, None, 1, np.ones(3, dtype=bool)
-    )
+    fitted = FittedRows(model.outcome_, model.latent_, parameters, matrices, encoded)
+    got = shift_covariance(fitted, 1, np.ones(3, dtype=bool))
     assert name == "nominal" or not model.certificate_.active
     want = model.vcov_.to_numpy()[-len(got) :, -len(got) :]
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-10)
@@ -106,13 +105,13 @@ def test_shift_covariance_with_strata_scale_weights_and_aliased_columns():
     model = dt.Polr([dt.SI("s"), dt.LS("a", "b")]).fit(X, np.digitize(z, [-1, 1]), sample_weight=weights)
     _, matrices, encoded, _ = clone(model).prepare(X, np.digitize(z, [-1, 1]), weights)
     parameters = model.model_.row_parameters(X, matrices).numpy()
-    arguments = (model.outcome_, model.latent_, parameters)
-    got = shift_covariance(*arguments, matrices, encoded, weights, 2, np.ones(2, dtype=bool))
+    fitted = FittedRows(model.outcome_, model.latent_, parameters, matrices, encoded, weights)
+    got = shift_covariance(fitted, 2, np.ones(2, dtype=bool))
     np.testing.assert_allclose(got, model.vcov_.to_numpy()[-2:, -2:], rtol=1e-8)
-    only_first = shift_covariance(*arguments, matrices, encoded, weights, 2, np.array([True, False]))
+    only_first = shift_covariance(fitted, 2, np.array([True, False]))
     assert np.isnan(only_first[1]).all()
     assert np.isfinite(only_first[0, 0])
-    nothing = shift_covariance(*arguments, matrices, encoded, weights, 2, np.zeros(2, dtype=bool))
+    nothing = shift_covariance(fitted, 2, np.zeros(2, dtype=bool))
     assert np.isnan(nothing).all()
 
 
@@ -192,8 +191,8 @@ def test_a_network_that_leaves_no_room_has_no_covariance():
     _, matrices, encoded, _ = model.prepare(X, np.digitize(z, [-1, 0, 1]), None)
     theta = np.tile([-800.0, 1e300, np.inf], (40, 1))
     parameters = RowParameters(theta, np.zeros(40), None, np.full((40, 2), 0.0))
-    arguments = (model.outcome_, model.latent_, parameters, matrices, encoded, None, None)
-    assert np.isnan(shift_covariance(*arguments, np.ones(1, dtype=bool))).all()
+    fitted = FittedRows(model.outcome_, model.latent_, parameters, matrices, encoded)
+    assert np.isnan(shift_covariance(fitted, None, np.ones(1, dtype=bool))).all()
 
 
 def test_loglik_needs_an_encoding_of_its_own_kind():

@@ -32,7 +32,7 @@ from deeptram.errors import (
     warn,
 )
 from deeptram.estimators.data_checks import fingerprint
-from deeptram.estimators.exact import TINY, row_loglik, shift_covariance
+from deeptram.estimators.exact import TINY, FittedRows, row_loglik, shift_covariance
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.hooks import HISTORY
 from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows, root_seed
@@ -233,19 +233,10 @@ def summarised(task: DeepTask, fit: DeepFit) -> DeepFit:
         trained *= np.bincount(task.train_rows, minlength=len(weights))
     elif task.validation_rows is not None:
         trained[task.validation_rows] = 0.0
-    some = np.flatnonzero(trained)
-    covariance = shift_covariance(
-        task.outcome,
-        task.latent,
-        parameters.take(some),
-        task.matrices.take(some),
-        task.encoded.take(some),
-        trained[some],
-        task.design.n_strata if isinstance(task.spec.intercept, SI) else None,
-        model.x_kept.cpu().numpy(),
-        task.loss,
-    )
-    return dataclasses.replace(fit, shift_vcov=covariance)
+    known = task.outcome, task.latent, parameters, task.matrices, task.encoded, trained, task.loss
+    strata = task.design.n_strata if isinstance(task.spec.intercept, SI) else None
+    seen = FittedRows(*known).take(np.flatnonzero(trained))
+    return dataclasses.replace(fit, shift_vcov=shift_covariance(seen, strata, model.x_kept.cpu().numpy()))
 
 
 @alone()

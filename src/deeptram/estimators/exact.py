@@ -77,17 +77,8 @@ def fit_without_networks(
     if estimator.loss in ("rps", "brier") and scale is None:
         parameters = estimator.model_.row_parameters(None, matrices)
         kept = ~fit.problem.aliased & (fit.infinite == 0)
-        vcov[theta.size :, theta.size :] = shift_covariance(
-            estimator.outcome_,
-            estimator.latent_,
-            parameters,
-            matrices,
-            encoded,
-            weights,
-            1,
-            kept,
-            estimator.loss,
-        )
+        known = estimator.outcome_, estimator.latent_, parameters, matrices, encoded, weights, estimator.loss
+        vcov[theta.size :, theta.size :] = shift_covariance(FittedRows(*known), 1, kept)
         estimator.vcov_ = label_covariance(estimator.design_, estimator.outcome_, vcov)
 
 
@@ -197,17 +188,38 @@ def row_loss(
     return score_core.get(loss)(predictive, torch.from_numpy(encoded.codes))
 
 
-def shift_covariance(
-    outcome: Outcome,
-    latent: Latent,
-    parameters: RowParameters,
-    matrices: Matrices,
-    encoded: Encoded,
-    weights: Array | None,
-    n_strata: int | None,
-    kept: NDArray[np.bool_],
-    loss: str = "nll",
-) -> Array:
+@dataclass(frozen=True, eq=False)
+class FittedRows:
+    """Training rows, and the parameters that a fitted model gives them.
+
+    Attributes
+    ----------
+    outcome, latent : Outcome, Latent
+    parameters : RowParameters
+        Of the fitted model, as float64 arrays.
+    matrices, encoded, weights
+        The rows.
+    loss : {"nll", "rps", "brier"}
+        What the model minimises.
+    """
+
+    outcome: Outcome
+    latent: Latent
+    parameters: RowParameters
+    matrices: Matrices
+    encoded: Encoded
+    weights: Array | None = None
+    loss: str = "nll"
+
+    def take(self, rows: Any) -> FittedRows:
+        """Return some of the rows."""
+        parts = {name: getattr(self, name).take(rows) for name in ("parameters", "matrices", "encoded")}
+        return dataclasses.replace(
+            self, **parts, weights=None if self.weights is None else self.weights[rows]
+        )
+
+
+def shift_covariance(fitted: FittedRows, n_strata: int | None, kept: NDArray[np.bool_]) -> Array:
     r"""Return the covariance of the linear shift given the networks, shape (p, p); NaN where aliased.
 
     With the networks held as they are, the model is :math:`F_Z(a(y)'(\vartheta_i + \delta) - \eta_i -
@@ -223,17 +235,11 @@ def shift_covariance(
 
     Parameters
     ----------
-    outcome, latent : Outcome, Latent
-    parameters : RowParameters
-        Of the fitted model, as float64 arrays.
-    matrices, encoded, weights
-        The training rows.
+    fitted : FittedRows
     n_strata : int or None
         Number of baselines of a simple intercept; None for a complex one.
     kept : array of bool, shape (p,)
         Columns with information of their own.
-    loss : {"nll", "rps", "brier"}
-        What the model minimises.
 
     Returns
     -------
@@ -242,7 +248,7 @@ def shift_covariance(
         ``coef_``. All NaN where the likelihood has no curvature that can be
         computed (a network that leaves an outcome no room at all).
     """
-    d, nominal = outcome.basis.n_coef, outcome.kind.is_nominal
+    d, nominal = fitted.outcome.basis.n_coef, fitted.outcome.kind.is_nominal
     per_column = d if nominal else 1
     constants = (n_strata or 1) * d if n_strata is not None or nominal else 1
     used = np.tile(kept, per_column)
@@ -250,14 +256,15 @@ def shift_covariance(
     if not used.any():
         return covariance
     # Columns of unit size keep the solution accurate; a moved centre is absorbed by the intercept.
-    mean, sd, _ = standardize(matrices.x, weights, centre=parameters.log_scale is None or n_strata is None)
-    x = ((matrices.x - mean) / sd)[:, kept]
+    centre = fitted.parameters.log_scale is None or n_strata is None
+    mean, sd, _ = standardize(fitted.matrices.x, fitted.weights, centre=centre)
+    x = ((fitted.matrices.x - mean) / sd)[:, kept]
     size = constants + x.shape[1] * per_column
     hessian, spread = np.zeros((size, size)), np.zeros((size, size))
-    for rows in _pieces(len(encoded)):
-        part = _Rows(outcome, latent, parameters, matrices, encoded, weights, constants, x, rows, loss)
+    for rows in _pieces(len(fitted.encoded)):
+        part = _Rows(fitted.take(rows), x[rows], constants)
         hessian += part.hessian(size)
-        if loss != "nll":
+        if fitted.loss != "nll":
             spread += part.squared_gradients(size)
     if not (np.isfinite(hessian).all() and np.isfinite(spread).all()):
         return covariance
@@ -267,7 +274,7 @@ def shift_covariance(
     if np.linalg.eigvalsh(schur).min() <= _SINGULAR * np.diag(hessian).max():
         return covariance
     inverse = np.linalg.inv(schur)
-    if loss != "nll":
+    if fitted.loss != "nll":
         half = np.hstack([-inverse @ cross @ inner, inverse])  # the lines of beta in the inverse of H
         inverse = half @ spread @ half.T
     scale = np.tile(sd[kept], per_column)
@@ -278,34 +285,19 @@ def shift_covariance(
 class _Rows:
     """The loss of some rows as a function of (delta, beta)."""
 
-    def __init__(
-        self,
-        outcome: Outcome,
-        latent: Latent,
-        parameters: RowParameters,
-        matrices: Matrices,
-        encoded: Encoded,
-        weights: Array | None,
-        constants: int,
-        x: Array,
-        rows: slice,
-        loss: str,
-    ) -> None:
-        self.outcome, self.latent, self.constants, self.loss = outcome, latent, constants, loss
-        self.encoded = encoded.take(rows)
-        own = parameters.take(rows)
+    def __init__(self, fitted: FittedRows, x: Array, constants: int) -> None:
+        own = fitted.parameters
+        self.fitted, self.constants, self.x = fitted, constants, _tensor(x)
         self.theta = _tensor(own.theta)
-        self.shift = _tensor(np.zeros(len(self.encoded)) if own.shift is None else own.shift)
-        self.log_scale = None if own.log_scale is None else _tensor(own.log_scale)
+        self.shift = _tensor(np.zeros(len(x)) if own.shift is None else own.shift)
         gaps = own.log_increments if constants == 1 else None
-        self.log_increments = None if gaps is None else _tensor(gaps)
-        self.x = _tensor(x[rows])
-        self.weights = None if weights is None else _tensor(weights[rows])
-        self.strata = None if matrices.strata is None else _tensor(matrices.strata[rows])
+        optional = own.log_scale, gaps, fitted.weights, fitted.matrices.strata
+        known = [None if one is None else _tensor(one) for one in optional]
+        self.log_scale, self.log_increments, self.weights, self.strata = known
 
     def losses(self, point: Tensor) -> Tensor:
         """Return the loss of each row, (n,), at a point, (size,), or each at its own, (n, size)."""
-        d = self.outcome.basis.n_coef
+        outcome, d = self.fitted.outcome, self.fitted.outcome.basis.n_coef
         delta, beta = point[..., : self.constants], point[..., self.constants :]
         theta, shift, each = self.theta, self.shift, point.ndim > 1
         if self.constants == 1 and d > 1:  # a common constant moves no gap
@@ -318,13 +310,13 @@ class _Rows:
                 theta = theta + (
                     blocks[torch.arange(len(blocks)), self.strata] if each else blocks[self.strata]
                 )
-        if self.outcome.kind.is_nominal:
+        if outcome.kind.is_nominal:
             slopes = beta.reshape(*beta.shape[:-1], d, -1)
             theta = theta + (torch.einsum("nj,nkj->nk", self.x, slopes) if each else self.x @ slopes.T)
         else:
             shift = shift + ((self.x * beta).sum(dim=1) if each else self.x @ beta)
         parameters = RowParameters(theta, shift, self.log_scale, self.log_increments)
-        return row_loss(self.outcome, self.latent, parameters, self.encoded, self.loss)
+        return row_loss(outcome, self.fitted.latent, parameters, self.fitted.encoded, self.fitted.loss)
 
     def hessian(self, size: int) -> Array:
         """Return the matrix of second derivatives of the weighted sum at zero, shape (size, size)."""
@@ -337,7 +329,7 @@ class _Rows:
 
     def squared_gradients(self, size: int) -> Array:
         """Return the weighted sum over rows of the squares of their gradients at zero, shape (size, size)."""
-        points = torch.zeros(len(self.encoded), size, dtype=torch.float64, requires_grad=True)
+        points = torch.zeros(len(self.x), size, dtype=torch.float64, requires_grad=True)
         (gradients,) = torch.autograd.grad(self.losses(points).sum(), points)
         weighted = gradients if self.weights is None else gradients * self.weights.unsqueeze(1)
         return (gradients.T @ weighted).numpy()
