@@ -323,8 +323,8 @@ def test_scores(hub, pooled, tmp_path):
     assert "inc, quantile: weighted interval score" in shown
     table = pd.read_csv(tmp_path / "scores.csv")
     assert (tmp_path / "scores.png").read_bytes()[:4] == b"\x89PNG"
-    axes = HubScoresDisplay(table.query("metric == 'wis'")).plot().child_axes
-    drawn = [axis for axis in axes if axis.lines]
+    ax = HubScoresDisplay(table.query("metric == 'wis'")).plot()
+    drawn = [axis for axis in ax.child_axes or [ax] if axis.lines]
     assert [list(axis.get_xticks()) for axis in drawn] == [HORIZONS]  # whole horizons
     assert len(drawn[0].lines) == table["model_id"].nunique()
     quantiles = by(hub, "inc", "quantile")
