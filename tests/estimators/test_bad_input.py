@@ -175,7 +175,7 @@ CASES = {
     "real numbers as classes": (
         lambda: dt.Polr().fit(X, T),
         InvalidInputError,
-        "Unknown label type: continuous.* use outcome='continuous'",
+        r"Unknown label type: continuous.*for numbers use Colr or BoxCox \(outcome='continuous'\)",
     ),
     "three classes of a binary outcome": (
         lambda: dt.Logit().fit(X, Y),
@@ -640,7 +640,7 @@ def test_the_outcome_among_the_predictors_is_refused(kind):
         "dict": (dt.Logit(), {"a": a, "leak": (z > 0).astype(float)}, z > 0, "leak"),
         "text": (
             dt.Logit(),
-            pd.DataFrame({"a": a, "leak": label}),
+            pd.DataFrame({"a": a, "leak": label}, index=range(5, 35)),
             pd.Series(label, index=range(5, 35)),
             "leak",
         ),
