@@ -15,7 +15,7 @@ from sklearn.exceptions import DataConversionWarning
 from deeptram import _validation as v
 from deeptram._arrays import row_numbers
 from deeptram.errors import InvalidInputError, InvalidTypeError, RowIndexError, UnknownNameError
-from deeptram.pooling.rule import check_weights
+from deeptram.pooling.pool import check_weights
 
 
 @pytest.mark.parametrize(

@@ -349,7 +349,9 @@ def test_members_from_folds():
 
 def test_a_model_without_networks_needs_folds():
     X, z = table()
-    with pytest.raises(UnsupportedError, match=r"same for every member; use Ensemble\.from_folds"):
+    with pytest.raises(
+        UnsupportedError, match=r"same for every member; use members='bags' .* Ensemble\.from_folds"
+    ):
         dt.Ensemble(dt.Colr()).fit(X, z)
 
 

@@ -165,8 +165,10 @@ def fit_command(
         settled = {"validation": validation}
     else:
         fitted, settled = model, {}
-    with naming_lines(data):
+    with naming_lines(data), warnings.catch_warnings(record=True) as caught:
         fitted.fit(X, y, **settled)
+    for message in dict.fromkeys(str(one.message) for one in caught):
+        note(message.rstrip("."))
     fitted.save(out, overwrite=force)
     table = _coefficients(fitted)
     listed = None if table is None else table.rename_axis("term").reset_index()

@@ -29,8 +29,8 @@ from deeptram.evaluation.measures import MetricLike
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.pooling import Rule
 from deeptram.pooling.correction import correct
+from deeptram.pooling.pool import check_weights
 from deeptram.pooling.recalibration import Recalibration
-from deeptram.pooling.rule import check_weights
 from deeptram.pooling.weights import TunedWeights, top_k, tune_weights
 from deeptram.predictive import Predictive
 

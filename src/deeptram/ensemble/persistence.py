@@ -46,8 +46,8 @@ from deeptram.model import Design
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, read_folder, write_folder
 from deeptram.pooling import rule_from_file, saved_rule
 from deeptram.pooling.correction import KINDS, Correction
+from deeptram.pooling.pool import check_weights
 from deeptram.pooling.recalibration import Recalibration
-from deeptram.pooling.rule import check_weights
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble

@@ -59,7 +59,7 @@ from deeptram.fitting.deep.task import DeepFit, DeepTask
 from deeptram.fitting.deep.training import resolve_device
 from deeptram.latent.distribution import is_auto
 from deeptram.model.terms import Spec
-from deeptram.pooling.rule import check_weights
+from deeptram.pooling.pool import check_weights
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble

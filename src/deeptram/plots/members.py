@@ -24,7 +24,7 @@ from deeptram.plots.style import (
     reference_line,
     sequence_colors,
 )
-from deeptram.pooling.rule import check_weights
+from deeptram.pooling.pool import check_weights
 from deeptram.pooling.weights import TunedWeights
 from deeptram.predictive.base import Predictive
 

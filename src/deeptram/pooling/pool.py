@@ -5,6 +5,7 @@ Members are a list of distributions, or one array of CDFs, shape (M, n, K), chec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.linear import LinearRule, LogLinearDensityRule, LogLinearRule
 from deeptram.pooling.pooled import PooledCount, PooledDiscrete, PooledLine, pooled_curves
 from deeptram.pooling.quantile import QuantileRule
-from deeptram.pooling.rule import PoolInfo, Recipe, Rule, TrafoRule, check_weights, common_latent
+from deeptram.pooling.rule import PoolInfo, Recipe, Rule, TrafoRule, common_latent
 from deeptram.pooling.transformation import TransformationRule
 from deeptram.pooling.trimmed import MedianRule, TrimmedMean
 from deeptram.predictive.base import Predictive
@@ -47,6 +48,7 @@ _BUILT_IN: dict[str, Rule] = {
     )
 }
 METHODS = tuple(_BUILT_IN)
+WEIGHT_TOLERANCE = 1e-8
 
 
 def _same_rule(known: Rule, rule: Any) -> bool:
@@ -61,6 +63,39 @@ def _fixed(rule: Rule) -> dict[str, Any]:
 _REGISTRY: Registry[Rule] = Registry("pool", "deeptram.pooling.register_rule(rule)", _same_rule)
 for _rule in _BUILT_IN.values():
     _REGISTRY.add(_rule.name, _rule)
+
+
+def check_weights(weights: npt.ArrayLike | None, n_members: int) -> npt.NDArray[np.float64]:
+    r"""Return member weights :math:`w_m \ge 0`, :math:`\sum_m w_m = 1` (within 1e-8), shape ``(M,)``.
+
+    ``None`` means equal weights :math:`1/M`. Nothing is rescaled silently.
+
+    Examples
+    --------
+    >>> check_weights(None, 4)
+    array([0.25, 0.25, 0.25, 0.25])
+    """
+    if weights is None:
+        return np.full(n_members, 1.0 / n_members)
+    array = as_float(weights, "weights")
+    if array.shape != (n_members,):
+        raise InvalidInputError(
+            f"weights must hold one number per member, shape ({n_members},), got shape {array.shape}; "
+            "give one weight to each member, or None for equal weights"
+        )
+    if not np.isfinite(array).all():
+        raise InvalidInputError(
+            f"weights must be finite, got {array.tolist()}; replace NaN and infinite ones"
+        )
+    if (array < 0).any():
+        raise InvalidInputError(
+            f"weights must not be negative, got {array.min():g} for member {int(np.argmin(array))}; "
+            "use 0 to leave a member out"
+        )
+    total = math.fsum(array)
+    if abs(total - 1.0) > WEIGHT_TOLERANCE:
+        raise InvalidInputError(f"weights must sum to one, got {total:.10g}; divide them by their sum")
+    return array
 
 
 def register_rule(rule: Rule) -> Rule:

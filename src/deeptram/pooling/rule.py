@@ -17,28 +17,22 @@ some intervals). What it has to find out once for all points (a normalising cons
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram._numerics import log_mass_between
-from deeptram._validation import as_float
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.latent import Latent
 from deeptram.pooling.points import Intervals, LevelIntervals, Points, weighted_sum
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.transformation import log_latent_hazard
-
-WEIGHT_TOLERANCE = 1e-8
 
 # Products of more factors than this, or below this, could leave the range of float64.
 _MOST_FACTORS = 16
@@ -290,39 +284,6 @@ class Recipe:
 
 
 # -- scales -------------------------------------------------------------------------------------------------
-
-
-def check_weights(weights: npt.ArrayLike | None, n_members: int) -> npt.NDArray[np.float64]:
-    r"""Return member weights :math:`w_m \ge 0`, :math:`\sum_m w_m = 1` (within 1e-8), shape ``(M,)``.
-
-    ``None`` means equal weights :math:`1/M`. Nothing is rescaled silently.
-
-    Examples
-    --------
-    >>> check_weights(None, 4)
-    array([0.25, 0.25, 0.25, 0.25])
-    """
-    if weights is None:
-        return np.full(n_members, 1.0 / n_members)
-    array = as_float(weights, "weights")
-    if array.shape != (n_members,):
-        raise InvalidInputError(
-            f"weights must hold one number per member, shape ({n_members},), got shape {array.shape}; "
-            "give one weight to each member, or None for equal weights"
-        )
-    if not np.isfinite(array).all():
-        raise InvalidInputError(
-            f"weights must be finite, got {array.tolist()}; replace NaN and infinite ones"
-        )
-    if (array < 0).any():
-        raise InvalidInputError(
-            f"weights must not be negative, got {array.min():g} for member {int(np.argmin(array))}; "
-            "use 0 to leave a member out"
-        )
-    total = math.fsum(array)
-    if abs(total - 1.0) > WEIGHT_TOLERANCE:
-        raise InvalidInputError(f"weights must sum to one, got {total:.10g}; divide them by their sum")
-    return array
 
 
 def common_latent(members: Sequence[Predictive]) -> Latent | None:

@@ -17,8 +17,8 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.measures import MetricLike, get_score
 from deeptram.latent import Latent
 from deeptram.optimise.simplex import Vector
-from deeptram.pooling.pool import as_members
-from deeptram.pooling.rule import Rule, check_weights
+from deeptram.pooling.pool import as_members, check_weights
+from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights.objectives import Pull
 from deeptram.pooling.weights.problem import problem
 from deeptram.pooling.weights.tuning import TunedWeights, tune
