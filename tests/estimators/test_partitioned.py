@@ -35,8 +35,9 @@ CUTS = (0, 0, 311, 330, 900, 1204, N)  # uneven pieces, the first of them empty
 
 @pytest.fixture(autouse=True)
 def _small_pilot(monkeypatch):
-    """Let the first pass draw few rows, so that the fit has to work on what it did not see."""
+    """Let the first pass draw few rows, so that the fit has to work on what it did not see, in batches."""
     monkeypatch.setattr(partitioned, "PILOT_ROWS", 60)
+    monkeypatch.setattr(partitioned, "BATCH_ROWS", 200)
     with dask.config.set(scheduler="synchronous"):
         yield
 

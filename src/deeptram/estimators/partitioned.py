@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,7 +22,7 @@ from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedErro
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.inputs.encode import used_columns
 from deeptram.inputs.factors import MAX_COLUMNS
-from deeptram.inputs.partitions import Merge, Roles, RowPieces, required
+from deeptram.inputs.partitions import BATCH_ROWS, Merge, Roles, RowPieces, required
 from deeptram.inputs.table import as_column, check_finite_columns, did_not_find
 from deeptram.latent import Latent
 from deeptram.model import Design, Encoded, Matrices, Outcome
@@ -277,7 +277,7 @@ class EncodedPieces:
     def reduce(self, task: Callable[[StructuredData], T], merge: Merge[T]) -> T:
         """Return what ``merge`` makes of ``task`` of every piece that has rows."""
         reader = dataclasses.replace(self, source=None)  # type: ignore[arg-type]  # workers have the rows
-        run = functools.partial(_encoded_task, reader, task)
+        run = functools.partial(_encoded_task, reader, task, merge)
         found: T | None = self.source.reduce(run, functools.partial(_merge_some, merge))
         return required(found)
 
@@ -304,10 +304,28 @@ class EncodedPieces:
 
 
 def _encoded_task(
-    reader: EncodedPieces, task: Callable[[StructuredData], T], frame: pd.DataFrame, number: int
+    reader: EncodedPieces,
+    task: Callable[[StructuredData], T],
+    merge: Merge[T],
+    frame: pd.DataFrame,
+    number: int,
 ) -> T | None:
     found = reader.encoded(frame, number)
-    return None if found is None else task(found[2])
+    if found is None:
+        return None
+    return functools.reduce(merge, map(task, _batches(found[2])))
+
+
+def _batches(data: StructuredData) -> Iterator[StructuredData]:
+    """Yield rows in order, a batch at a time, so that what is computed of them fits into caches."""
+    names = ("x", "codes", "weights", "strata", "varying", "scale")
+    arrays = {name: values for name in names if (values := getattr(data, name)) is not None}
+    for start in range(0, len(data.x), BATCH_ROWS):
+        rows = slice(start, start + BATCH_ROWS)
+        own: dict[str, Any] = {name: values[rows] for name, values in arrays.items()}
+        if data.observations is not None:
+            own["observations"] = data.observations.take(rows)
+        yield dataclasses.replace(data, **own)
 
 
 def _merge_some(merge: Merge[T], first: T | None, second: T | None) -> T | None:
