@@ -241,7 +241,7 @@ def test_a_configuration_that_says_too_little(key, refused, digits_run, tmp_path
     (copy / "config.json").write_text(json.dumps(config))
     shutil.rmtree(copy / "tables")
     message = refused("report", copy, "--n-boot", "0", "--no-figures")
-    assert f"got a file without {key}" in message
+    assert f"a run.{key} must be there" in message
 
 
 def test_a_run_without_members(refused, digits_run, tmp_path):

@@ -104,7 +104,7 @@ REFUSED = [
     (
         lambda: dt.weights.tune_weights_stream("a"),
         InvalidTypeError,
-        r"every chunk must be a pair \(members, y\), got str",
+        r"chunks must give pairs \(members, y\), got str",
     ),
     (
         lambda: dt.QuasiArithmetic(1.0, np.exp),
