@@ -469,8 +469,9 @@ def as_float(values: Any, name: str) -> npt.NDArray[np.float64]:
         return numbers if plain else numbers.copy()
     except (TypeError, ValueError, OverflowError) as error:
         huge = isinstance(error, OverflowError)  # an integer beyond the floats
-        odd = (v for v in array.ravel() if not is_number(v) or (huge and abs(v) > sys.float_info.max))
-        example = next(odd, None)
+        odd = [v for v in array.ravel() if not is_number(v) or (huge and abs(v) > sys.float_info.max)]
+        unread = [v for v in odd if not isinstance(v, str) or np.isnan(pd.to_numeric(v, errors="coerce"))]
+        example = next(iter(unread or odd), None)
         raise InvalidInputError(
             f"{name} must hold numbers, got {example!r} (dtype {array.dtype}); convert it to numbers first"
         ) from error

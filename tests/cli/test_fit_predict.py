@@ -403,3 +403,47 @@ def test_predictions_feed_the_pool(data):
     table = pd.read_csv(data / "train.csv")
     members = [dt.load(data / name).predict_distribution(table) for name in ("one", "two")]
     np.testing.assert_allclose(pooled[["low", "mid", "high"]], dt.pool(members).pmf(), atol=1e-9)
+
+
+@pytest.mark.parametrize("coding", [{True: 2, False: 1}, {True: "dead", False: "alive"}], ids=str)
+def test_an_event_may_be_a_value_of_its_column(coding, run, refused, tmp_path):
+    rng = np.random.default_rng(3)
+    age, seen = rng.normal(60, 8, 80), rng.random(80) < 0.7
+    table = pd.DataFrame(
+        {"age": age, "time": rng.exponential(np.exp(1 - age / 50)), "seen": seen.astype(int)}
+    )
+    table["status"] = [coding[bool(one)] for one in seen]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    fit = ["fit", "--data", tmp_path / "t.csv", "--outcome", "time", "--type", "survival", "--linear", "age"]
+    models = []
+    for number, event in enumerate(["seen", f"status == {coding[True]}"]):
+        assert run(*fit, "--event", event, "--out", tmp_path / f"m{number}").exit_code == 0
+        models.append(dt.load(tmp_path / f"m{number}"))
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+    message = refused(*fit, "--event", "status == 7", "--out", tmp_path / "m2")
+    assert "--event must say a value of column 'status'" in message
+
+
+def test_bytes_that_are_not_utf8_are_called_so(refused, tmp_path):
+    (tmp_path / "t.csv").write_bytes("x,y\n1,Zürich\n2,Bern\n".encode("latin-1"))
+    message = refused(
+        "fit",
+        "--data",
+        tmp_path / "t.csv",
+        "--outcome",
+        "x",
+        "--type",
+        "continuous",
+        "--linear",
+        "y",
+        "--out",
+        "m",
+    )
+    assert "must be text in UTF-8, got the byte 0xfc" in message
+
+
+def test_the_cell_that_is_no_number_is_named_not_its_neighbours(refused, tmp_path):
+    rows = "".join(f"{i},{i * i}\n" for i in range(1, 30))
+    (tmp_path / "t.csv").write_text("x,time\n" + rows + "30,long\n")
+    fit = ["fit", "--data", tmp_path / "t.csv", "--outcome", "time", "--type", "continuous", "--linear", "x"]
+    assert "'long'" in refused(*fit, "--out", tmp_path / "m")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from deeptram._validation import check_integer, did_you_mean, first_rows
+from deeptram._validation import check_integer, check_no_missing, did_you_mean, first_rows
 from deeptram.cli.output import check_free
 from deeptram.cli.tables import ID, PARQUET, read_table_file
 from deeptram.ensemble import Ensemble, load
@@ -260,8 +260,39 @@ def read_outcome(table: pd.DataFrame, path: Path, outcome: str, kind: str, event
         raise InvalidInputError(
             "--type survival needs --event, the column that is 1 where the event was seen, got none; name it"
         )
-    check_column(event, table, path, "--event")
-    return Surv.right(np.asarray(values), np.asarray(table[event]))
+    return Surv.right(np.asarray(values), _events(event, table, path))
+
+
+def event_column(event: str | None, table: pd.DataFrame) -> str | None:
+    """Return the column of ``--event``, which is its name or says which value is the event.
+
+    Examples
+    --------
+    >>> event_column("status == 2", pd.DataFrame({"status": [1, 2]}))
+    'status'
+    """
+    if event is None or event in table.columns or "==" not in event:
+        return event
+    return event.partition("==")[0].strip()
+
+
+def _events(event: str, table: pd.DataFrame, path: Path) -> Any:
+    """Return where the event was seen; ``status == 2`` says what counts as one."""
+    column = event_column(event, table) or event
+    check_column(column, table, path, "--event")
+    if column == event:
+        return np.asarray(table[column])
+    wanted, cells = event.partition("==")[2].strip().strip("'\""), table[column]
+    seen = cells.astype(str) == wanted
+    if pd.api.types.is_numeric_dtype(cells.dtype):
+        seen = cells == pd.to_numeric(wanted, errors="coerce")
+    if not seen.any():
+        found = ", ".join(map(repr, cells.unique()[:5].tolist()))
+        raise InvalidInputError(
+            f"--event must say a value of column {column!r} of {path}, got {wanted!r}; it has {found}"
+        )
+    check_no_missing(cells.isna().to_numpy(), f"column {column!r} of {path}")
+    return seen.to_numpy()
 
 
 def check_read(fitted: Any, table: pd.DataFrame, path: Path) -> None:
@@ -348,10 +379,11 @@ def write_model_page(
     fitted = load(model)
     table = read_table_file(data)
     kind = "survival" if event is not None else _kind(fitted)
-    name = _outcome_column(fitted, table, event) if outcome is None else outcome
+    name = _outcome_column(fitted, table, event_column(event, table)) if outcome is None else outcome
     y = read_outcome(table, data, name, kind, event)
     check_read(fitted, table, data)
-    covariates = table.drop(columns=[column for column in (name, event, ID) if column in table])
+    left_out = (name, event_column(event, table), ID)
+    covariates = table.drop(columns=[column for column in left_out if column in table])
     X = with_images(covariates, data, image_settings(fitted, images))
     n_boot = 1000 if n_boot is None else check_integer(n_boot, "--n-boot", 0)
     with naming_lines(data):

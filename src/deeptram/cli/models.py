@@ -19,6 +19,7 @@ from deeptram.cli.model_data import (
     check_not_outcome,
     check_order,
     check_read,
+    event_column,
     image_settings,
     naming_lines,
     order_of,
@@ -79,7 +80,9 @@ def fit_command(
     image_term: Annotated[
         str, Option("What images change: the whole baseline (intercept), or a shift.", choices=PLACES)
     ] = "intercept",
-    event: Annotated[str | None, Option("Survival: column that is 1 where the event was seen.")] = None,
+    event: Annotated[
+        str | None, Option("Survival: column that is 1 where the event was seen, or 'status == 2'.")
+    ] = None,
     levels: Annotated[list[str] | None, Option("The classes in order: --levels low high.")] = None,
     latent: Annotated[
         str | None, Option("logistic, normal, cloglog or loglog; default by the type of outcome.")
@@ -128,7 +131,7 @@ def fit_command(
         X = with_images(table, data, settings)
         y = read_outcome(table, data, outcome, kind, event)
         used = predictors(table, data, linear, deep)
-        check_not_outcome(used, [outcome, event])
+        check_not_outcome(used, [outcome, event_column(event, table)])
         check_order(y, outcome, kind, levels)
     twice = sorted(set(used["--deep"]) & set(used.get("--linear", ())))
     if twice:

@@ -117,7 +117,7 @@ def report_command(
         str | None, Option("MODEL: column of the outcome (of the time, for survival).")
     ] = None,
     event: Annotated[
-        str | None, Option("MODEL: column that is 1 where the event was seen (survival).")
+        str | None, Option("MODEL: column that is 1 where the event was seen, or 'status == 2' (survival).")
     ] = None,
     images: Annotated[Path | None, Option("MODEL: folder of image files, for models with images.")] = None,
     out: Annotated[Path | None, Option("MODEL: the page to write (report.html).")] = None,

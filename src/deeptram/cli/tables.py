@@ -258,7 +258,12 @@ def _parsing(path: Path, place: Path | None = None) -> Iterator[None]:
             yield
     except FileFormatError:
         raise
-    except _PARSING as error:  # parser and decoding errors are ValueErrors
+    except UnicodeDecodeError as error:
+        raise FileFormatError(
+            f"{path} must be text in UTF-8, got the byte {hex(error.object[error.start])} instead; save "
+            "it as UTF-8 (in spreadsheets: CSV UTF-8)"
+        ) from error
+    except _PARSING as error:  # parser errors are ValueErrors
         reason = (place and _long_row(place)) or " ".join(str(error).split())
         raise FileFormatError(
             f"{path} must be a CSV table with as many fields in every row as in the header, got {reason}; "

@@ -240,9 +240,9 @@ class _Material:
 
 def _check_models(models: Any) -> dict[str, Any]:
     if not isinstance(models, Mapping) or not models:
+        got = "an empty one" if isinstance(models, Mapping) else type(models).__name__
         raise InvalidInputError(
-            f"models must be a dict of names and models, got {type(models).__name__}; "
-            "write for example {'linear': dt.Lm()}"
+            f"models must be a dict of names and models, got {got}; write for example {{'linear': dt.Lm()}}"
         )
     return {str(name): model for name, model in models.items()}
 

@@ -297,10 +297,13 @@ def separated(labels: Sequence[str], signs: Array) -> str:
     columns = ", ".join(
         f"{label} ({'+' if sign > 0 else '-'}inf)" for label, sign in zip(labels, signs, strict=True) if sign
     )
+    which = "these coefficients are infinite"
+    if np.count_nonzero(signs) > 1:
+        which += " together (some of them might stay finite: other directions may separate as well)"
     return (
         f"the outcome is separated by the covariates, so the likelihood increases for ever in: {columns}; "
-        "these coefficients are infinite, the others and the predictions are valid: drop or merge the "
-        "columns, or add data."
+        f"{which}, the others and the predictions of rows like those fitted are valid, predictions of other "
+        "rows may be sure and wrong: drop or merge the columns, or add data."
     )
 
 
