@@ -33,7 +33,7 @@ def pool_of(tables, refused, tmp_path):
         ("low,mid,high\n0.2,0.3,0.5,0.1\n", "as many fields in every row as in the header"),
         ("low,mid,high\n0.2,0.3,0.5\n0.2,0.3,0.5,0.1,9\n", "as many fields in every row as in the header"),
         ('low,mid,high\n0.2,"0.3,0.5\n', "must be a CSV table with as many fields"),
-        (b"low,mid,h\xff\xfe\n0.2,0.3,0.5\n", "must be a CSV table"),
+        (b"low,mid,h\xff\xfe\n0.2,0.3,0.5\n", "must be text in UTF-8"),
         ("low,mid,low\n0.2,0.3,0.5\n", "must have different names, got 'low' twice"),
         (
             ",low,mid,high\n0,0.2,0.3,0.5\n",
