@@ -15,10 +15,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags, get_tags
 
 from deeptram._threads import alone
-from deeptram._validation import (
-    check_choice,
-    check_same_labels,
-)
+from deeptram._validation import check_choice, check_same_labels
 from deeptram.ensemble.members import Bags, fit_folds, gather_members, predict_all
 from deeptram.ensemble.plans import check_model, check_pooling
 from deeptram.ensemble.pooled_members import PoolChoice, PooledMembers, choose_pool
@@ -218,8 +215,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         >>> bool(ensemble.correction_.after <= ensemble.correction_.before)
         True
         """
-        check_same_labels(X=X, y=y)
-        self.correction_ = correct(self._pooled(self.predict_members(X)), y, kind, score=score)
+        self.correction_ = correct(self._pooled(self._predicted(X, y)), y, kind, score=score)
         return self
 
     # -- other origins than training ----------------------------------------------------------------
@@ -346,8 +342,12 @@ class Ensemble(PooledMembers, BaseEstimator):
         TunedWeights
             With the certificate of the optimum.
         """
+        return self._tune(self._predicted(X, y), y, score)
+
+    def _predicted(self, X: Any, y: Any) -> Sequence[Predictive]:
+        """Return what the members predict for rows that have these outcomes."""
         check_same_labels(X=X, y=y)
-        return self._tune(self.predict_members(X), y, score)
+        return self.predict_members(X)
 
     def _tune(
         self, members: Sequence[Predictive], y: Any, score: MetricLike, copies: int = 1
@@ -377,8 +377,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         PoolChoice
             With ``pool``, ``reason`` and the ``table`` of all candidates; also kept as ``choice_``.
         """
-        check_same_labels(X=X, y=y)
-        return self._choose(self.predict_members(X), y, score)
+        return self._choose(self._predicted(X, y), y, score)
 
     def _choose(self, members: Sequence[Predictive], y: Any, score: str, copies: int = 1) -> PoolChoice:
         """Use the pool that is best for these predictions, each of which stands for ``copies`` members."""
@@ -400,8 +399,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         score : str
             As for ``deeptram.top_k``.
         """
-        check_same_labels(X=X, y=y)
-        best = top_k(self.predict_members(X), y, k, score)
+        best = top_k(self._predicted(X, y), y, k, score)
         chosen = [self.members_[m] for m in best.indices]
         ensemble = Ensemble.from_members(chosen, best.weights(self.weights_), pooling=self.method())
         if self.recalibrations_ is not None:

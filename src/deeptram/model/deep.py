@@ -462,9 +462,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     was_training = model.training
     model.eval()
     try:
-        with (
-            torch.no_grad()
-        ):  # not inference_mode: what it leaves behind (caches, weights) takes no gradients
+        with torch.no_grad():  # inference_mode would leave behind caches and weights that take no gradients
             yield
     finally:
         model.train(was_training)
