@@ -358,6 +358,13 @@ def values_of(statistics: Sequence[Statistic], n: int) -> Floats:
     return np.array([float(one.finish(one.sums(once), once)[0]) for one in statistics])
 
 
+def cumulative(counts: Tensor) -> Tensor:
+    """Return the sums of the first 0, 1, ..., n rows of counts (n, B), shape (n + 1, B)."""
+    total = counts.new_zeros(len(counts) + 1, counts.shape[1])
+    torch.cumsum(counts, dim=0, out=total[1:])
+    return total
+
+
 def _groups(statistics: Sequence[Statistic], positions: list[int], n: int) -> list[list[int]]:
     """Divide some of the statistics so that the columns of a group are of moderate size."""
     groups: list[list[int]] = []

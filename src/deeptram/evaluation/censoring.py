@@ -17,6 +17,7 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from deeptram._arrays import increasing_order
 from deeptram._validation import check_probability_level, first_rows
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.responses.observations import Observations, encode_survival
@@ -64,7 +65,7 @@ class CensoringDistribution:
     """
 
     def __init__(self, time: Floats, event: Mask) -> None:
-        self.order = np.argsort(time)
+        self.order = increasing_order(time)
         ordered = time[self.order]
         is_new = np.diff(ordered, prepend=-np.inf) > 0
         self.times, place = ordered[is_new], np.empty(len(time), dtype=np.int64)
@@ -122,16 +123,22 @@ class Censoring:
     """
 
     def __init__(self, time: Floats, event: Mask, train: Any = None) -> None:
-        self.fixed, self._time, self._event = train is not None, time, event
+        self.fixed, self._time = train is not None, time
         time, event = right_censored(train, "train") if self.fixed else (time, event)
         self.distribution = CensoringDistribution(time, event)
         self.survivor = self.distribution.survivor(torch.ones(len(time), 1, dtype=torch.float64))
 
     @cached_property
-    def orders(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The rows that are evaluated in the order of their times: events, and those that are censored."""
-        order = np.argsort(self._time) if self.fixed else self.distribution.order
-        return order[self._event[order]], order[~self._event[order]]
+    def order(self) -> npt.NDArray[np.int64]:
+        """The rows that are evaluated in the order of their times."""
+        return increasing_order(self._time) if self.fixed else self.distribution.order
+
+    def waits(self, grid: Floats) -> npt.NDArray[np.int64]:
+        """Return how many of increasing times every row outlives, shape (n,)."""
+        ends = np.searchsorted(self._time[self.order], grid, side="right")
+        waits = np.empty_like(self.order)
+        waits[self.order] = np.repeat(np.arange(len(grid) + 1), np.diff(ends, prepend=0, append=len(waits)))
+        return waits
 
     def inverse(self, what: str, rows: Any, times: Floats | None = None) -> InverseCensoring:
         """Return 1 / G at times and then at those of some rows, or say that the data do not tell it there."""
@@ -162,7 +169,8 @@ class InverseCensoring:
     def __call__(self, counts: Tensor) -> Tensor:
         """Return 1 / G at the times, shape (T, B), or (T, 1) where it is fixed, for counts (n, B)."""
         one = self._censoring
-        survivor = one.survivor if one.fixed else one.distribution.survivor(counts)
+        once = one.fixed or (counts.shape[1] == 1 and bool((counts == 1).all()))
+        survivor = one.survivor if once else one.distribution.survivor(counts)
         return 1 / survivor[self._position]
 
 

@@ -274,7 +274,9 @@ class Predictive(ABC):
     # -- the edge between NumPy and torch -----------------------------------------------------
 
     def _out(self, value: Tensor) -> Any:
-        """Answer in kind: NumPy when the object was built from NumPy."""
+        """Answer in kind: NumPy when the object was built from NumPy; what it holds itself as a copy."""
+        if any(value is getattr(self, name) for name in self._row_parts):
+            value = value.clone()
         return as_numpy(value) if self.gives_numpy else value
 
 
@@ -353,7 +355,7 @@ class NumericPredictive(Predictive):
 
     def sf(self, y: Any = None) -> Any:
         """Return P(Y > y), accurate in the upper tail, shape (n,)."""
-        return self._out(self._sf_t(self._rows(y))[:, 0])
+        return self._out(self.sf_t(self._rows(y))[:, 0])
 
     def trafo(self, y: Any = None) -> Any:
         r"""Return :math:`F_Z^{-1}(F(y))` on the scale of ``latent`` (logistic if None), shape (n,)."""
@@ -403,7 +405,7 @@ class NumericPredictive(Predictive):
 
     def sf_grid(self, grid: ArrayLike) -> Any:
         """Return P(Y > g) for every g of a common grid, shape (n, len(grid))."""
-        return self._out(self._sf_t(grid_values(grid, self.dtype)))
+        return self._out(self.sf_t(grid_values(grid, self.dtype)))
 
     def trafo_grid(self, grid: ArrayLike) -> Any:
         """Return the transformation at every g of a common grid, shape (n, len(grid))."""
@@ -417,7 +419,8 @@ class NumericPredictive(Predictive):
     def _cdf_t(self, y: Tensor) -> Tensor:
         return torch.exp(self.log_cdf_t(y))
 
-    def _sf_t(self, y: Tensor) -> Tensor:
+    def sf_t(self, y: Tensor) -> Tensor:
+        """Return P(Y > y) at any real y; what the object holds is not copied."""
         return torch.exp(self._any_log_sf_t(y))
 
     def _any_log_sf_t(self, y: Tensor) -> Tensor:

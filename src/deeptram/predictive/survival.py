@@ -76,7 +76,7 @@ class SurvivalPredictive(_Table):
         if len(y) == 1 < len(self):  # the same times for all rows are looked up once
             place = torch.searchsorted(self.times.contiguous(), y[0].contiguous(), right=True)
             if torch.equal(place, torch.arange(1, len(self.times) + 1)):
-                return self.survival.clone()
+                return self.survival
             value = self.survival.index_select(1, (place - 1).clamp(min=0))
             for columns, certain in ((place == 0, 1.0), (torch.isposinf(y[0]), 0.0)):
                 if bool(columns.any()):
@@ -87,7 +87,7 @@ class SurvivalPredictive(_Table):
         value = steps.gather(1, torch.searchsorted(self.times.contiguous(), y.contiguous(), right=True))
         return torch.where(torch.isposinf(y), torch.zeros_like(value), value)
 
-    def _sf_t(self, y: Tensor) -> Tensor:
+    def sf_t(self, y: Tensor) -> Tensor:
         return self._survivor(y)
 
     def log_cdf_t(self, y: Tensor) -> Tensor:

@@ -92,7 +92,7 @@ class SamplesPredictive(_Table):
     def _cdf_t(self, y: Tensor) -> Tensor:
         return self._share(y)
 
-    def _sf_t(self, y: Tensor) -> Tensor:
+    def sf_t(self, y: Tensor) -> Tensor:
         return 1 - self._share(y)
 
     def quantile_t(self, q: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from deeptram import latent as latents
 from deeptram._validation import check_choice, check_flag, check_integer
 from deeptram.errors import InvalidInputError
-from deeptram.evaluation.bootstrap import Mean, Statistic, values_of
+from deeptram.evaluation.bootstrap import Mean, Statistic, cumulative, values_of
 from deeptram.evaluation.checks import check_discrete, codes_of
 from deeptram.evaluation.measures import FunctionMetric, register
 from deeptram.predictive.discrete import DiscretePredictive
@@ -327,13 +327,11 @@ class RocArea(Statistic):
         return counts[self._events]
 
     def _areas(self, counts: Tensor) -> Tensor:
-        cumulative = counts.new_zeros(len(self._order) + 1, counts.shape[1])
-        torch.cumsum(counts[self._order], dim=0, out=cumulative[1:])
-        events = self._of_events(counts)
-        lower = cumulative[self._below]
+        total, events = cumulative(counts[self._order]), self._of_events(counts)
+        lower = total[self._below]
         if self._tied:
-            lower = 0.5 * (lower + cumulative[self._up_to])
-        return (events * lower).sum(0) / (events.sum(0) * cumulative[-1])
+            lower = 0.5 * (lower + total[self._up_to])
+        return (events * lower).sum(0) / (events.sum(0) * total[-1])
 
 
 class IndexArea(Statistic):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from deeptram._validation import check_choice, check_number
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.evaluation.bootstrap import Statistic, values_of
+from deeptram.evaluation.bootstrap import Statistic, cumulative, values_of
 from deeptram.evaluation.censoring import Censoring, InverseCensoring, right_censored
 from deeptram.evaluation.checks import check_predictive, check_rows
 from deeptram.evaluation.measures import FunctionMetric, register
@@ -117,7 +117,8 @@ def check_times(pred: Any, what: str) -> Times:
 
 def survivor(pred: Times, times: Floats) -> Tensor:
     """Return P(Y > t) at times common to all rows, shape (n, T), float64."""
-    return torch.as_tensor(pred.sf_grid(times)).detach().to(torch.float64)
+    grid = torch.as_tensor(times, dtype=pred.dtype).reshape(1, -1)
+    return pred.sf_t(grid).detach().to(torch.float64)
 
 
 def log_cumulative_hazard(pred: Times, times: Floats) -> Tensor:
@@ -155,21 +156,17 @@ class PairSums:
 
     def compared(self, counts: Tensor) -> Tensor:
         """Return the counts of all rows that can be compared with each event."""
-        cumulative = _cumulative(counts[self._by_place])
-        return cumulative[-1] - cumulative[self._after]
+        total = cumulative(counts[self._by_place])
+        return total[-1] - total[self._after]
 
     def before(self, counts: Tensor) -> Tensor:
         """Return the counts of those with a smaller risk, and half of those with the same."""
         total = counts.new_zeros(self._n_events, counts.shape[1])
         for levels in self._levels:
             for order, own, start, stop in levels:
-                cumulative = _cumulative(counts[order])
-                total.index_add_(0, own, cumulative[stop] - cumulative[start])
+                up_to = cumulative(counts[order])
+                total.index_add_(0, own, up_to[stop] - up_to[start])
         return total / len(self._levels)
-
-
-def _cumulative(counts: Tensor) -> Tensor:
-    return torch.nn.functional.pad(counts.cumsum(0), (0, 0, 1, 0))
 
 
 def _halvings(

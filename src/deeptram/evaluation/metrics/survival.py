@@ -28,12 +28,13 @@ from deeptram.evaluation.metrics.pair_concordance import (
     log_cumulative_hazard,
     survivor,
 )
+from deeptram.predictive.survival import SurvivalPredictive
 
 Floats = npt.NDArray[np.float64]
 
 N_TIMES = 100  # of the default grid of the integrated Brier score
 LAST_QUANTILE = 0.9  # where it ends: beyond, few rows are left and their weights are large
-CACHED = 2**18  # elements treated at once, such that they stay in the cache
+CACHED = 2**17  # elements treated at once, such that they stay in the cache
 
 
 def brier_survival(y: Any, pred: Any, times: Any, train: Any = None) -> Any:
@@ -179,56 +180,57 @@ class CensoredBrier(Statistic):
     def __init__(
         self, pred: Times, time: Floats, event: Any, grid: Floats, weights: Floats, censoring: Censoring
     ) -> None:
-        self._pred, self._grid, self._weights = pred, grid, torch.from_numpy(weights)
+        self._pred, self._grid, self._weights = pred, grid, weights
         self.n_columns = len(grid)
-        self._orders = censoring.orders
-        # The number of times of the grid at which a row is still at risk; they come first.
-        self._waits = [torch.from_numpy(np.searchsorted(grid, time[order])) for order in self._orders]
-        self._events = torch.from_numpy(np.flatnonzero(event & (time <= grid[-1])))
-        self._cases = torch.empty(len(time), dtype=torch.float64)
-        self._inverse = censoring.inverse("the Brier score", self._events.numpy(), grid)
+        self._waits = censoring.waits(grid)
+        self._events = np.flatnonzero(event & (time <= grid[-1]))
+        self._cases = np.empty(len(time))
+        self._inverse = censoring.inverse("the Brier score", self._events, grid)
 
     def columns(self) -> Tensor:
-        columns = torch.zeros(len(self._grid), len(self._cases), dtype=torch.float64)
+        columns = torch.empty(len(self._grid), len(self._cases), dtype=torch.float64)
         for rows, controls in self._controls():
-            columns[: controls.shape[1], rows] = controls.T
+            columns[:, rows] = torch.from_numpy(controls.T)
         return columns
 
     def sums(self, counts: Tensor) -> Tensor:
         """Return the sums for the controls without holding all columns, shape (T, B)."""
-        total = counts.new_zeros(len(self._grid), counts.shape[1])
+        own, total = counts.numpy(), np.zeros((len(self._grid), counts.shape[1]))
         for rows, controls in self._controls():
-            total[: controls.shape[1]].addmm_(controls.T, counts[rows])
-        return total
+            total += controls.T @ own[rows]
+        return torch.from_numpy(total)
 
-    def _controls(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield rows, and squared errors as controls at the first times; on the way those as cases are noted.
+    def _controls(self) -> Iterator[tuple[slice, Floats]]:
+        """Yield rows, and their squared errors as controls; on the way those as cases are noted.
 
-        Rows come in the order of time, some that stay in the cache: then all but few of their columns are of
-        one sort. Of rows that are censored nothing is known later.
+        With m whether a row is still at risk, both errors are S - m. So many rows at a time that they stay
+        in the cache; a table is read where it lies.
         """
-        places, step = torch.arange(len(self._grid)), max(1, CACHED // len(self._grid))
-        for of_events, order, all_waits in zip((True, False), self._orders, self._waits, strict=True):
-            for start in range(0, len(order), step):
-                rows, waits = torch.from_numpy(order[start : start + step]), all_waits[start : start + step]
-                curves = survivor(self._pred[rows], self._grid)
-                first, last = int(waits[0]), int(waits[-1])
-                at_risk = places[first:last] < waits.unsqueeze(1)
-                controls = (curves[:, :last] - 1).square_()
-                controls[:, first:].masked_fill_(~at_risk, 0.0)
-                if of_events:
-                    cases = curves[:, first:].square()
-                    cases[:, : last - first].masked_fill_(at_risk, 0.0)
-                    self._cases[rows] = cases @ self._weights[first:]
-                yield rows, controls
+        n, n_times = len(self._waits), len(self._grid)
+        step = min(n, max(1, CACHED // n_times))
+        table = survivor(self._pred, self._grid).numpy() if isinstance(self._pred, SurvivalPredictive) else None
+        first_ones = np.tri(n_times + 1, n_times, -1)
+        all_at_risk, all_squares = np.empty((2, step, n_times))
+        for start in range(0, n, step):
+            rows = slice(start, min(start + step, n))
+            if table is None:
+                curves = survivor(self._pred[np.arange(rows.start, rows.stop)], self._grid).numpy()
+            else:
+                curves = table[rows]
+            at_risk, squares = all_at_risk[: len(curves)], all_squares[: len(curves)]
+            np.take(first_ones, self._waits[rows], axis=0, out=at_risk, mode="clip")
+            np.square(np.subtract(curves, at_risk, out=squares), out=squares)
+            controls = np.multiply(at_risk, squares, out=at_risk)
+            self._cases[rows] = squares @ self._weights - controls @ self._weights
+            yield rows, controls
 
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
-        inverse = self._inverse(counts)
-        n_times = len(self._weights)
+        inverse, n_times = self._inverse(counts), len(self._grid)
         controls = torch.where(sums > 0, sums * inverse[:n_times], 0.0)
         own = counts[self._events]
-        cases = torch.where(own > 0, own * inverse[n_times:], 0.0) * self._cases[self._events].unsqueeze(1)
-        return (self._weights @ controls + cases.sum(0)) / counts.sum(0)
+        cases = torch.where(own > 0, own * inverse[n_times:], 0.0)
+        of_cases = torch.from_numpy(self._cases[self._events]) @ cases
+        return (torch.from_numpy(self._weights) @ controls + of_cases) / counts.sum(0)
 
 
 class DynamicArea(RocArea):
