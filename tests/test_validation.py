@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
 
 from deeptram import _validation as v
-from deeptram._arrays import row_numbers
+from deeptram._arrays import increasing_order, row_numbers
 from deeptram.errors import InvalidInputError, InvalidTypeError, RowIndexError, UnknownNameError
 from deeptram.pooling.pool import check_weights
 
@@ -281,6 +281,14 @@ def test_random_states():
             match=r"random_state must be None, a non-negative integer or a NumPy generator, got",
         ):
             v.random_generator(bad)
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-8, 1.0, 1e30, 1e300])
+def test_increasing_order_is_that_of_a_stable_sort(scale, rng):
+    for values in (rng.normal(size=999), np.round(rng.normal(size=999), 1), 1 + 1e-12 * rng.random(999)):
+        values = np.append(scale * values, [np.inf, -np.inf, 0.0, -0.0])
+        np.testing.assert_array_equal(increasing_order(values), np.argsort(values, kind="stable"))
+    assert increasing_order(np.empty(0)).tolist() == []
 
 
 def test_row_numbers():

@@ -94,8 +94,8 @@ def increasing_order(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
     >>> increasing_order(np.array([2.0, -1.0, 2.0, 0.5]))
     array([1, 3, 0, 2])
     """
-    with np.errstate(over="ignore"):
-        low, high = values.astype(np.float32).view(np.uint16).reshape(-1, 2).T
+    with np.errstate(over="ignore"):  # adding zero makes one of both zeros
+        low, high = (values + 0.0).astype(np.float32).view(np.uint16).reshape(-1, 2).T
     order = np.argsort(low, kind="stable")
     order = order[np.argsort(high[order], kind="stable")]
     return order[np.argsort(values[order], kind="stable")]

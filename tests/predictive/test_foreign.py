@@ -86,6 +86,18 @@ def test_input_is_not_changed():
     np.testing.assert_array_equal(cdf, before[1])
 
 
+@pytest.mark.parametrize("numpy", [True, False])
+def test_answers_are_not_what_the_object_holds(numpy):
+    grid, values = np.array([1.0, 2.0, 4.0]), np.array([[0.9, 0.5, 0.2]])
+    kind = np.array if numpy else torch.tensor
+    curves = Predictive.from_survival(grid, kind(values))
+    quantiles = Predictive.from_quantiles(values[0, ::-1].copy(), kind(values + [0.0, 1.0, 2.0]))
+    for answer in (lambda: curves.sf_grid(grid), lambda: quantiles.quantile(values[0, ::-1].copy())):
+        before = np.asarray(answer()).copy()
+        answer()[:] = 7.0
+        np.testing.assert_array_equal(answer(), before)
+
+
 def test_tensors_carry_gradients():
     logits = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
     proba = torch.softmax(logits, dim=1)

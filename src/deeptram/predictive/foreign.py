@@ -281,13 +281,16 @@ def from_survival(times: Any, survival: Any) -> SurvivalPredictive:
     single = (np.asarray(survival).dtype if numpy else survival.dtype) in (np.float32, torch.float32)
     rounding = ROUNDING_FLOAT32 if single else ROUNDING
     _refuse_outside(curves, "survival", rounding, rounding)
-    rises = (curves.diff(dim=1) > rounding).any(dim=1)
-    if bool(rises.any()):
-        raise InvalidInputError(
-            f"each row of survival must not increase, got an increase in {_rows(rises)}; "
-            "order the columns by time, or pass 1 - cdf"
-        )
-    return SurvivalPredictive(moments[0], curves.clamp(0.0, 1.0).cummin(dim=1).values, numpy)
+    steps, curves = curves.diff(dim=1), curves.clamp(0.0, 1.0)
+    if steps.numel() and bool(steps.max() > 0):
+        rises = (steps > rounding).any(dim=1)
+        if bool(rises.any()):
+            raise InvalidInputError(
+                f"each row of survival must not increase, got an increase in {_rows(rises)}; "
+                "order the columns by time, or pass 1 - cdf"
+            )
+        curves = curves.cummin(dim=1).values
+    return SurvivalPredictive(moments[0], curves, numpy)
 
 
 def from_sklearn(model: Any, X: Any) -> DiscretePredictive:
@@ -364,6 +367,8 @@ def _matrix(values: Any, name: str) -> Tensor:
 
 
 def _refuse_outside(values: Tensor, name: str, rounding: float, tolerance: float) -> None:
+    if _all_within(values, -rounding, 1 + tolerance):
+        return
     wrong = (values < -rounding) | (values > 1 + tolerance)
     outside = wrong.any(dim=1)
     if bool(outside.any()):
@@ -374,18 +379,26 @@ def _refuse_outside(values: Tensor, name: str, rounding: float, tolerance: float
 
 
 def _refuse_not_finite(values: Tensor, name: str) -> None:
+    most = LARGEST_FLOAT32 if values.dtype == torch.float32 else LARGEST
+    if _all_within(values, -most, most):
+        return
     bad = (~torch.isfinite(values)).any(dim=1)
     if bool(bad.any()):
         raise InvalidInputError(
             f"{name} must be finite, got NaN or infinity in {_rows(bad)}; drop or correct these rows"
         )
-    most = LARGEST_FLOAT32 if values.dtype == torch.float32 else LARGEST
     large = (values.abs() > most).any(dim=1)
     if bool(large.any()):
         raise InvalidInputError(
             f"{name} must lie within {most:g} of zero, so that squares are finite, got larger numbers in "
             f"{_rows(large)}; use larger units"
         )
+
+
+def _all_within(values: Tensor, low: float, high: float) -> bool:
+    """Whether all numbers lie between two ends, in one pass; NaN lies nowhere."""
+    lowest, highest = torch.aminmax(values)
+    return bool((lowest >= low) & (highest <= high))
 
 
 def _rows(mask: Tensor) -> str:

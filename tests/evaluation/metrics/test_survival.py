@@ -17,6 +17,7 @@ from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.evaluation.bootstrap import Resampled, replicates, resample
 from deeptram.evaluation.censoring import CensoringDistribution
 from deeptram.evaluation.measures import get
+from deeptram.evaluation.metrics import survival
 from deeptram.evaluation.metrics.pair_concordance import NODES, PairSums
 
 SETS = ["aids", "breast_cancer", "flchain", "gbsg2", "veterans_lung_cancer", "whas500"]
@@ -82,6 +83,51 @@ def test_brier_and_its_integral_are_scikit_survivals(name):
     assert dt.metrics.ibs(y, pred, times, train) == pytest.approx(expected, abs=1e-12)
     own = sksurv.metrics.integrated_brier_score(theirs[1], theirs[1], curves, times)
     assert dt.metrics.ibs(y, pred, times) == pytest.approx(own, abs=1e-12)
+
+
+def table_of(pred, grid, kind):
+    """The same probabilities at the times of the grid, held in different ways."""
+    curves = pred.sf_grid(grid)
+    if kind == "between":  # of which every other time is asked for
+        times, curves = np.repeat(grid, 2), np.repeat(curves, 2, axis=1)
+        times[1::2] += 1e-9
+        return dt.Predictive.from_survival(times, curves), curves[:, ::2]
+    if kind == "float32":
+        table = dt.Predictive.from_survival(torch.tensor(grid), torch.tensor(curves, dtype=torch.float32))
+        return table, curves.astype(np.float32).astype(np.float64)
+    return (pred if kind == "model" else dt.Predictive.from_survival(grid, curves)), curves
+
+
+@pytest.mark.parametrize("kind", ["model", "own times", "between", "float32"])
+@pytest.mark.parametrize("elements", [1, 40, 300, 10**6])
+def test_ibs_of_tables_in_blocks_with_ties_and_weights_is_scikit_survivals(kind, elements, rng, monkeypatch):
+    monkeypatch.setattr(survival, "CACHED", elements)
+    y, pred = simulate(rng, 90)
+    train, _ = simulate(rng, 200)
+    theirs, fitted = (
+        sksurv.util.Surv.from_arrays(part.observations.exact, part.observations.lower) for part in (y, train)
+    )
+    last = np.sort(theirs["time"])[-4]
+    grid = np.union1d(np.linspace(0.1, 0.9 * last, 7), theirs["time"][theirs["time"] < last][:5])
+    table, curves = table_of(pred, grid, kind)
+    weights = rng.integers(0, 4, 90)
+    drawn = np.repeat(np.arange(90), weights)
+    for own, other in ((None, theirs), (train, fitted)):
+        expected = sksurv.metrics.integrated_brier_score(other, theirs, curves, grid)
+        assert dt.metrics.ibs(y, table, grid, own) == pytest.approx(expected, abs=1e-13)
+        other = theirs[drawn] if own is None else other
+        expected = sksurv.metrics.integrated_brier_score(other, theirs[drawn], curves[drawn], grid)
+        metric = functools.partial(dt.metrics.ibs, times=grid, train=own)
+        frame = dt.evaluate({"m": table}, y, metrics=metric, n_boot=0, sample_weight=weights)
+        assert frame["estimate"][0] == pytest.approx(expected, abs=1e-13)
+
+
+def test_ibs_of_columns_is_that_of_sums(rng, monkeypatch):
+    monkeypatch.setattr(survival, "CACHED", 40)
+    y, pred = simulate(rng, 70)
+    (statistic,) = get("ibs").statistics(y, pred, times=[0.3, 0.5, 0.9])
+    counts = torch.from_numpy(rng.random((70, 4)))
+    np.testing.assert_allclose(statistic.columns() @ counts, statistic.sums(counts), rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", SETS)
