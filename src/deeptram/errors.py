@@ -157,6 +157,10 @@ class ManyLevelsWarning(DeeptramWarning):
     """Most values of an outcome that is to be one of some classes are different from all others."""
 
 
+class TwoValuesWarning(DeeptramWarning):
+    """A model of numbers, with a density, got an outcome of two values."""
+
+
 class MixedColumnWarning(DeeptramWarning):
     """A column has text among numbers; every number became a level."""
 

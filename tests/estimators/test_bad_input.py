@@ -19,6 +19,7 @@ from deeptram.errors import (
     MissingMethodError,
     MixedColumnWarning,
     NotFittedError,
+    TwoValuesWarning,
     UnknownNameError,
     UnsupportedError,
 )
@@ -715,3 +716,13 @@ def test_times_without_events_are_said_to_be_events(model):
     with pytest.warns(EventsWarning, match=f"{name} expects times with events, got numbers.*dt.Surv.right"):
         model.fit(X, T)
     model.fit(X, dt.Surv.right(T, np.ones(N)))
+
+
+@pytest.mark.parametrize("model", [dt.Colr(), dt.BoxCox(), dt.Lm(), dt.Tram(outcome="continuous")])
+def test_two_values_of_a_continuous_outcome_are_said(model):
+    name, binary = type(model).__name__, np.arange(N) // 12 % 2
+    message = f"{name} is a model of continuous numbers, got the two values {{}} and {{}} only; .* use Logit"
+    for y, ends in ((binary, (0, 1)), (binary > 0, (0, 1)), (3.5 * binary - 2, (-2, 1.5))):
+        with pytest.warns(TwoValuesWarning, match=message.format(*ends)):
+            model.fit(X, y)
+    model.fit(X, np.arange(N) % 6 + 3)  # grades may be read as numbers

@@ -37,6 +37,7 @@ from deeptram.estimators.coefficient_table import CoefficientTable, effect_table
 from deeptram.estimators.data_checks import (
     check_class_counts,
     check_events,
+    check_more_than_two_values,
     check_outcome_is_no_column,
     one_sentence,
     require_fit,
@@ -193,6 +194,8 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         check_same_labels(X=X, y=y, sample_weight=sample_weight)
         if self.expects_events:
             check_events(y, encoded, type(self).__name__)
+        if outcome.kind == "continuous":
+            check_more_than_two_values(encoded, type(self).__name__)
         if outcome.kind.is_nominal and latent.name != "logistic":
             raise UnsupportedError(
                 f"a nominal outcome needs latent='logistic', got {latent.name!r}: its levels have no order "

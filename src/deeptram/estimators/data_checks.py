@@ -23,6 +23,7 @@ from deeptram.errors import (
     InvalidInputError,
     InvalidTypeError,
     NotFittedError,
+    TwoValuesWarning,
     UnsupportedError,
     warn,
 )
@@ -192,6 +193,28 @@ def check_events(y: Any, encoded: Encoded, name: str) -> None:
         "dt.Surv.right(time, event), or dt.Surv.right(time, np.ones(n)) if no time is censored",
         EventsWarning,
     )
+
+
+def check_more_than_two_values(encoded: Encoded, name: str) -> None:
+    """Warn of exact numbers that are one of two, of which a density says nothing.
+
+    Parameters
+    ----------
+    encoded : Encoded
+        The outcomes, read.
+    name : str
+        Of the model.
+    """
+    seen = encoded.observations
+    if seen is None or len(seen) < _FEW_ROWS or not seen.exact.all():
+        return
+    ends = seen.lower.min(), seen.lower.max()
+    if ends[0] < ends[1] and np.isin(seen.lower, ends).all():
+        warn(
+            f"{name} is a model of continuous numbers, got the two values {ends[0]:g} and {ends[1]:g} only; "
+            "for the probability of one of them use Logit, for ordered classes Polr",
+            TwoValuesWarning,
+        )
 
 
 def check_outcome_is_no_column(y: Any, table: Table, spec: Spec, design: Design) -> None:
