@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,8 +31,8 @@ from deeptram.datasets.hub_pools import (
     task_scores,
 )
 from deeptram.errors import InvalidInputError
-from deeptram.plots.display import Display, each_panel, panels_size
-from deeptram.plots.style import legend_beside, looks, metric_label
+from deeptram.plots.display import Panel, PanelsDisplay, panels_size
+from deeptram.plots.style import looks, metric_label
 from deeptram.pooling import METHODS
 
 if TYPE_CHECKING:
@@ -198,29 +199,28 @@ def _shown(group: pd.DataFrame) -> Table:
 
 
 @dataclass(frozen=True, eq=False)
-class HubScoresDisplay(Display):
+class HubScoresDisplay(PanelsDisplay):
     """Mean scores by horizon, one panel per target and main score, one line per model."""
-
-    horizon: str = "horizon"
 
     @property
     def size(self) -> tuple[float, float]:
         """Width and height in inches: three panels side by side, and the legend."""
         return panels_size(self.table[GROUP].drop_duplicates().shape[0], 1.8, 2.6, 2.8)
 
-    def _draw(self, ax: Axes) -> None:
-        shown = self.table[self.table[self.horizon] != ALL]
-        groups = dict(list(shown.groupby(GROUP, sort=False)))
-        look = looks(list(dict.fromkeys(self.table[MODEL])))
-        for key, box, _ in each_panel(ax, list(groups)):
-            (target, output, metric), group = key, groups[key]
-            at = pd.to_numeric(group[self.horizon], errors="coerce")
-            wide = group.assign(**{self.horizon: at}).pivot(index=self.horizon, columns=MODEL, values="score")
-            for model in group[MODEL].unique():
-                style = look[str(model)]
-                settings: dict[str, Any] = {"color": style.color, "marker": style.marker, "label": str(model)}
-                box.plot(wide.index, wide[model], markersize=3.5, linewidth=1, **settings)
-            box.set_xticks(wide.index)
-            box.set_title(f"{target}\n{output}: {metric_label(metric)}", fontsize="small")
-            box.set_xlabel(self.horizon)
-        legend_beside(box)
+    def panels(self) -> list[Panel]:
+        """Return a panel for each target and main score."""
+        shown = self.table[self.table["horizon"] != ALL]
+        return [
+            Panel(f"{target}\n{output}: {metric_label(metric)}", partial(self._draw_panel, group=group))
+            for (target, output, metric), group in shown.groupby(GROUP, sort=False)
+        ]
+
+    def _draw_panel(self, ax: Axes, group: pd.DataFrame) -> None:
+        at = pd.to_numeric(group["horizon"], errors="coerce")
+        wide = group.assign(horizon=at).pivot(index="horizon", columns=MODEL, values="score")
+        for model, look in looks(list(dict.fromkeys(self.table[MODEL]))).items():
+            if model in wide:
+                style: Any = {"color": look.color, "marker": look.marker, "markersize": 3.5, "linewidth": 1}
+                ax.plot(wide.index, wide[model], label=model, **style)
+        ax.set_xticks(wide.index)
+        ax.set_xlabel("horizon")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from deeptram._validation import check_choice, check_probability_level, n_rows
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation.metrics import calibration_curve, pit_histogram
 from deeptram.plots import wording
-from deeptram.plots.display import Display, each_panel, panels_size, stacked, table_with
+from deeptram.plots.display import Panel, PanelsDisplay, panels_size, stacked, table_with
 from deeptram.plots.grid import named_predictions
 from deeptram.plots.style import (
     BAND_COLOR,
@@ -111,7 +112,7 @@ def event_name(levels: Sequence[Any] | None) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class CalibrationDisplay(Display):
+class CalibrationDisplay(PanelsDisplay):
     """Calibration curves above bars of how many rows are where, a panel for each name; perfect: the diagonal.
 
     Parameters
@@ -143,21 +144,23 @@ class CalibrationDisplay(Display):
         n = self.table["name"].nunique()
         return panels_size(n, 1.3, 3.3, 4.0) if "threshold" in self.table else panels_size(n, 0.7, 2.6, 3.3)
 
-    def _draw(self, ax: Axes) -> None:
-        names = list(self.table["name"].unique())
-        look = {**looks(names, labelled=True), **self.look}
-        for name, panel, first in each_panel(ax, names):
-            curves, counts = above_counts(panel)
-            self._draw_panel(curves, counts, self.table[self.table["name"] == name], look[name])
-            if len(names) > 1:
-                curves.set_title(look[name].label, loc="left")
-            if not first:
-                curves.set_ylabel("")
-                counts.set_ylabel("")
-        if "threshold" in self.table:
-            legend_beside(curves, title="event")
+    def panels(self) -> list[Panel]:
+        """Return a panel for each name."""
+        parts = dict(iter(self.table.groupby("name", sort=False)))
+        look = {**looks(list(parts), labelled=True), **self.look}
+        return [
+            Panel(
+                look[name].label if len(parts) > 1 else "",
+                partial(self._draw_panel, table=part, look=look[name]),
+            )
+            for name, part in parts.items()
+        ]
 
-    def _draw_panel(self, curves: Axes, counts: Axes, table: pd.DataFrame, look: Look) -> None:
+    def _draw_legend(self, ax: Axes) -> None:
+        legend_beside(ax.child_axes[0], title="event")
+
+    def _draw_panel(self, ax: Axes, table: pd.DataFrame, look: Look) -> None:
+        curves, counts = above_counts(ax)
         filled, limit = table.dropna(subset=["observed", self.x]), self._limit
         curves.plot([0, 1], [0, 1], **reference_line(zorder=0))
         bins, rows = filled, "rows"
@@ -316,7 +319,7 @@ def pit(y: Any, predictions: Any, *, X: Any = None, bins: int = 10, level: float
 
 
 @dataclass(frozen=True, eq=False)
-class PitDisplay(Display):
+class PitDisplay(PanelsDisplay):
     """Histograms of F(Y) with the band expected under calibration, a panel for each name.
 
     Parameters
@@ -335,20 +338,19 @@ class PitDisplay(Display):
         n = self.table["name"].nunique()
         return panels_size(n, 2.0, *((3.2, 3.0) if n == 1 else (2.1, 2.5)))
 
-    def _draw(self, ax: Axes) -> None:
-        names = list(self.table["name"].unique())
-        look = looks(names, labelled=True)
-        top = 1.08 * max(float(self.table["density"].max()), float(self.table["band_upper"].max()))
-        for name, panel, first in each_panel(ax, names):
-            self._draw_panel(panel, self.table[self.table["name"] == name], look[name].color)
-            panel.set(xlim=(0, 1), ylim=(0, top), xlabel="F(y)", ylabel="density" if first else "")
-            if len(names) > 1:
-                panel.set_title(name, loc="left")
-        if len(names) == 1:
-            panel.set_xlabel("probability integral transform F(y)")
-        legend_beside(panel)
+    def panels(self) -> list[Panel]:
+        """Return a panel for each name."""
+        parts = dict(iter(self.table.groupby("name", sort=False)))
+        look, several = looks(list(parts), labelled=True), len(parts) > 1
+        label = "F(y)" if several else "probability integral transform F(y)"
+        return [
+            Panel(name if several else "", partial(self._draw_panel, part, look[name].color, label))
+            for name, part in parts.items()
+        ]
 
-    def _draw_panel(self, ax: Axes, part: pd.DataFrame, color: str) -> None:
+    def _draw_panel(self, part: pd.DataFrame, color: str, label: str, ax: Axes) -> None:
+        top = 1.08 * max(float(self.table["density"].max()), float(self.table["band_upper"].max()))
+        ax.set(xlim=(0, 1), ylim=(0, top), xlabel=label, ylabel="density")
         lower, upper = part["band_lower"].iloc[0], part["band_upper"].iloc[0]
         edges = [*part["left"], part["right"].iloc[-1]]
         place = part["left"], part["density"], part["right"] - part["left"]
@@ -357,6 +359,6 @@ class PitDisplay(Display):
             say(bar, [f"{count:.0f} rows"])
         ax.stairs(part["density"], edges, fill=True, color=color, alpha=0.15, linewidth=0)
         ax.stairs(part["density"], edges, baseline=None, color=color, linewidth=1.4, zorder=2)
-        label = f"{100 * self.level:g} % of bars, if calibrated"
-        ax.axhspan(lower, upper, color=BAND_COLOR, linewidth=0, zorder=0, label=label)
+        band = f"{100 * self.level:g} % of bars, if calibrated"
+        ax.axhspan(lower, upper, color=BAND_COLOR, linewidth=0, zorder=0, label=band)
         ax.axhline(1.0, zorder=1, **reference_line())

@@ -10,21 +10,42 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pandas as pd
 
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.plots.style import paper_style
+from deeptram.plots.style import legend_beside, paper_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Name = TypeVar("Name")
 COLUMN_GAP = 0.28  # inches
 ROW_GAP = 0.68
 TITLE_ROOM = 0.24
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel.
+
+    Attributes
+    ----------
+    title : str
+    draw : callable
+        Draws on an ``Axes``.
+    row, column : int
+        Where it stands among the others.
+    table : DataFrame, optional
+        What it shows.
+    """
+
+    title: str
+    draw: Callable[[Axes], object]
+    row: int = 0
+    column: int = 0
+    table: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +123,43 @@ class Display(ABC):
         """Draw the table on ``ax``."""
 
 
+@dataclass(frozen=True, eq=False)
+class PanelsDisplay(Display):
+    """A display of several panels in rows of up to three; implement ``panels``, ``_draw`` puts them together.
+
+    Examples
+    --------
+    >>> from deeptram.plots import weights, pit
+    >>> from deeptram.predictive import Predictive
+    >>> pred = Predictive.from_proba([[0.4, 0.6]])
+    >>> [panel.title for panel in pit([0], {"a": pred, "b": pred}).panels()]
+    ['a', 'b']
+    """
+
+    @abstractmethod
+    def panels(self) -> list[Panel]:
+        """Return the panels, each of which can be drawn alone."""
+
+    def _draw(self, ax: Axes) -> None:
+        panels = self.panels()
+        where = [ax] if len(panels) == 1 else _divided(ax, len(panels))
+        for k, (panel, box) in enumerate(zip(panels, where, strict=True)):
+            panel.draw(box)
+            box.set_title(panel.title, loc="left")
+            if k % n_columns(len(panels)):
+                self._draw_less(box)
+        self._draw_legend(box)
+
+    def _draw_less(self, ax: Axes) -> None:
+        """Leave out of a panel what the first one of its row says."""
+        for one in (ax, *ax.child_axes):
+            one.set_ylabel("")
+
+    def _draw_legend(self, ax: Axes) -> None:
+        """Draw the legend of all panels beside the last one."""
+        legend_beside(ax)
+
+
 def table_with(columns: Sequence[str], table: Any, what: str, remedy: str, name: Any = "") -> pd.DataFrame:
     """Return a table after checking that it has the columns that a figure needs.
 
@@ -167,20 +225,6 @@ def panels_size(n: int, margin: float, width: float, height: float) -> tuple[flo
     return margin + width * columns, -(-n // columns) * height
 
 
-def each_panel(ax: Axes, names: Sequence[Name]) -> Iterator[tuple[Name, Axes, bool]]:
-    """Yield each name with its panel (the axes itself, if there is one), and whether it begins a row.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> [(name, first) for name, _, first in each_panel(Figure().subplots(), ["a", "b"])]
-    [('a', True), ('b', False)]
-    """
-    where = [ax] if len(names) == 1 else _divided(ax, len(names))
-    for k, (name, panel) in enumerate(zip(names, where, strict=True)):
-        yield name, panel, k % n_columns(len(names)) == 0
-
-
 def _divided(ax: Axes, n: int) -> list[Axes]:
     """Divide an axes into n panels, row by row; the axes itself is an invisible host (its title stays)."""
     ax.set_axis_off()
@@ -208,30 +252,8 @@ LEGEND_WIDTH = 1.75  # inches of one entry
 
 
 @dataclass(frozen=True)
-class Panel:
-    """One panel.
-
-    Attributes
-    ----------
-    title : str
-    draw : callable
-        Draws on an ``Axes``.
-    row, column : int
-        Where it stands among the others.
-    table : DataFrame, optional
-        What it shows.
-    """
-
-    title: str
-    draw: Callable[[Axes], None]
-    row: int = 0
-    column: int = 0
-    table: pd.DataFrame | None = None
-
-
-@dataclass(frozen=True)
 class PanelGrid:
-    """PanelGrid of the same size.
+    """Panels of the same size, in rows and columns.
 
     Parameters
     ----------

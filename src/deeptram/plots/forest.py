@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pandas as pd
 from deeptram._validation import as_list, check_choice, check_flag, check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.plots import wording
-from deeptram.plots.display import Display, each_panel, panels_size, table_with
+from deeptram.plots.display import Panel, PanelsDisplay, panels_size, table_with
 from deeptram.plots.style import (
     AVERAGE,
     GUIDE_COLOR,
@@ -141,7 +142,7 @@ def _draw_points(ax: Axes, rows: pd.DataFrame, marker: str, style: dict[str, Any
 
 
 @dataclass(frozen=True, eq=False)
-class ForestDisplay(Display):
+class ForestDisplay(PanelsDisplay):
     """Estimates with intervals: a line for each name or coefficient, a panel for each metric or model.
 
     Parameters
@@ -179,22 +180,27 @@ class ForestDisplay(Display):
         """Width and height in inches: room for every line and panel."""
         return self.inches
 
-    def _draw(self, ax: Axes) -> None:
-        for name, panel, first in each_panel(ax, list(self.axes)):
-            part, (title, label) = self.shown[self.shown["panel"] == name], self.axes[name]
-            draw_forest(panel, part, self.lines, self.look, reference=self.references.get(name))
-            for row in part[~np.isfinite(part["estimate"]) & ~part["kind"].isin(MARKS)].itertuples():
-                text = "undefined" if np.isnan(row.estimate) else wording.decimal(row.estimate)
-                place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center"}
-                panel.annotate(text, (1.0, row.place), color=self.look[row.group].color, **place)
-            if not first:
-                panel.set_yticks(range(len(self.lines)), [""] * len(self.lines))
-            if self.exp:
-                log_axis(panel, "x")
-            if not self.legend:
-                panel.set_title(title, loc="left")
-                panel.locator_params(axis="x", nbins=4)
-            panel.set_xlabel(label, fontsize=None if self.legend else 7.5)
+    def panels(self) -> list[Panel]:
+        """Return a panel for each metric or model."""
+        return [Panel(title, partial(self._draw_panel, name=name)) for name, (title, _) in self.axes.items()]
+
+    def _draw_panel(self, ax: Axes, name: str) -> None:
+        part = self.shown[self.shown["panel"] == name]
+        draw_forest(ax, part, self.lines, self.look, reference=self.references.get(name))
+        for row in part[~np.isfinite(part["estimate"]) & ~part["kind"].isin(MARKS)].itertuples():
+            text = "undefined" if np.isnan(row.estimate) else wording.decimal(row.estimate)
+            place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center"}
+            ax.annotate(text, (1.0, row.place), color=self.look[row.group].color, **place)
+        if self.exp:
+            log_axis(ax, "x")
+        if not self.legend:
+            ax.locator_params(axis="x", nbins=4)
+        ax.set_xlabel(self.axes[name][1], fontsize=None if self.legend else 7.5)
+
+    def _draw_less(self, ax: Axes) -> None:
+        ax.set_yticks(range(len(self.lines)), [""] * len(self.lines))
+
+    def _draw_legend(self, ax: Axes) -> None:
         if self.legend and len(ax.get_legend_handles_labels()[0]) > 1:
             legend_beside(ax)
 

@@ -20,7 +20,7 @@ from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import coefficient_covariance
 from deeptram.inputs import Table, read_table
 from deeptram.inputs.network_inputs import TableInput
-from deeptram.plots.display import Display, each_panel, panels_size, table_with
+from deeptram.plots.display import Display, Panel, PanelsDisplay, panels_size, table_with
 from deeptram.plots.style import (
     BAND_COLOR,
     OUTCOME,
@@ -229,7 +229,7 @@ def column_values(table: Table, name: str) -> list[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class ProfilesDisplay(Display):
+class ProfilesDisplay(PanelsDisplay):
     """A panel for each covariate; lines with bands, or points with bars for levels.
 
     Parameters
@@ -247,15 +247,12 @@ class ProfilesDisplay(Display):
         """Width and height in inches: room for every panel, and the legend."""
         return panels_size(self.table["column"].nunique(), 1.6, 2.4, 2.5)
 
-    def _draw(self, ax: Axes) -> None:
-        for name, panel, first in each_panel(ax, list(self.table["column"].unique())):
-            self.draw_column(panel, name)
-            if not first:
-                panel.set_ylabel("")
-        legend_beside(panel)
+    def panels(self) -> list[Panel]:
+        """Return a panel for each covariate."""
+        names = list(self.table["column"].unique())
+        return [Panel("", partial(self._draw_column, column=name)) for name in names]
 
-    def draw_column(self, ax: Axes, column: str) -> None:
-        """Draw the panel of one covariate."""
+    def _draw_column(self, ax: Axes, column: str) -> None:
         part = self.table[self.table["column"] == column]
         models, whats = list(self.table["name"].unique()), list(self.table["what"].unique())
         by_model = len(models) > 1

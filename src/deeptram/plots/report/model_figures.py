@@ -77,12 +77,7 @@ class ModelFigures:
         if not names:
             return
         display = profiles(self.model, self.X, names, level=self.level)
-        panels = [
-            Panel("", lambda ax, name=name: display.draw_column(ax, name), column=k)  # type: ignore[misc]
-            for k, name in enumerate(names)
-        ]
-        grid = PanelGrid(panels, (3.3, 2.6))
-        yield page_figure(grid, "effects", SAID.effects(), about="Effect")
+        yield page_figure(PanelGrid(display.panels(), (3.3, 2.6)), "effects", SAID.effects(), about="Effect")
 
     def _calibration_figures(self) -> Iterator[PageFigure]:
         if not isinstance(self.pred, DiscretePredictive):
@@ -93,10 +88,8 @@ class ModelFigures:
             display: Display = calibration(self.y, {"model": self.pred}, cuts=10, level=self.level)
             yield _one(display, "calibration", caption)
             return
-        displays = [(str(level), self._one_against_rest(k)) for k, level in enumerate(self.pred.levels)]
         panels = [
-            Panel(name, lambda ax, one=one: one.plot(ax), column=k)  # type: ignore[misc]
-            for k, (name, one) in enumerate(displays)
+            Panel(str(level), self._one_against_rest(k).plot) for k, level in enumerate(self.pred.levels)
         ]
         yield page_figure(PanelGrid(panels, (3.3, 3.2)), "calibration", caption)
 
