@@ -39,8 +39,8 @@ def test_drawing(ordinal, pools, drawn):
     _, y = ordinal
     ax = drawn(plots.calibration(y, pools))
     assert len(ax.child_axes) == len(pools)  # no curve covers another
+    assert ax.child_axes[0].get_title(loc="left") == "linear"
     curves, counts = ax.child_axes[0].child_axes
-    assert curves.get_title(loc="left") == "linear"
     assert curves.get_ylabel() == "observed frequency\n(95 % interval)"
     assert counts.get_xlabel() == "predicted probability of exceeding a level"
     drawn(plots.calibration(y, pools["linear"], x="midpoint"))

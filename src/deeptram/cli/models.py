@@ -243,7 +243,7 @@ def _show(fitted: Any, table: pd.DataFrame | None, scores: pd.DataFrame | None) 
         click.echo(order)
     if table is not None:
         click.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
-        click.echo(table.round(4).to_string() + "\n")
+        click.echo(table.to_string(float_format="{:.4g}".format) + "\n")
     if scores is not None:
         if fitted.why_no_coefficients() is not None:
             click.echo(f"No coefficients: {fitted.why_no_coefficients()}.")

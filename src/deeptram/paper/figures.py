@@ -331,7 +331,7 @@ def _forest(
         if axes:
             ax.set_xlabel(axes[row])
         low, high = ax.get_xlim()
-        ax.locator_params(axis="x", nbins=4 if high - low > 0.004 else 2)  # five decimals need room
+        ax.locator_params(axis="x", nbins=4 if high - low > 0.02 else 2)  # many decimals need room
 
     return draw
 

@@ -9,14 +9,20 @@ from html.parser import HTMLParser
 import numpy as np
 import pandas as pd
 import pytest
+from markupsafe import Markup
 from scipy.stats import norm
 
 import deeptram as dt
 from deeptram.errors import InvalidInputError
-from deeptram.plots.report.model_answers import null_model, quality_sentence, shuffled_losses
+from deeptram.plots.report.model_answers import (
+    coefficients_in_words,
+    null_model,
+    quality_sentence,
+    shuffled_losses,
+)
 from deeptram.plots.report.page import Page as ReportPage
-from deeptram.plots.report.page import lighter, script_json
-from deeptram.plots.wording import gain_words, large_sentence, slope_sentence
+from deeptram.plots.report.page import Section, lighter, script_json
+from deeptram.plots.wording import gain_words, large_sentence, short, slope_sentence
 from headless_browser import Browser, find_browser
 from what_if_models import covariates, fit_ensemble, fit_exact, outcome
 
@@ -187,7 +193,9 @@ def test_coefficients_are_read_in_words(reports):
     assert f"One unit more of dose multiplies the hazard by {np.exp(-row['coef']):.2f} (" in said
     assert "sex = m instead of </script> multiplies the hazard by" in said
     said = words(parsed(reports["binary"][3].html), "coefficients-section")
-    assert "One unit more of age multiplies the odds of a larger outcome by" in said
+    assert "One unit more of age multiplies the odds of yes by" in said
+    assert "A positive coefficient means a larger probability of yes." in said
+    assert "Proportional odds" not in said  # one cutpoint: there is nothing that effects could change with
     said = words(parsed(reports["ordinal"][3].html), "coefficients-section")
     assert "bs(age, df=5)1" in said
     assert "One unit more of bs(" not in said  # a column of a spline means nothing alone
@@ -203,9 +211,38 @@ def test_worst_rows_are_the_least_likely_and_their_parts_add_up_to_h(reports):
     section = report.html[report.html.index('<section id="worst">') :]
     rows = re.findall(r'<th scope="row">(\d+)</th>', section[: section.index("</section>")])
     assert [int(row) for row in rows] == order.tolist()
-    part = model.contributions(X.iloc[order[:1]]).iloc[0]
+    part = model.contributions(X.iloc[order[:1]]).iloc[0] - model.contributions(X).mean()
     top = part.abs().idxmax()
-    assert f"{top} {'+' if part[top] > 0 else '−'}{abs(part[top]):.2f}" in said
+    assert f"{top} {'+' if part[top] > 0 else '−'}{abs(part[top]):.2f}" in said.replace("\u00a0", " ")
+
+
+def test_units_suit_the_columns(rng):
+    X = pd.DataFrame({"dose": rng.uniform(0, 0.06, 200), "income": rng.normal(3e4, 8e3, 200)})
+    y = 40 * X["dose"] + 1e-4 * X["income"] + rng.logistic(size=200)
+    model = dt.Colr().fit(X, y)
+    found = coefficients_in_words(model.summary(), model, X)
+    assert list(found.index) == ["dose (per 0.01)", "income (per 10,000)"]
+    np.testing.assert_allclose(found["coef"], model.coef_ * [0.01, 1e4])
+    assert (
+        found["words"].iloc[1].startswith("10,000 more of income multiplies the odds of a larger outcome by")
+    )
+    assert "income (per 10,000)" in words(parsed(model.report(X, y, n_boot=0).html), "coefficients-section")
+
+
+def test_times_beyond_the_last_are_not_extrapolated(rng):
+    X = pd.DataFrame({"x": rng.normal(size=100)})
+    times = np.exp(3 * X["x"]) * rng.exponential(size=100)
+    y = dt.Surv.right(np.minimum(times, 1.0), times < 1.0)
+    model = dt.Coxph().fit(X, y)
+    last = model.predict_distribution(X).last_time
+    assert f"> {short(last)}" in words(parsed(model.report(X, y, n_boot=0).html), "worst")
+
+
+def test_every_dark_colour_is_lighter_on_a_dark_page():
+    marks = '<path style="fill: #0b3c5d" /><path style="fill: #332288" />'
+    html = ReportPage("Marks", "", [Section("marks", "Marks", [Markup(marks)])]).html()
+    assert "--c0b3c5d:#0b3c5d" in html
+    assert "--c332288:#332288" in html
 
 
 def test_survival_has_its_concordance_and_brier_score(reports):

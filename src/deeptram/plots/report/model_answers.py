@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +18,7 @@ from deeptram.evaluation import evaluate
 from deeptram.evaluation.metrics import d_calibration
 from deeptram.evaluation.metrics.calibration import clopper_pearson
 from deeptram.evaluation.scores import nll
-from deeptram.inputs import Table
+from deeptram.inputs import LinearEncoder, Table
 from deeptram.model.terms import SI
 from deeptram.plots import wording
 from deeptram.plots.profiles import columns_read, with_column
@@ -334,33 +333,77 @@ def _percent(share: float) -> str:
     return f"{100 * float(share):.0f} %"
 
 
-def subjects(design: Any, names: Sequence[str]) -> list[str | None]:
-    """Return what changes by one unit of each column of a design: a number, or a level against the first.
+def coefficients_in_words(table: pd.DataFrame, model: Any, X: Any) -> pd.DataFrame:
+    """Return coefficients for a unit that suits their column, and the sentence that each of them says.
 
-    Columns of splines and of interactions mean nothing alone and have None.
+    Parameters
+    ----------
+    table : DataFrame
+        Columns ``coef, lower, upper``.
+    model : Tram
+        What they are of.
+    X : data
+        Rows that say how far columns spread.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``coef, lower, upper, words``; a unit other than one is said in the name.
+    """
+    outcome, nominal = model.outcome_, model.outcome_.kind.is_nominal
+    is_binary = len(outcome.levels or ()) == 2
+    known = subjects(model.design_.linear, model.design_.matrices(X).x)
+    rows: dict[str, list[Any]] = {}
+    for name, row in table.iterrows():
+        group, _, column = str(name).partition(":") if nominal else ("", "", str(name))
+        event = str(outcome.levels[1]) if is_binary else "a larger outcome"
+        event = f"{group} against {outcome.levels[0]}" if nominal else event
+        subject, unit = known.get(column, ("", 1.0))
+        values = [unit * float(row[key]) for key in ("coef", "lower", "upper")]
+        words = "Read it with the curves of its covariates below."
+        if subject:
+            words = wording.coefficient_words(subject, *values, model.latent_.name, event)
+        rows[f"{name} (per {wording.short(unit)})" if unit != 1 else str(name)] = [*values, words]
+    found = pd.DataFrame.from_dict(rows, orient="index", columns=["coef", "lower", "upper", "words"])
+    found.attrs |= table.attrs
+    if is_binary and not nominal:
+        found.attrs["sign"] = f"a positive coefficient means a larger probability of {outcome.levels[1]}"
+    return found
+
+
+def subjects(encoder: LinearEncoder | None, x: Floats) -> dict[str, tuple[str, float]]:
+    """Return what changes with each column of a design, and by how much: a number, or a level.
+
+    Columns of splines and of interactions mean nothing alone and are left out. Numbers change by one, or by
+    the power of ten below their quartile range where one is far from it.
 
     Examples
     --------
-    >>> from deeptram.inputs import LinearEncoder
-    >>> from deeptram.model import Design
-    >>> X = {"age": [1.0, 2.0, 3.0], "sex": ["f", "m", "m"]}
-    >>> subjects(Design(linear=LinearEncoder.fit(X, "age * sex")), ["age", "sexm", "age:sexm"])
-    ['One unit more of age', 'sex = m instead of f', None]
+    >>> X = {"age": [51.0, 62.0, 63.0], "dose": [0.01, 0.02, 0.05], "sex": ["f", "m", "m"]}
+    >>> encoder = LinearEncoder.fit(X, "age * sex + dose")
+    >>> [words for words, unit in subjects(encoder, encoder.transform(X)).values()]
+    ['One unit more of age', 'sex = m instead of f', '0.01 more of dose']
     """
-    encoder = design.linear
     if encoder is None:
-        return [None] * len(names)
-    factors = [*encoder.factors, *(encoder.formula.factors.values() if encoder.formula else ())]
-    known: dict[str, str | None] = {name: f"One unit more of {name}" for name in encoder.names}
-    for places in encoder.terms.values():
-        if len(places) > 1:
-            known |= dict.fromkeys(encoder.names[j] for j in places)
-    if encoder.formula is not None:
-        crossed = {
-            name for name, own in zip(encoder.names, encoder.formula.owners, strict=True) if ":" in own
-        }
-        known |= dict.fromkeys(crossed)
-    for factor in factors:
-        for label, level in zip(factor.names, factor.levels[1:], strict=True):
-            known[label] = f"{factor.column} = {level} instead of {factor.levels[0]}"
-    return [known.get(name) for name in names]
+        return {}
+    owners = encoder.names if encoder.formula is None else encoder.formula.owners
+    several = {j for places in encoder.terms.values() if len(places) > 1 for j in places}
+    levels = {
+        label: f"{factor.column} = {level} instead of {factor.levels[0]}"
+        for factor in [*encoder.factors, *(encoder.formula.factors.values() if encoder.formula else ())]
+        for label, level in zip(factor.names, factor.levels[1:], strict=True)
+    }
+    known: dict[str, tuple[str, float]] = {}
+    for j, (name, owner) in enumerate(zip(encoder.names, owners, strict=True)):
+        if name in levels:
+            known[name] = levels[name], 1.0
+        elif j not in several and ":" not in owner:
+            unit = _unit(x[:, j])
+            known[name] = f"{'One unit' if unit == 1 else wording.short(unit)} more of {name}", unit
+    return known
+
+
+def _unit(values: Floats) -> float:
+    """Return by how much a column changes in a sentence."""
+    spread = float(np.subtract(*np.quantile(values, [0.75, 0.25])))
+    return 1.0 if spread == 0 or 0.25 <= spread < 50 else 10.0 ** math.floor(math.log10(spread))

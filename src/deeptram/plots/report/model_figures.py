@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_COLUMNS = 12  # covariates that have a curve of their own
-MOST_COEFFICIENTS = 40
 ONE_WIDTH = 4.2  # inches of a figure alone; a phone shows it almost in full size
 
 
@@ -60,17 +59,18 @@ class ModelFigures:
         yield from self._coefficient_figure()
         yield from self._profile_figure(found, table)
         yield from self._calibration_figures()
-        words = SAID.distribution(isinstance(self.pred, DiscretePredictive))
+        times = isinstance(self.pred, LinePredictive) and self.pred.lifetimes
+        words = SAID.distribution(isinstance(self.pred, DiscretePredictive), times)
         yield _one(_Distribution(self._distribution_table()), "distribution", words)
-        if isinstance(self.pred, LinePredictive) and self.pred.lifetimes:
+        if times:
             yield from self._survival_figure()
 
     def _coefficient_figure(self) -> Iterator[PageFigure]:
         table = self.coefficients
         if table is None or not np.isfinite(table[["lower", "upper"]].to_numpy(dtype=float)).any():
             return
-        display = coefficients(table.head(MOST_COEFFICIENTS))
-        yield _one(display, "coefficients", SAID.coefficients(f"{100 * self.level:g}"), legend=False)
+        caption = SAID.coefficients(f"{100 * self.level:g}")
+        yield _one(coefficients(table), "coefficients", caption, legend=False)
 
     def _profile_figure(self, found: Answers, table: Table) -> Iterator[PageFigure]:
         names = [name for name in found.importance["column"] if name in table.names][:MOST_COLUMNS]
@@ -120,7 +120,7 @@ class ModelFigures:
             )
         seen = self.y.observations if isinstance(self.y, Surv) else None
         outcomes = np.asarray(self.y, dtype=float) if seen is None else seen.lower[seen.exact]
-        medians = np.asarray(self.pred.median(), dtype=float)
+        medians = np.minimum(np.asarray(self.pred.median()), getattr(self.pred, "last_time", np.inf))
         medians = medians[np.isfinite(medians)]
         edges = np.histogram_bin_edges(np.concatenate([outcomes, medians]), bins=24)
         both = [np.histogram(values, edges)[0] for values in (medians, outcomes)]

@@ -30,8 +30,15 @@ from deeptram.estimators.presets import common_name
 from deeptram.evaluation.scores import nll
 from deeptram.inputs import Table, read_table
 from deeptram.plots import wording
-from deeptram.plots.report.model_answers import SAID, answers, importance_table, scores_table, subjects
-from deeptram.plots.report.model_figures import MOST_COEFFICIENTS, ModelFigures
+from deeptram.plots.report.model_answers import (
+    MOST_ROWS,
+    SAID,
+    answers,
+    coefficients_in_words,
+    importance_table,
+    scores_table,
+)
+from deeptram.plots.report.model_figures import ModelFigures
 from deeptram.plots.report.page import Cell, Facts, Page, Section, Sentences, TextTable, Words, made_by
 from deeptram.plots.report.whatif import WhatIf, described_fixed, what_if
 from deeptram.predictive.base import Predictive
@@ -39,6 +46,7 @@ from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.responses import Surv
 
 WORST, TYPICAL = 10, 5
+MOST_COEFFICIENTS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,28 +212,22 @@ class _Context:
 
     def _coefficient_table(self) -> pd.DataFrame | None:
         try:
-            if hasattr(self.model, "members_"):
-                return self.model.coef_table(self.level)
-            return self.model.summary(self.level)
+            pooled = hasattr(self.model, "members_")
+            table = self.model.coef_table(self.level) if pooled else self.model.summary(self.level)
         except DeeptramError:
             return None
+        if table.empty or not hasattr(self._first, "design_"):
+            return None
+        return coefficients_in_words(table.head(MOST_COEFFICIENTS), self._first, self.X)
 
     def _coefficients(self, known: pd.DataFrame | None) -> TextTable | None:
         """Return the coefficients in numbers and words; None where there are none."""
-        if known is None or known.empty or not hasattr(self._first, "design_"):
+        if known is None:
             return None
-        design, outcome, latent = self._first.design_, self._first.outcome_, self._first.latent_.name
-        nominal = outcome.kind.is_nominal
-        rows: list[list[str | Cell]] = []
-        for name, row in known.head(MOST_COEFFICIENTS).iterrows():
-            coef, lower, upper = (float(row[key]) for key in ("coef", "lower", "upper"))
-            group, _, column = str(name).partition(":") if nominal else ("", "", str(name))
-            event = f"{group} against {outcome.levels[0]}" if nominal else "a larger outcome"
-            (subject,) = subjects(design, [column])
-            sentence = "Read it with the curves of its covariates below."
-            if subject is not None:
-                sentence = wording.coefficient_words(subject, coef, lower, upper, latent, event)
-            rows.append([str(name), Cell.of(coef, lower, upper, 3), sentence])
+        rows: list[list[str | Cell]] = [
+            [name, Cell.of(coef, lower, upper, 3), words]
+            for name, coef, lower, upper, words in known.itertuples(name=None)
+        ]
         header = ["column", f"coefficient ({100 * self.level:g} % interval)", "in words"]
         return TextTable(header, rows, 1, label="Coefficients", words=("in words",))
 
@@ -234,7 +236,8 @@ class _Context:
         spec = getattr(self.model, "spec_", None)
         if spec is None or spec.is_deep or self.model.design_.linear is None:
             return ""
-        if self.model.outcome_.kind.is_nominal:
+        outcome = self.model.outcome_
+        if outcome.kind.is_nominal or len(outcome.levels or ()) == 2:
             return ""
         word = {"minimum-extreme-value": "Proportional hazards", "logistic": "Proportional odds"}
         name = word.get(self.model.latent_.name, "Effects that are the same at every outcome")
@@ -258,28 +261,37 @@ class _Context:
         """Return the rows that the model explains worst, with the parts of h where they add up."""
         order = np.argsort(-score, kind="stable")[:WORST]
         try:
-            parts = self.model.contributions(take_rows(self.X, order)).drop(
-                columns="log scale", errors="ignore"
+            some = take_rows(self.X, np.arange(min(len(score), MOST_ROWS)))
+            parts = self.model.contributions(take_rows(self.X, order))
+            parts = (parts - self.model.contributions(some).mean()).drop(columns="log scale", errors="ignore")
+            linear = self._first.design_.linear
+            owner = (
+                {} if linear is None else {linear.names[j]: t for t, js in linear.terms.items() for j in js}
             )
+            parts = parts.T.groupby(lambda name: owner.get(name, name), sort=False).sum().T
         except (DeeptramError, AttributeError):
             parts = pd.DataFrame(index=range(len(order)))
-        chosen = self.pred[order.tolist()]
-        predicted = chosen.mode() if isinstance(chosen, DiscretePredictive) else np.asarray(chosen.median())
-        rows = []
-        for k, row in enumerate(order.tolist()):
-            own = parts.iloc[k].astype(float)
-            own = own.reindex(own.abs().sort_values(ascending=False).index)[:4]
-            told = [
-                f"{name} {wording.decimal(v, 2, sign=True)}" for name, v in own.items() if abs(v) >= 0.005
-            ]
-            cells = [str(self._index[row]), _shown(self.y, row), wording.short(_plain(predicted[k]))]
-            rows.append(
-                [*cells, wording.decimal(float(score[row]), 2), *([", ".join(told)] if len(own) else [])]
-            )
+        rows = [
+            [str(self._index[row]), _shown(self.y, row), self._predicted(row), wording.decimal(score[row], 2)]
+            for row in order.tolist()
+        ]
+        for k, row in enumerate(rows if parts.shape[1] else []):
+            own = parts.iloc[k].astype(float).sort_values(key=abs, ascending=False)[:4]
+            own = own[own.abs() >= 0.005]
+            told = [f"{name}\u00a0{wording.decimal(value, 2, sign=True)}" for name, value in own.items()]
+            row.append(", ".join(told))
         header = ["row", "observed", "predicted", "NLL", *(["parts of h"] if parts.shape[1] else [])]
         table = TextTable(header, rows, 3, label="Worst rows", words=("parts of h",))
-        nominal = isinstance(chosen, DiscretePredictive) and chosen.is_nominal
+        nominal = isinstance(self.pred, DiscretePredictive) and self.pred.is_nominal
         return [Words(SAID.worst(bool(parts.shape[1]), nominal), "soft"), table]
+
+    def _predicted(self, row: int) -> str:
+        """Return the likeliest level or the median of a row; of times, at most the last one seen."""
+        one, last = self.pred[[row]], getattr(self.pred, "last_time", np.inf)
+        if isinstance(one, DiscretePredictive):
+            return wording.short(_plain(one.mode()[0]))
+        median = float(np.asarray(one.median())[0])
+        return f"> {wording.short(last)}" if median > last else wording.short(median)
 
     # -- what-if and facts ---------------------------------------------------------------------------------
 

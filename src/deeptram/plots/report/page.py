@@ -280,7 +280,7 @@ def _with_classes(page: str) -> str:
 
     Colours that are too dark for a dark page become variables, lighter there.
     """
-    dark = {color: lighter(color) for color in sorted(set(_HEX.findall("".join(_STYLE.findall(page)))))}
+    dark = {color: lighter(color) for color in sorted(set(_HEX.findall(" ".join(_STYLE.findall(page)))))}
     dark = {color: light for color, light in dark.items() if color != light}
 
     def adapted(look: str) -> str:
