@@ -447,3 +447,19 @@ def test_the_cell_that_is_no_number_is_named_not_its_neighbours(refused, tmp_pat
     (tmp_path / "t.csv").write_text("x,time\n" + rows + "30,long\n")
     fit = ["fit", "--data", tmp_path / "t.csv", "--outcome", "time", "--type", "continuous", "--linear", "x"]
     assert "'long'" in refused(*fit, "--out", tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("time", "event", "message"),
+    [
+        ("-2", "1", "t.csv: column 'days' must be positive, got time <= 0 in line 3;"),
+        ("2", "7", "t.csv: column 'dead' must be True/False or 1/0, got 7 in line 3;"),
+        ("soon", "1", "t.csv: column 'days' must hold numbers, got 'soon'"),
+    ],
+)
+def test_times_and_events_are_named_with_their_lines(tmp_path, time, event, message):
+    (tmp_path / "t.csv").write_text(f"x,days,dead\n1,4,1\n2,{time},{event}\n3,5,0\n")
+    args = {"data": tmp_path / "t.csv", "outcome": "days", "event": "dead", "linear": "x", "type": "survival"}
+    args["out"] = tmp_path / "m"
+    said = run("fit", *(word for name, value in args.items() for word in (f"--{name}", value)), code=2)
+    assert message in said

@@ -181,6 +181,20 @@ def test_rounded_probabilities_with_a_tolerance(tables, run, tmp_path):
     np.testing.assert_allclose(read(tmp_path / "o" / "pooled.csv").sum(axis=1), 1.0)
 
 
+def test_two_decimals_need_a_tolerance_of_their_size(tables, run, tmp_path):
+    rounded = pd.DataFrame({"low": [0.34], "mid": [0.34], "high": [0.33]})  # 1.01 - 1 is more than 0.01
+    paths = [tables.write_one(rounded, f"r{k}.csv") for k in range(2)]
+    assert "or allow rounding with --tolerance" in run("pool", "--members", *paths, "--out", tmp_path).stderr
+    result = run("pool", "--members", *paths, "--tolerance", "0.01", "--out", tmp_path / "o")
+    assert result.exit_code == 0, result.output
+
+
+def test_quantiles_are_not_levels(tables, run, tmp_path):
+    path = tables.write_one(pd.DataFrame({"q0.1": [1.0], "q0.9": [2.0]}), "q.csv")
+    said = run("pool", "--members", path, path, "--out", tmp_path / "o").stderr
+    assert "got quantiles of numbers (q0.1, q0.9, ...); pass --input quantiles" in said
+
+
 def test_figures(tables, run, tmp_path):
     tuning = [
         "--weights",
@@ -211,9 +225,13 @@ def test_quiet(tables, run, tmp_path):
         (["--weights", "optimal"], "--weights must be one of 'equal', 'tuned', got 'optimal'"),
         (["--input", "pdf"], "--input must be one of 'proba', 'cdf', 'quantiles', 'samples', got 'pdf'"),
         (["--latent", "cauchy"], "'cauchy'"),
-        (["--tolerance", "0.5"], "--tolerance must be between 0 and 0.01, got 0.5"),
+        (["--tolerance", "0.5"], "--tolerance must be between 0 and 0.05, got 0.5"),
         (["--weights", "tuned"], "--tune-members and --tune-truth, got neither"),
         (["--top-k", "2"], "--top-k needs data of its own"),
+        (
+            ["--top-k", "0", "--tune-members", "MEMBERS", "--tune-truth", "TRUTH"],
+            "--top-k must be an integer of at least 1, got 0",
+        ),
         (
             ["--top-k", "9", "--tune-members", "MEMBERS", "--tune-truth", "TRUTH"],
             "k must not exceed the number",
@@ -238,6 +256,7 @@ def test_quiet(tables, run, tmp_path):
         "tolerance",
         "no data",
         "no data for the best",
+        "none of them",
         "too many",
         "half",
         "unused",

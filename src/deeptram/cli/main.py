@@ -83,7 +83,7 @@ class DeeptramGroup(click.Group):
 
     def _lines_of_help(self) -> list[tuple[str, str]]:
         rows = [(name, line) for name, (_, line) in self.lazy.items()]
-        return rows + [(name, command.get_short_help_str()) for name, command in self.commands.items()]
+        return rows + [(name, command.get_short_help_str(100)) for name, command in self.commands.items()]
 
     def main(
         self,

@@ -195,7 +195,7 @@ def file_lines(table: pd.DataFrame, path: Path, mask: Any) -> str:
 
 
 @contextmanager
-def naming_lines(path: Path, first: int = 0) -> Iterator[None]:
+def naming_lines(path: Path, first: int = 0, **columns: str) -> Iterator[None]:
     """Let errors about rows of a table name its file and their places in it, as :func:`file_lines` does.
 
     Parameters
@@ -203,6 +203,8 @@ def naming_lines(path: Path, first: int = 0) -> Iterator[None]:
     path : Path
     first : int
         Rows of the file before those of the block.
+    **columns : str
+        The columns that messages call by another name, such as y.
     """
     try:
         yield
@@ -214,7 +216,10 @@ def naming_lines(path: Path, first: int = 0) -> Iterator[None]:
             moved = re.sub(r"\d+", lambda number: str(int(number[0]) + move), found["numbers"])
             return f"{'line' if is_text else 'row'}{found['many']} {moved}"
 
-        said = re.sub(r"\brow(?P<many>s?) (?P<numbers>\d+(, \d+)*)\b", place, str(error))
+        said = str(error)
+        for word, column in columns.items():
+            said = re.sub(rf"^{word} must", f"column {column!r} must", said)
+        said = re.sub(r"\brow(?P<many>s?) (?P<numbers>\d+(, \d+)*)\b", place, said)
         if said == str(error) and "column" not in said:  # nothing about the table
             raise
         raise type(error)(f"{path}: {said}") from error
@@ -260,7 +265,9 @@ def read_outcome(table: pd.DataFrame, path: Path, outcome: str, kind: str, event
         raise InvalidInputError(
             "--type survival needs --event, the column that is 1 where the event was seen, got none; name it"
         )
-    return Surv.right(np.asarray(values), _events(event, table, path))
+    seen = _events(event, table, path)
+    with naming_lines(path, time=outcome, event=event):
+        return Surv.right(np.asarray(values), seen)
 
 
 def event_column(event: str | None, table: pd.DataFrame) -> str | None:
@@ -386,7 +393,7 @@ def write_model_page(
     covariates = table.drop(columns=[column for column in left_out if column in table])
     X = with_images(covariates, data, image_settings(fitted, images))
     n_boot = 1000 if n_boot is None else check_integer(n_boot, "--n-boot", 0)
-    with naming_lines(data):
+    with naming_lines(data, y=name):
         model_report(fitted, X, y, target, n_boot=n_boot, level=level, source=f"file {data.name}")
     return target
 

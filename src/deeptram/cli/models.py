@@ -168,7 +168,7 @@ def fit_command(
         settled = {"validation": validation}
     else:
         fitted, settled = model, {}
-    with naming_lines(data), warnings.catch_warnings(record=True) as caught:
+    with naming_lines(data, y=outcome), warnings.catch_warnings(record=True) as caught:
         fitted.fit(X, y, **settled)
     for message in dict.fromkeys(str(one.message) for one in caught):
         note(message.rstrip("."))

@@ -151,6 +151,7 @@ class Option:
         }
         if self.least is not None:
             settings["type"] = click.IntRange(min=self.least)
+            settings["type"].name = "integer"  # not "integer range", which no value is
         if not settings["required"] and default is not None and default is not False:
             settings["default"] = default
         if self.known or self.choices:

@@ -95,6 +95,8 @@ def pool_command(
     read_as = FORMS[form]
     check_probability_level(level)
     check_integer(n_boot, "--n-boot", 0)
+    if top_k is not None:
+        check_integer(top_k, "--top-k", 1)
     uses = [f"--{name}" for name, used in (("weights tuned", weights == "tuned"), ("top-k", top_k)) if used]
     _check_tuning(uses, members, tune_members, tune_truth)
     _check_effects(truth is not None, method, bool(uses), n_boot, figures)
@@ -118,8 +120,7 @@ def pool_command(
                 tuning = read_tuning(tune_members, tune_truth, tolerance, read, members[0])
         score = score or read_as.score
         if tuning is not None and top_k is not None:
-            k = check_integer(top_k, "--top-k", 1)
-            best = choose_best(tuning.predictions.members, tuning.y, k, score).indices.tolist()
+            best = choose_best(tuning.predictions.members, tuning.y, top_k, score).indices.tolist()
             read, tuning, members = read.only(best), tuning.only(best), [members[m] for m in best]
         with working("pooling", quiet):
             compared = read_as.pools if y is not None else ()

@@ -27,7 +27,8 @@ from deeptram.predictive.base import Predictive
 
 Values = NDArray[np.float64]
 COUNTING = "(rows count from 0 below the header)"
-ROUNDING_LIMIT = 0.01
+ROUNDING_LIMIT = 0.05  # ten levels with two decimals
+SLACK = 1e-9  # 1.01 - 1 is more than 0.01
 _QUANTILE = re.compile(r"q?(0?\.\d+(?:e-\d+)?|\d+e-\d+)")
 
 
@@ -91,7 +92,12 @@ class _OfLevels(Form):
         """Return what is one in every row of such a table."""
 
     def columns(self, table: pd.DataFrame, path: Path) -> tuple[str, ...]:
-        levels = tuple(name for name in _without_extras(table, path).columns if name != ID)
+        levels = tuple(name for name in _without_extras(table).columns if name != ID)
+        if levels and all(name.startswith(("q0", "P(Y>")) for name in levels if name != PREDICTION):
+            raise InvalidInputError(
+                f"{path} must hold probabilities of levels, got quantiles of numbers "
+                f"({', '.join(levels[:3])}, ...); pass --input quantiles"
+            )
         if len(levels) < 2:
             raise InvalidInputError(
                 f"{path} must have one column per level, at least two, got {', '.join(levels) or 'none'}; "
@@ -110,13 +116,13 @@ class _OfLevels(Form):
     ) -> Predictive:
         total = self._totals(values)
         if tolerance > 0:
-            near = np.abs(total - 1) <= tolerance
+            near = np.abs(total - 1) <= tolerance + SLACK
             values = np.where(near[:, None], values / np.where(near, total, 1.0)[:, None], values)
         try:
             return type(self)._build(values, levels=columns)
         except DeeptramError as error:
             off = float(np.abs(total - 1).max())
-            rounded = ", or allow rounding with --tolerance" if 0 < off <= ROUNDING_LIMIT else ""
+            rounded = ", or allow rounding with --tolerance" if 0 < off <= ROUNDING_LIMIT + SLACK else ""
             reason = str(error).replace("use from_", "--input ")
             raise InvalidInputError(f"{path}: {reason}{rounded} {COUNTING}") from error
 
@@ -248,16 +254,11 @@ def spelling_of(levels: Sequence[str]) -> Callable[[str], Any]:
     return str if any(_number(level) is None for level in levels) else _number
 
 
-def _without_extras(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+def _without_extras(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table without what ``deeptram predict`` adds behind the probabilities: the likeliest level."""
     names = list(table.columns)
     at = names.index(PREDICTION) if PREDICTION in names else 0
     levels = [name for name in names[:at] if name != ID]
-    if levels and all(name.startswith(("q0", "P(Y>")) for name in levels):
-        raise InvalidInputError(
-            f"{path} must hold probabilities of levels, got quantiles of numbers ({', '.join(levels[:3])}, "
-            "...); pass --input quantiles"
-        )
     if len(levels) < 2:
         return table
     spelling = spelling_of(levels)
