@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +28,7 @@ from deeptram.cli.model_data import (
     with_numbers,
 )
 from deeptram.cli.options import Force, Images, Json, Option, Quiet, command, is_given, refuse_given
-from deeptram.cli.output import check_free, emit, note, working
+from deeptram.cli.output import check_free, emit, kept_warnings, note, working
 from deeptram.cli.tables import (
     BATCH_ROWS,
     ID,
@@ -168,10 +167,10 @@ def fit_command(
         settled = {"validation": validation}
     else:
         fitted, settled = model, {}
-    with naming_lines(data, y=outcome), warnings.catch_warnings(record=True) as caught:
+    with naming_lines(data, y=outcome), kept_warnings() as notes:
         fitted.fit(X, y, **settled)
-    for message in dict.fromkeys(str(one.message) for one in caught):
-        note(message.rstrip("."))
+    for one in notes:
+        note(one)
     fitted.save(out, overwrite=force)
     table = _coefficients(fitted)
     listed = None if table is None else table.rename_axis("term").reset_index()
@@ -300,11 +299,10 @@ def predict_command(
     sources = image_settings(fitted, images)
     n_rows, started = 0, time.monotonic()
     with (
-        warnings.catch_warnings(record=True) as caught,
+        kept_warnings() as notes,
         table_writer(out) as write,
         working("predicting", quiet or out == PIPE) as say,
     ):
-        warnings.simplefilter("once")
         for part in table_batches(data, batch_rows):
             table = part.set_axis(pd.RangeIndex(n_rows, n_rows + len(part)))  # where its rows are in the file
             check_read(fitted, table, data)
@@ -313,7 +311,6 @@ def predict_command(
                 write(predict(with_images(table, data, sources), keep=[ID] if ID in table else []))
             n_rows += len(part)
             say(f"predicting: {n_rows:,} rows, {n_rows / (time.monotonic() - started):,.0f} a second")
-    notes = list(dict.fromkeys(str(warning.message) for warning in caught))
     order = order_of(fitted)
     if as_json:
         emit({"rows": n_rows, "out": out, "order": order, "notes": notes})

@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +54,26 @@ def note(message: str) -> None:
     """Say something on stderr, unless the command was asked to be quiet."""
     context = click.get_current_context(silent=True)
     if context is None or not context.params.get("quiet"):
-        click.echo(f"Note: {message}.", err=True)
+        click.echo(f"Note: {message.rstrip('.')}.", err=True)
+
+
+@contextmanager
+def kept_warnings() -> Iterator[list[str]]:
+    """Keep what is warned of in the block, every sentence once; the list is filled when the block has ended.
+
+    Examples
+    --------
+    >>> with kept_warnings() as notes:
+    ...     for _ in range(2):
+    ...         warnings.warn("few rows", stacklevel=1)
+    >>> notes
+    ['few rows']
+    """
+    notes: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield notes
+    notes += dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning))
 
 
 def emit(record: Mapping[str, Any]) -> None:

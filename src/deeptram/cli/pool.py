@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +15,17 @@ from deeptram import latent as latents
 from deeptram._files import write_json, write_table
 from deeptram._validation import check_integer, check_probability_level
 from deeptram.cli.options import Force, Json, Level, Option, Quiet, command, refuse_given
-from deeptram.cli.output import check_free, emit, json_values, output_folder, working
+from deeptram.cli.output import check_free, emit, json_values, kept_warnings, output_folder, working
 from deeptram.cli.pool_report import PoolReport, show_report, verdict
-from deeptram.cli.predictions import FORMS, Predictions, read_predictions, read_truth
+from deeptram.cli.predictions import (
+    FORMS,
+    Predictions,
+    check_same_columns,
+    read_predictions,
+    read_truth,
+)
 from deeptram.cli.tables import PIPE, table_writer
-from deeptram.errors import DeeptramWarning, InvalidInputError
+from deeptram.errors import InvalidInputError
 from deeptram.evaluation import evaluate
 from deeptram.plots import calibration, performance, pit
 from deeptram.plots import weights as weights_plot
@@ -106,8 +111,7 @@ def pool_command(
     if out != PIPE:
         output_folder(out)
         check_free([out / name for name in (pooled_name, *FILES, *FIGURES)], force)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with kept_warnings() as notes:
         with working("reading", quiet):
             read = read_predictions(members, read_as, tolerance)
             if len(members) < 2:
@@ -145,13 +149,11 @@ def pool_command(
                 write_table(out / "guarantees.csv", held.frame())
             if figures:
                 _draw(out, read, pools, fits if own is not None else {}, y, table)
-    notes = [f"{warning.message}" for warning in caught if issubclass(warning.category, DeeptramWarning)]
     if own_data:
         notes.insert(
             0,
             "the weights (or members) were tuned on the data they are evaluated on: the scores are too good",
         )
-    notes = list(dict.fromkeys(notes))
     files = [name for name in (pooled_name, *FILES, *FIGURES) if (out / name).is_file()]
     if as_json:
         held_frame = None if held is None else held.frame()
@@ -183,11 +185,8 @@ def read_tuning(
 ) -> Tuning:
     """Read the data for tuning and check that they are of the same outcome."""
     predictions = read_predictions(members, read.form, tolerance)
-    if read.form.same_columns and predictions.columns != read.columns:
-        raise InvalidInputError(
-            f"{members[0]} must have the columns of {source} ({', '.join(read.columns)}), got "
-            f"{', '.join(predictions.columns)}; rename or reorder them"
-        )
+    if read.form.same_columns:
+        check_same_columns(predictions.columns, read.columns, members[0], source)
     return Tuning(predictions, read_truth(truth, predictions, members[0]))
 
 

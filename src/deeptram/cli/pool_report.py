@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from deeptram.plots import wording
 from deeptram.plots.style import AVERAGE, metric_label
 from deeptram.pooling import Guarantees, PoolInfo
 from deeptram.pooling.weights import TunedWeights
@@ -81,14 +82,9 @@ def show_report(report: PoolReport, console: Console | None = None) -> None:
 def _show_weights(console: Console, report: PoolReport) -> None:
     if report.tuned is None:
         return
-    shown = [
-        f"{escape(name)} {weight:.3f}"
-        for name, weight in zip(report.names, report.info.weights, strict=True)
-        if weight > 0
-    ]
-    console.print(f"weights: {', '.join(shown)}")
-    pairs = zip(report.names, report.info.weights, strict=True)
-    dropped = [escape(name) for name, weight in pairs if not weight]
+    pairs = [(escape(name), weight) for name, weight in zip(report.names, report.info.weights, strict=True)]
+    console.print(f"weights: {', '.join(f'{name} {weight:.3f}' for name, weight in pairs if weight > 0)}")
+    dropped = [name for name, weight in pairs if not weight]
     if dropped:
         console.print(f"  weight zero: {', '.join(dropped)}")
     gap = report.tuned.gap
@@ -117,9 +113,8 @@ def _scores(report: PoolReport, width: int) -> Table:
 
 
 def _cell(row: pd.Series, separator: str) -> str:
-    if not np.isfinite(row["lower"]) and not np.isfinite(row["upper"]):
-        return f"{row['estimate']:.4f}"
-    return f"{row['estimate']:.4f}{separator}[dim]{row['lower']:.3f} to {row['upper']:.3f}[/dim]"
+    limits = wording.interval(row["lower"], row["upper"], 3)
+    return wording.decimal(row["estimate"]) + (f"{separator}[dim]{limits}[/dim]" if limits else "")
 
 
 def _guarantees(found: Guarantees) -> Table:
@@ -163,7 +158,7 @@ def verdict(table: pd.DataFrame, method: str, pools: Sequence[str], score: str) 
     ... )
     >>> verdict(found, "linear", ["log-linear"], "nll")
     ['The linear pool is better than the average member by 0.1000 (0.0500 to 0.1500) in NLL.',
-     'No other pool is clearly better: log-linear comes next, 0.0500 (-0.0100 to 0.1100) behind.']
+     'No other pool is clearly better: log-linear comes next, 0.0500 (−0.0100 to 0.1100) behind.']
     """
     rows = table[table["metric"] == score].set_index("name")
     label = metric_label(score)
@@ -176,8 +171,7 @@ def verdict(table: pd.DataFrame, method: str, pools: Sequence[str], score: str) 
         worse = -best[["difference", "difference_upper", "difference_lower"]].astype(float)
         row = dict(zip(("difference", "difference_lower", "difference_upper"), worse, strict=True))
         return [first, _comparison(f"the {best.name} pool", f"the {method} pool", row, label)]
-    away = float(best["difference"])
-    place = f"{abs(away):.4f}{_range(best, -1 if away < 0 else 1)} {'ahead' if away < 0 else 'behind'}"
+    place = f"{_size(best)} {'ahead' if best['difference'] < 0 else 'behind'}"
     return [first, f"No other pool is clearly better: {best.name} comes next, {place}."]
 
 
@@ -185,13 +179,15 @@ def _comparison(one: str, other: str, row: Any, label: str) -> str:
     """Say which of two is better, from the difference of the other to the one."""
     value = float(row["difference"])
     one, other = (one, other) if value >= 0 else (other, one)
-    size = f"{abs(value):.4f}{_range(row, 1 if value >= 0 else -1)}"
+    size = _size(row)
     unclear = row["difference_lower"] <= 0 <= row["difference_upper"]
     if unclear or not np.isfinite(value):
         return f"No clear difference in {label} between {one} and {other}: {size}."
     return f"{one[0].upper()}{one[1:]} is better than {other} by {size} in {label}."
 
 
-def _range(row: Any, sign: int) -> str:
-    ends = sorted(sign * float(row[name]) for name in ("difference_lower", "difference_upper"))
-    return f" ({ends[0]:.4f} to {ends[1]:.4f})" if np.isfinite(ends).all() else ""
+def _size(row: Any) -> str:
+    """Return a difference without its sign, and its interval."""
+    value, *ends = (float(row[name]) for name in ("difference", "difference_lower", "difference_upper"))
+    sign = -1 if value < 0 else 1
+    return wording.estimate(sign * value, *sorted(sign * end for end in ends))

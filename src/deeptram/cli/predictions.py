@@ -358,7 +358,7 @@ def read_predictions(paths: Sequence[Path], form: Form, tolerance: float = 0.0) 
     for table, path in zip(tables, paths, strict=True):
         own = form.columns(table, path)
         if form.same_columns:
-            _check_columns(own, first, path, paths[0])
+            check_same_columns(own, first, path, paths[0])
         order = _order(table, ids, path, paths[0], len(tables[0]))
         found = np.column_stack([column_of_numbers(table[name], path) for name in own])
         values.append(found[order])
@@ -408,7 +408,8 @@ def member_names(paths: Sequence[Path]) -> list[str]:
     ]
 
 
-def _check_columns(own: tuple[str, ...], levels: tuple[str, ...], path: Path, source: Path) -> None:
+def check_same_columns(own: tuple[str, ...], levels: tuple[str, ...], path: Path, source: Path) -> None:
+    """Raise unless a table has the columns of the first one, in their order."""
     if own == levels:
         return
     shown = ", ".join(levels)
