@@ -14,19 +14,9 @@ from scipy.stats import binom
 from deeptram._validation import check_choice, check_probability_level, n_rows
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation.metrics import calibration_curve, pit_histogram
-from deeptram.plots import wording
+from deeptram.plots import style, wording
 from deeptram.plots.display import Panel, PanelsDisplay, panels_size, stacked, table_with
 from deeptram.plots.grid import named_predictions
-from deeptram.plots.style import (
-    BAND_COLOR,
-    COUNT_COLOR,
-    Look,
-    legend_beside,
-    looks,
-    reference_line,
-    say,
-    sequence_colors,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -136,7 +126,7 @@ class CalibrationDisplay(PanelsDisplay):
     event: str = "the event"
     level: float | None = None
     end: float | None = None
-    look: Mapping[str, Look] = field(default_factory=dict)
+    look: Mapping[str, style.Look] = field(default_factory=dict)
 
     @property
     def size(self) -> tuple[float, float]:
@@ -147,7 +137,7 @@ class CalibrationDisplay(PanelsDisplay):
     def panels(self) -> list[Panel]:
         """Return a panel for each name."""
         parts = dict(iter(self.table.groupby("name", sort=False)))
-        look = {**looks(list(parts), labelled=True), **self.look}
+        look = {**style.looks(list(parts), labelled=True), **self.look}
         return [
             Panel(
                 look[name].label if len(parts) > 1 else "",
@@ -157,18 +147,18 @@ class CalibrationDisplay(PanelsDisplay):
         ]
 
     def _draw_legend(self, ax: Axes) -> None:
-        legend_beside(ax.child_axes[0], title="event")
+        style.legend_beside(ax.child_axes[0], title="event")
 
-    def _draw_panel(self, ax: Axes, table: pd.DataFrame, look: Look) -> None:
+    def _draw_panel(self, ax: Axes, table: pd.DataFrame, look: style.Look) -> None:
         curves, counts = above_counts(ax)
         filled, limit = table.dropna(subset=["observed", self.x]), self._limit
-        curves.plot([0, 1], [0, 1], **reference_line(zorder=0))
+        curves.plot([0, 1], [0, 1], **style.reference_line(zorder=0))
         bins, rows = filled, "rows"
         if "threshold" in table:
             parts = list(filled.groupby("threshold", sort=False))
-            for (threshold, part), color in zip(parts, sequence_colors(len(parts)), strict=True):
-                style = {"color": color, "marker": "o", "label": f"Y > {threshold}"}
-                _draw_curve(curves, part, self.x, style)
+            for (threshold, part), color in zip(parts, style.sequence_colors(len(parts)), strict=True):
+                drawn_as = {"color": color, "marker": "o", "label": f"Y > {threshold}"}
+                _draw_curve(curves, part, self.x, drawn_as)
             keys = ["left", "right"] if "left" in table else ["bin"]
             bins = table.groupby(keys, as_index=False)[["n", self.x]].mean()
             rows = "rows, mean"
@@ -215,21 +205,21 @@ def _draw_counts(ax: Axes, bins: pd.DataFrame, x: str, limit: float) -> None:
         bins[end] if known else bins[x] + side * 0.02 * limit for end, side in (("left", -1), ("right", 1))
     ]
     left, right = (np.clip(end.to_numpy(dtype=float), 0.0, limit) for end in ends)
-    bars = ax.bar(left, bins["n"], width=right - left, align="edge", color=COUNT_COLOR, linewidth=0)
+    bars = ax.bar(left, bins["n"], width=right - left, align="edge", color=style.COUNT_COLOR, linewidth=0)
     for bar, count in zip(bars, bins["n"], strict=True):
-        say(bar, [f"{count:.0f} rows"])
+        style.say(bar, [f"{count:.0f} rows"])
 
 
-def _draw_curve(ax: Axes, curve: pd.DataFrame, x: str, style: dict[str, Any]) -> None:
+def _draw_curve(ax: Axes, curve: pd.DataFrame, x: str, drawn_as: dict[str, Any]) -> None:
     observed, lower, upper = (curve[name].to_numpy(dtype=float) for name in ("observed", "lower", "upper"))
     error = np.maximum(np.vstack([observed - lower, upper - observed]), 0.0)
-    ax.errorbar(curve[x], observed, error, fmt="none", ecolor=style["color"], elinewidth=0.7)
-    (line,) = ax.plot(curve[x], observed, markersize=3.8, linewidth=1.2, **style)
+    ax.errorbar(curve[x], observed, error, fmt="none", ecolor=drawn_as["color"], elinewidth=0.7)
+    (line,) = ax.plot(curve[x], observed, markersize=3.8, linewidth=1.2, **drawn_as)
     words = [
         f"predicted {wording.decimal(place, 3)}, observed {wording.estimate(seen, low, high, 3)}"
         for place, seen, low, high in zip(curve[x], observed, lower, upper, strict=True)
     ]
-    say(line, words)
+    style.say(line, words)
 
 
 def reliability(
@@ -341,7 +331,7 @@ class PitDisplay(PanelsDisplay):
     def panels(self) -> list[Panel]:
         """Return a panel for each name."""
         parts = dict(iter(self.table.groupby("name", sort=False)))
-        look, several = looks(list(parts), labelled=True), len(parts) > 1
+        look, several = style.looks(list(parts), labelled=True), len(parts) > 1
         label = "F(y)" if several else "probability integral transform F(y)"
         return [
             Panel(name if several else "", partial(self._draw_panel, part, look[name].color, label))
@@ -356,9 +346,9 @@ class PitDisplay(PanelsDisplay):
         place = part["left"], part["density"], part["right"] - part["left"]
         bars = ax.bar(*place, align="edge", color="none")  # they carry the words
         for bar, count in zip(bars, part["count"], strict=True):
-            say(bar, [f"{count:.0f} rows"])
+            style.say(bar, [f"{count:.0f} rows"])
         ax.stairs(part["density"], edges, fill=True, color=color, alpha=0.15, linewidth=0)
         ax.stairs(part["density"], edges, baseline=None, color=color, linewidth=1.4, zorder=2)
         band = f"{100 * self.level:g} % of bars, if calibrated"
-        ax.axhspan(lower, upper, color=BAND_COLOR, linewidth=0, zorder=0, label=band)
-        ax.axhline(1.0, zorder=1, **reference_line())
+        ax.axhspan(lower, upper, color=style.BAND_COLOR, linewidth=0, zorder=0, label=band)
+        ax.axhline(1.0, zorder=1, **style.reference_line())

@@ -14,22 +14,8 @@ from deeptram._validation import check_integer, check_number
 from deeptram.errors import InvalidInputError
 from deeptram.latent import Latent
 from deeptram.plots import grid as evaluation
+from deeptram.plots import style
 from deeptram.plots.display import Display
-from deeptram.plots.style import (
-    AVERAGE_COLOR,
-    MEMBER_COLOR,
-    OUTCOME,
-    POOL_COLORS,
-    SHADE_COLOR,
-    TRAFO_LABELS,
-    UNSHADED_COLOR,
-    beside,
-    colors,
-    legend_beside,
-    looks,
-    reference_line,
-    sequence_colors,
-)
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.line import LinePredictive
@@ -140,7 +126,7 @@ def trafo(
     groups = evaluation.named_groups(pred, X)
     scale = evaluation.common_scale(groups, latent)
     values = partial(evaluation.trafo_values, latent=scale)
-    return _curves(groups, None, rows, grid, "trafo", values, TRAFO_LABELS.get(scale.name, "h(y)"))
+    return _curves(groups, None, rows, grid, "trafo", values, style.TRAFO_LABELS.get(scale.name, "h(y)"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,17 +168,17 @@ class CurvesDisplay(Display):
                 label = None
         if self.levels is not None:
             ax.set_xticks(range(len(self.levels)), [str(level) for level in self.levels])
-        ax.set_xlabel(OUTCOME)
+        ax.set_xlabel(style.OUTCOME)
         ax.set_ylabel(self.label)
         if self.value == "cdf":
             ax.set_ylim(-0.02, 1.02)
         elif self.value == "density":
             ax.set_ylim(bottom=0)
         if len(groups) > 1:
-            legend_beside(ax)
+            style.legend_beside(ax)
 
     def _draw_one(self, ax: Axes, curve: pd.DataFrame, offset: float, look: dict[str, Any]) -> None:
-        y = beside(curve["y"], None if self.levels is None else list(self.levels))
+        y = style.beside(curve["y"], None if self.levels is None else list(self.levels))
         marker, values = look.pop("marker"), curve[self.value].to_numpy()
         if self._stems:
             if not look.pop("group"):
@@ -220,20 +206,28 @@ class CurvesDisplay(Display):
     def _look(self, name: str, row: int, many: bool) -> dict[str, Any]:
         """Return colour, line style, marker and legend entry of a curve."""
         names, rows = list(self.table["name"].unique()), list(self.table["row"].unique())
-        style: Any = LINE_STYLES[rows.index(row) % len(LINE_STYLES)] if len(names) > 1 else "-"
+        drawn_as: Any = LINE_STYLES[rows.index(row) % len(LINE_STYLES)] if len(names) > 1 else "-"
         where = f"row {row}" if len(rows) > 1 else ""
         label = ", ".join(filter(None, [name if len(names) > 1 else "", where])) or name
-        look: dict[str, Any] = {"label": label, "linestyle": style, "marker": "o", "group": many}
+        look: dict[str, Any] = {"label": label, "linestyle": drawn_as, "marker": "o", "group": many}
         if many:
-            grey = {"color": MEMBER_COLOR, "linewidth": 0.9, "linestyle": "--", "zorder": 1, "markersize": 3}
+            grey = {
+                "color": style.MEMBER_COLOR,
+                "linewidth": 0.9,
+                "linestyle": "--",
+                "zorder": 1,
+                "markersize": 3,
+            }
             return {**look, **grey, "label": name if row == rows[0] else None}
         if name == AVERAGE:
-            return {**look, "color": AVERAGE_COLOR, "zorder": 1.5}
+            return {**look, "color": style.AVERAGE_COLOR, "zorder": 1.5}
         if len(names) == 1:
-            shades: Sequence[Any] = sequence_colors(len(rows)) if len(rows) > 1 else [colors(names)[name]]
+            shades: Sequence[Any] = (
+                style.sequence_colors(len(rows)) if len(rows) > 1 else [style.colors(names)[name]]
+            )
             return {**look, "color": shades[rows.index(row)]}
         single = [entry for entry in names if entry != AVERAGE and not self._is_group(entry)]
-        own = looks(single)[name]
+        own = style.looks(single)[name]
         return {**look, "color": own.color, "marker": own.marker}
 
     def _is_group(self, name: str) -> bool:
@@ -364,10 +358,12 @@ class IllustrationDisplay(Display):
         density = self.table["density"].to_numpy(dtype=np.float64)
         below = np.arange(len(x)) <= self.place
         if self.steps:
-            ax.bar(x, density, width=0.5, color=np.where(below, SHADE_COLOR, UNSHADED_COLOR).tolist())
+            ax.bar(
+                x, density, width=0.5, color=np.where(below, style.SHADE_COLOR, style.UNSHADED_COLOR).tolist()
+            )
         else:
             ax.plot(x, density, color="black")
-            ax.fill_between(x[below], density[below], color=SHADE_COLOR, alpha=0.6, linewidth=0)
+            ax.fill_between(x[below], density[below], color=style.SHADE_COLOR, alpha=0.6, linewidth=0)
         ax.set_ylim(0, 1.12 * float(density.max()))
         ax.set_ylabel("P(Y = y)" if self.steps else "density of Y")
         ax.tick_params(labelbottom=False)
@@ -375,7 +371,7 @@ class IllustrationDisplay(Display):
         ax.set_title(f"P(Y ≤ {self._name()}) = {probability:.2f}", loc="left")
 
     def _draw_trafo(self, ax: Axes, x: Any, h: Any, ends: tuple[float, float]) -> None:
-        color = POOL_COLORS["transformation"]
+        color = style.POOL_COLORS["transformation"]
         if self.steps:
             drawn = np.where(np.isfinite(h), h, ends[1])
             ax.step(np.append(x, x[-1] + 1), np.append(drawn, ends[1]), where="post", color=color)
@@ -387,12 +383,12 @@ class IllustrationDisplay(Display):
             ax.set_xlim(x[0], x[-1])
         ax.set_ylim(*ends)
         self._draw_path(ax, x[self.place], h[self.place], ends)
-        ax.set_xlabel(OUTCOME)
+        ax.set_xlabel(style.OUTCOME)
         ax.tick_params(labelleft=False)
         ax.text(0.04, 0.95, "h(y)", transform=ax.transAxes, va="top", color=color)
 
     def _draw_path(self, ax: Axes, x: float, h: float, ends: tuple[float, float]) -> None:
-        line: dict[str, Any] = reference_line(linewidth=0.9)
+        line: dict[str, Any] = style.reference_line(linewidth=0.9)
         height = h if np.isfinite(h) else ends[1]
         ax.plot([x, x], [height, ends[1]], **line)
         ax.plot([ax.get_xlim()[0], x], [height, height], **line)
@@ -402,12 +398,12 @@ class IllustrationDisplay(Display):
         density = np.asarray(self.latent.pdf(z))
         below = z <= h
         ax.plot(density, z, color="black")
-        ax.fill_betweenx(z[below], density[below], color=SHADE_COLOR, alpha=0.6, linewidth=0)
+        ax.fill_betweenx(z[below], density[below], color=style.SHADE_COLOR, alpha=0.6, linewidth=0)
         if np.isfinite(h):
-            ax.plot([0, 1.1 * density.max()], [h, h], **reference_line(linewidth=0.9))
+            ax.plot([0, 1.1 * density.max()], [h, h], **style.reference_line(linewidth=0.9))
         ax.set_xlim(1.1 * float(density.max()), 0)  # towards h
         ax.set_xlabel(f"density of Z\n({self.latent.name})")
-        ax.set_ylabel(f"h(y): {TRAFO_LABELS.get(self.latent.name, 'latent scale')}")
+        ax.set_ylabel(f"h(y): {style.TRAFO_LABELS.get(self.latent.name, 'latent scale')}")
 
     def _name(self) -> str:
         value = self.table["y"].iloc[self.place]

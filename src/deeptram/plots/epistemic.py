@@ -14,20 +14,9 @@ from deeptram._validation import as_float, as_list, check_choice
 from deeptram.ensemble.epistemic import SCALES, epistemic_band, quantiles
 from deeptram.errors import InvalidInputError, InvalidTypeError
 from deeptram.latent import Latent
+from deeptram.plots import style
 from deeptram.plots.display import Display, table_with
 from deeptram.plots.grid import chosen_rows, common_grid, common_scale, named_groups, trafo_values
-from deeptram.plots.style import (
-    BAND_COLOR,
-    MEMBER_COLOR,
-    OUTCOME,
-    POOL_COLORS,
-    TRAFO_LABELS,
-    beside,
-    colors,
-    draw_band,
-    legend_beside,
-    reference_line,
-)
 from deeptram.pooling import StructureCheck
 from deeptram.pooling.pool import normalised_weights, pool
 
@@ -148,23 +137,23 @@ class EpistemicDisplay(Display):
         numbers = self.table[over].dtype.kind in "iuf" and not (steps and len(shown) <= FEW)
         levels = None if numbers else shown
         names = [self._name(key, part) for key, part in groups]
-        shades = list(colors([f"row {key}" for key, _ in groups]).values())
-        shades = shades if len(names) > 1 else [POOL_COLORS["transformation"]]
+        shades = list(style.colors([f"row {key}" for key, _ in groups]).values())
+        shades = shades if len(names) > 1 else [style.POOL_COLORS["transformation"]]
         for k, (key, part) in enumerate(groups):
             if self.members is not None:
                 each = self.members[self.members[line] == key]
-                place = beside(each[over], levels, k, len(groups))
+                place = style.beside(each[over], levels, k, len(groups))
                 self._draw_members(ax, each.assign(place=place), levels is None, steps, first=k == 0)
             part = part.sort_values(over) if levels is None else part
-            place = beside(part[over], levels, k, len(groups))
+            place = style.beside(part[over], levels, k, len(groups))
             label = names[k] if len(names) > 1 else "transformation pool"
-            draw_band(ax, place, part, "estimate", shades[k], label, lines=levels is None, steps=steps)
+            style.draw_band(ax, place, part, "estimate", shades[k], label, lines=levels is None, steps=steps)
         if levels is not None:
             ax.set_xticks(range(len(levels)), [str(level) for level in levels])
         self._draw_labels(ax, list(self.table[line].unique()))
         band = f"± {self.width:g} sd of the members"
-        ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=band)
-        legend_beside(ax)
+        ax.fill_between([], [], [], color=style.BAND_COLOR, linewidth=0, label=band)
+        style.legend_beside(ax)
 
     def _name(self, key: Any, part: pd.DataFrame) -> str:
         if self.scale == "quantile":
@@ -173,13 +162,17 @@ class EpistemicDisplay(Display):
 
     def _draw_members(self, ax: Axes, each: pd.DataFrame, lines: bool, steps: bool, first: bool) -> None:
         """Draw thin dashed lines, or dots beside the pool's."""
-        look: dict[str, Any] = {"color": MEMBER_COLOR, "zorder": 2, "label": "members" if first else None}
+        look: dict[str, Any] = {
+            "color": style.MEMBER_COLOR,
+            "zorder": 2,
+            "label": "members" if first else None,
+        }
         if not lines:
             ax.plot(each["place"] + 0.06, each["value"], "o", markersize=2.8, **look)
             return
-        style: Any = {"linewidth": 0.8, "drawstyle": "steps-post" if steps else "default"}
+        drawn_as: Any = {"linewidth": 0.8, "drawstyle": "steps-post" if steps else "default"}
         for _, curve in each.sort_values("place").groupby("member", sort=False):
-            ax.plot(curve["place"], curve["value"], "--", **look, **style)
+            ax.plot(curve["place"], curve["value"], "--", **look, **drawn_as)
             look["label"] = None
 
     def _draw_labels(self, ax: Axes, keys: list[Any]) -> None:
@@ -187,8 +180,8 @@ class EpistemicDisplay(Display):
             one = "median of Y" if keys[0] == 0.5 else f"{keys[0]:g}-quantile of Y"
             ax.set(xlabel=self.x_label or "x", ylabel=one if len(keys) == 1 else "quantile of Y")
             return
-        trafo = TRAFO_LABELS.get(self.latent, "h(y)")
-        ax.set(xlabel=self.x_label or OUTCOME, ylabel="P(Y ≤ y)" if self.scale == "cdf" else trafo)
+        trafo = style.TRAFO_LABELS.get(self.latent, "h(y)")
+        ax.set(xlabel=self.x_label or style.OUTCOME, ylabel="P(Y ≤ y)" if self.scale == "cdf" else trafo)
         if self.scale == "cdf":
             ax.set_ylim(-0.02, 1.02)
 
@@ -302,18 +295,18 @@ class StructureDisplay(Display):
         few = len(pool) <= 400
         dots: dict[str, Any] = {"marker": "o", "linestyle": "none", "markeredgewidth": 0}
         grey: dict[str, Any] = {
-            "color": MEMBER_COLOR,
+            "color": style.MEMBER_COLOR,
             "markersize": 2.4 if few else 1.4,
             "alpha": 0.6 if few else 0.35,
         }
         place = members["trafo_mean"], members["trafo_member"]
         ax.plot(*place, label="members", rasterized=len(members) > 5000, **dots, **grey)
         ends = np.array([pool["trafo_mean"].min(), pool["trafo_mean"].max()])
-        ax.plot(ends, ends, label="mean of members", zorder=3, **reference_line(linewidth=1.0))
+        ax.plot(ends, ends, label="mean of members", zorder=3, **style.reference_line(linewidth=1.0))
         shown = pool[np.isfinite(pool["trafo_pool"])]
         name = f"{self.method} pool" if self.method != "unknown" else "pool"
         own: dict[str, Any] = {
-            "color": colors([self.method])[self.method],
+            "color": style.colors([self.method])[self.method],
             "markersize": 4.0 if few else 2.4,
             "zorder": 4,
         }
@@ -321,4 +314,4 @@ class StructureDisplay(Display):
         scale = LATENT_SCALES.get(self.latent, f"{self.latent} scale")
         ax.set_xlabel(f"mean of members, {scale}")
         ax.set_ylabel(f"members and pool, {scale}")
-        legend_beside(ax, markerscale=1.6)
+        style.legend_beside(ax, markerscale=1.6)

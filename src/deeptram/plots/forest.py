@@ -16,25 +16,8 @@ import pandas as pd
 
 from deeptram._validation import as_list, check_choice, check_flag, check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError
-from deeptram.plots import wording
+from deeptram.plots import style, wording
 from deeptram.plots.display import Panel, PanelsDisplay, panels_size, table_with
-from deeptram.plots.style import (
-    AVERAGE,
-    GUIDE_COLOR,
-    IDEAL,
-    MARKS,
-    OTHER_MARKERS,
-    TRUTH_COLOR,
-    Look,
-    legend_beside,
-    log_axis,
-    looks,
-    mark_label,
-    metric_hint,
-    metric_label,
-    reference_line,
-    say,
-)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +55,7 @@ def draw_forest(
     ax: Axes,
     table: pd.DataFrame,
     lines: Sequence[str],
-    looks: Mapping[str, Look],
+    looks: Mapping[str, style.Look],
     *,
     reference: float | None = None,
 ) -> None:
@@ -92,12 +75,12 @@ def draw_forest(
         Where a dashed line stands.
     """
     for place in range(len(lines)):
-        ax.axhline(place, color=GUIDE_COLOR, linewidth=0.7, zorder=0)
+        ax.axhline(place, color=style.GUIDE_COLOR, linewidth=0.7, zorder=0)
     if reference is not None and np.isfinite(reference):
-        ax.axvline(reference, zorder=1, **reference_line())
+        ax.axvline(reference, zorder=1, **style.reference_line())
     finite = table[np.isfinite(table["estimate"].to_numpy(dtype=float))]
     for (group, kind), rows in finite.groupby(["group", "kind"], sort=False):
-        if kind in MARKS:
+        if kind in style.MARKS:
             _draw_marks(ax, rows, str(kind), looks.get(group))
         else:
             _draw_estimates(ax, rows, looks[group])
@@ -107,31 +90,36 @@ def draw_forest(
     ax.spines["left"].set_visible(False)
 
 
-def _draw_estimates(ax: Axes, rows: pd.DataFrame, look: Look) -> None:
+def _draw_estimates(ax: Axes, rows: pd.DataFrame, look: style.Look) -> None:
     ends = rows[["lower", "upper"]].to_numpy(dtype=float)
     ends = np.where(np.isfinite(ends), ends, rows[["estimate"]].to_numpy(dtype=float))
     ax.hlines(rows["place"], ends[:, 0], ends[:, 1], color=look.color, linewidth=1.5, zorder=3)
-    style: dict[str, Any] = {"color": look.color, "markersize": 4.5, "zorder": 4, "label": look.label}
-    _draw_points(ax, rows, look.marker, style, look.label)
+    drawn_as: dict[str, Any] = {"color": look.color, "markersize": 4.5, "zorder": 4, "label": look.label}
+    _draw_points(ax, rows, look.marker, drawn_as, look.label)
 
 
-def _draw_marks(ax: Axes, rows: pd.DataFrame, kind: str, look: Look | None) -> None:
-    mark = MARKS[kind]
-    style = {**mark.matplotlib(look.color if look is not None else None), "label": mark_label(kind, look)}
+def _draw_marks(ax: Axes, rows: pd.DataFrame, kind: str, look: style.Look | None) -> None:
+    mark = style.MARKS[kind]
+    drawn_as = {
+        **mark.matplotlib(look.color if look is not None else None),
+        "label": style.mark_label(kind, look),
+    }
     name = look.label if look is not None else kind
     if kind != "split":
-        _draw_points(ax, rows, mark.marker, style, name)
+        _draw_points(ax, rows, mark.marker, drawn_as, name)
         return
     for split, part in rows.groupby("split"):
-        _draw_points(ax, part, OTHER_MARKERS[(int(split) - 1) % len(OTHER_MARKERS)], style, name)
+        _draw_points(
+            ax, part, style.OTHER_MARKERS[(int(split) - 1) % len(style.OTHER_MARKERS)], drawn_as, name
+        )
 
 
-def _draw_points(ax: Axes, rows: pd.DataFrame, marker: str, style: dict[str, Any], name: str) -> None:
+def _draw_points(ax: Axes, rows: pd.DataFrame, marker: str, drawn_as: dict[str, Any], name: str) -> None:
     (line,) = ax.plot(
-        rows["estimate"].to_numpy(dtype=float), rows["place"], marker, linestyle="none", **style
+        rows["estimate"].to_numpy(dtype=float), rows["place"], marker, linestyle="none", **drawn_as
     )
     known = rows.reindex(columns=["estimate", "lower", "upper", "words"])
-    say(
+    style.say(
         line,
         [
             f"{name}: {wording.estimate(row.estimate, row.lower, row.upper)}"
@@ -168,7 +156,7 @@ class ForestDisplay(PanelsDisplay):
 
     shown: pd.DataFrame
     lines: Sequence[str]
-    look: Mapping[str, Look]
+    look: Mapping[str, style.Look]
     axes: Mapping[str, tuple[str, str]]
     references: Mapping[str, float | None]
     inches: tuple[float, float]
@@ -187,12 +175,12 @@ class ForestDisplay(PanelsDisplay):
     def _draw_panel(self, ax: Axes, name: str) -> None:
         part = self.shown[self.shown["panel"] == name]
         draw_forest(ax, part, self.lines, self.look, reference=self.references.get(name))
-        for row in part[~np.isfinite(part["estimate"]) & ~part["kind"].isin(MARKS)].itertuples():
+        for row in part[~np.isfinite(part["estimate"]) & ~part["kind"].isin(style.MARKS)].itertuples():
             text = "undefined" if np.isnan(row.estimate) else wording.decimal(row.estimate)
             place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center"}
             ax.annotate(text, (1.0, row.place), color=self.look[row.group].color, **place)
         if self.exp:
-            log_axis(ax, "x")
+            style.log_axis(ax, "x")
         if not self.legend:
             ax.locator_params(axis="x", nbins=4)
         ax.set_xlabel(self.axes[name][1], fontsize=None if self.legend else 7.5)
@@ -202,7 +190,7 @@ class ForestDisplay(PanelsDisplay):
 
     def _draw_legend(self, ax: Axes) -> None:
         if self.legend and len(ax.get_legend_handles_labels()[0]) > 1:
-            legend_beside(ax)
+            style.legend_beside(ax)
 
 
 def performance(
@@ -257,19 +245,22 @@ def performance(
     if reference is not None:
         _known([reference], shown["name"].unique(), "reference")
     known, lines = list(shown["metric"].unique()), list(shown["name"].unique())
-    look, average = looks(lines, labelled=True), AVERAGE
-    if len(single) and AVERAGE not in lines:  # a line of their own, with a name that no prediction has
+    look, average = style.looks(lines, labelled=True), style.AVERAGE
+    if len(single) and style.AVERAGE not in lines:  # a line of their own, with a name that no prediction has
         average = "members" if "members" not in lines else "single members"
         lines = [average, *lines]
     combined = pd.concat([shown.assign(kind="model"), single.assign(kind="member")], ignore_index=True)
     is_member = combined["kind"] == "member"
     line = combined["name"].where(~is_member, average)
     # Members stand a little above the average that they share the line with.
-    height = places(line, line, lines, [], 0.0) - 0.22 * (is_member & (line == AVERAGE))
+    height = places(line, line, lines, [], 0.0) - 0.22 * (is_member & (line == style.AVERAGE))
     drawn = combined.assign(panel=combined["metric"], group=line, place=height)
-    axes = {one: (metric_label(one), "difference" if difference else metric_hint(one)) for one in known}
+    axes = {
+        one: (style.metric_label(one), "difference" if difference else style.metric_hint(one))
+        for one in known
+    }
     own = shown[shown["name"] == reference].set_index("metric")["estimate"].to_dict()
-    references = {one: 0.0 if difference else IDEAL.get(one, own.get(one)) for one in known}
+    references = {one: 0.0 if difference else style.IDEAL.get(one, own.get(one)) for one in known}
     margin, height_of_one = 0.6 + 0.065 * max(map(len, lines)), 0.9 + 0.26 * len(lines)
     inches = panels_size(len(known), margin, 2.15, height_of_one)
     return ForestDisplay(combined, drawn, lines, look, axes, references, inches)
@@ -329,9 +320,9 @@ def gains(tables: Any, *, metric: str = "nll") -> ForestDisplay:
     lines, panels = list(combined["name"].unique()), list(combined["panel"].unique())
     drawn = combined.assign(group=combined["name"], kind="model", place=combined["name"].map(lines.index))
     reference = references.pop() if len(references) == 1 else "the reference"
-    label = f"difference in {metric_label(metric)} to {reference}\n({metric_hint(metric)})"
+    label = f"difference in {style.metric_label(metric)} to {reference}\n({style.metric_hint(metric)})"
     inches = panels_size(len(panels), 1.4, 2.3, 1.0 + 0.26 * len(lines))
-    axes, look = {panel: (panel, label) for panel in panels}, looks(lines, labelled=True)
+    axes, look = {panel: (panel, label) for panel in panels}, style.looks(lines, labelled=True)
     return ForestDisplay(combined, drawn, lines, look, axes, dict.fromkeys(panels, 0.0), inches)
 
 
@@ -405,7 +396,7 @@ def coefficients(
     groups = [*named, *known_truth]  # true values have a place of their own, below the estimates
     height = places(combined["coefficient"], combined["name"], lines, groups, 0.7 / len(groups))
     height -= 0.25 * (combined["kind"] == "member")
-    look = looks(list(named)) | {name: Look(TRUTH_COLOR, "|", name) for name in known_truth}
+    look = style.looks(list(named)) | {name: style.Look(style.TRUTH_COLOR, "|", name) for name in known_truth}
     drawn = combined.assign(panel="", group=combined["name"], place=height)
     beside = 1.2 if len(named) > 1 or len(parts) > len(named) else 0.0
     inches = (4.2 + beside, 0.9 + (0.16 + 0.12 * len(named)) * len(lines))

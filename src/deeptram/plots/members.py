@@ -14,16 +14,8 @@ from deeptram._validation import (
     as_list,
 )
 from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.plots import style
 from deeptram.plots.display import Display, stacked, table_with
-from deeptram.plots.style import (
-    MEMBER_SHADES,
-    PLAIN_COLOR,
-    colors,
-    legend_beside,
-    log_axis,
-    reference_line,
-    sequence_colors,
-)
 from deeptram.pooling.pool import check_weights
 from deeptram.pooling.weights import TunedWeights
 from deeptram.predictive.base import Predictive
@@ -79,7 +71,7 @@ class HistoryDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         names = list(self.table["name"].unique())
-        shades = sequence_colors(len(names)) if len(names) > 1 else [PLAIN_COLOR]
+        shades = style.sequence_colors(len(names)) if len(names) > 1 else [style.PLAIN_COLOR]
         has_validation = bool((self.table["part"] == "validation").any())
         for name, color in zip(names, shades, strict=True):
             for part, look in (("train", "--"), ("validation", "-")):
@@ -99,8 +91,8 @@ class HistoryDisplay(Display):
         ax.set(xlabel="epoch", ylabel="mean loss")
         ax.locator_params(axis="x", integer=True)
         if float(self.table["loss"].min()) > 0:  # a negative log-density has no logarithm
-            log_axis(ax, "y")
-        legend_beside(ax)
+            style.log_axis(ax, "y")
+        style.legend_beside(ax)
 
 
 def _tidy(name: str, table: Any) -> pd.DataFrame:
@@ -173,13 +165,13 @@ class WeightsDisplay(Display):
 
     def _draw(self, ax: Axes) -> None:
         names, members = list(self.table["name"].unique()), list(self.table["member"].unique())
-        color = colors(names) if len(names) > 1 else {names[0]: PLAIN_COLOR}
+        color = style.colors(names) if len(names) > 1 else {names[0]: style.PLAIN_COLOR}
         width = 0.75 / len(names)
         for position, name in enumerate(names):
             part = self.table.loc[self.table["name"] == name, "weight"].to_numpy()
             place = np.arange(len(part)) + width * (position - (len(names) - 1) / 2)
             ax.bar(place, part, width=0.9 * width, color=color[name], label=name if len(names) > 1 else None)
-        ax.axhline(1 / len(members), label="equal weight", **reference_line())
+        ax.axhline(1 / len(members), label="equal weight", **style.reference_line())
         long = max(len(str(member)) for member in members) > 6
         ax.set_xticks(range(len(members)), [str(member) for member in members], rotation=30 if long else 0)
         if long:
@@ -188,7 +180,7 @@ class WeightsDisplay(Display):
         ax.tick_params(axis="x", length=0)
         ax.set(xlabel="" if long else "member", ylabel="weight")
         ax.set_ylim(0, max(1.05 * float(self.table["weight"].max()), 1.2 / len(members)))
-        legend_beside(ax)
+        style.legend_beside(ax)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +197,7 @@ class StackedWeightsDisplay(Display):
         left = np.zeros(len(names))
         for member, part in self.table.groupby("member"):
             values = part.set_index("name")["weight"].reindex(names).fillna(0.0).to_numpy(dtype=float)
-            color = MEMBER_SHADES[(int(member) - 1) % len(MEMBER_SHADES)]
+            color = style.MEMBER_SHADES[(int(member) - 1) % len(style.MEMBER_SHADES)]
             ax.barh(range(len(names)), values, left=left, color=color, height=0.8, label=f"member {member}")
             left += values
         ax.set(xlim=(0, 1), ylim=(len(names) - 0.4, -0.6), xlabel="weight")

@@ -20,18 +20,8 @@ from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import coefficient_covariance
 from deeptram.inputs import Table, read_table
 from deeptram.inputs.network_inputs import TableInput
+from deeptram.plots import style
 from deeptram.plots.display import Display, Panel, PanelsDisplay, panels_size, table_with
-from deeptram.plots.style import (
-    BAND_COLOR,
-    OUTCOME,
-    PLAIN_COLOR,
-    beside,
-    colors,
-    draw_band,
-    legend_beside,
-    reference_line,
-    sequence_colors,
-)
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -256,7 +246,7 @@ class ProfilesDisplay(PanelsDisplay):
         part = self.table[self.table["column"] == column]
         models, whats = list(self.table["name"].unique()), list(self.table["what"].unique())
         by_model = len(models) > 1
-        shades = colors(models) if by_model else _shades(whats)
+        shades = style.colors(models) if by_model else _shades(whats)
         numeric = all(
             isinstance(value, (int, float)) and not isinstance(value, bool) for value in part["value"]
         )
@@ -264,15 +254,15 @@ class ProfilesDisplay(PanelsDisplay):
         for (name, what), curve in part.groupby(["name", "what"], sort=False):
             color = shades[name] if by_model else shades[what]
             label = f"{name}, {what}" if by_model else str(what)
-            place = beside(curve["value"], None if numeric else levels)
-            draw_band(ax, place, curve, "estimate", color, label, lines=numeric and len(levels) > 2)
+            place = style.beside(curve["value"], None if numeric else levels)
+            style.draw_band(ax, place, curve, "estimate", color, label, lines=numeric and len(levels) > 2)
         if not numeric:
             ax.set_xticks(range(len(levels)), [str(level) for level in levels])
             ax.set_xlim(-0.5, len(levels) - 0.5)
         ax.set(xlabel=column, ylabel=whats[0] if len(whats) == 1 else "prediction")
         ax.set_ylim(*self._ends(whats))
         if np.isfinite(part["lower"].to_numpy(dtype=float)).any():
-            ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=self.band)
+            ax.fill_between([], [], [], color=style.BAND_COLOR, linewidth=0, label=self.band)
 
     def _ends(self, whats: list[str]) -> tuple[float, float]:
         """Return the ends of the y-axis, the same for all covariates."""
@@ -284,7 +274,9 @@ class ProfilesDisplay(PanelsDisplay):
 
 
 def _shades(whats: list[str]) -> dict[str, str]:
-    return dict(zip(whats, sequence_colors(len(whats)) if len(whats) > 1 else [PLAIN_COLOR], strict=True))
+    return dict(
+        zip(whats, style.sequence_colors(len(whats)) if len(whats) > 1 else [style.PLAIN_COLOR], strict=True)
+    )
 
 
 def _columns(columns: Sequence[str] | None, table: Table, models: Mapping[Any, Any]) -> list[str]:
@@ -446,15 +438,19 @@ class EffectDisplay(Display):
         names = list(table["column"].unique())
         numeric = self.table["y"].dtype.kind in "iuf"
         levels = list(self.table["y"].unique())
-        color = colors(names)
-        ax.axhline(0.0, zorder=1, **reference_line())
+        color = style.colors(names)
+        ax.axhline(0.0, zorder=1, **style.reference_line())
         for k, name in enumerate(names):
             part = table[table["column"] == name]
             part = part.sort_values("y") if numeric else part
-            place = beside(part["y"], None if numeric else levels, k, len(names))
-            draw_band(ax, place, part, "coef", color[name], name, lines=numeric)
+            place = style.beside(part["y"], None if numeric else levels, k, len(names))
+            style.draw_band(ax, place, part, "coef", color[name], name, lines=numeric)
         if not numeric:
             ax.set_xticks(range(len(levels)), [f"above {level}" for level in levels])
-        ax.set(xlabel=OUTCOME if numeric else "cutoff", ylabel=f"{self.label}\n(positive: larger outcome)")
-        ax.fill_between([], [], [], color=BAND_COLOR, linewidth=0, label=f"{100 * self.level:g} % limits")
-        legend_beside(ax)
+        ax.set(
+            xlabel=style.OUTCOME if numeric else "cutoff", ylabel=f"{self.label}\n(positive: larger outcome)"
+        )
+        ax.fill_between(
+            [], [], [], color=style.BAND_COLOR, linewidth=0, label=f"{100 * self.level:g} % limits"
+        )
+        style.legend_beside(ax)
