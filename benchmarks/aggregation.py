@@ -19,10 +19,12 @@ import numpy as np
 import pandas as pd
 from joblib.externals.loky import get_reusable_executor
 
-from deeptram._files import write_table
-from deeptram.paper import RunFolder, aggregate, make_study, paper_splits, splits_frame, storage
+from deeptram.datasets.base import Dataset, categorical
+from deeptram.fitting.deep.hooks import HISTORY
+from deeptram.paper import RunFolder, aggregate, make_study, paper_splits
 from deeptram.paper.config import Study, unit_hash
-from deeptram.paper.members import FittedMember, save_member
+from deeptram.paper.members import FittedMember, machine, prepare_parts, save_member
+from deeptram.predictive import DiscretePredictive
 
 LEVELS = 10
 LIMIT = 60.0  # seconds
@@ -38,11 +40,10 @@ def synthetic_run(folder: str, study: Study) -> RunFolder:
     truth = 8 * (np.arange(LEVELS - 1) + 0.5 - place[:, None])
     codes = (rng.logistic(size=n)[:, None] > truth).sum(axis=1)
     run = RunFolder(folder)
-    write_table(run.path / storage.SPLITS, splits_frame(splits))
-    storage.write_arrays(run.path / storage.OUTCOMES, {"codes": codes.astype(np.int16)})
-    files = {name: storage.digest(run.path / name) for name in (storage.SPLITS, storage.OUTCOMES)}
-    described = {"levels": [str(k) for k in range(LEVELS)], "n_rows": n, "files": files}
-    run.save_study(study, DATA, **described, info={}, versions={}, machine={})
+    levels = tuple(range(LEVELS))
+    prepare_parts(run, study, Dataset("mnist", {}, categorical(codes, levels), levels, {}), DATA["table"])
+    described = {"levels": [str(k) for k in levels], "n_rows": n, "info": {}, "machine": machine()}
+    run.save_study(study, DATA, **described, versions={})
     for unit in study.units():
         split = splits[unit.split - 1]
         predictions = {}
@@ -51,12 +52,11 @@ def synthetic_run(folder: str, study: Study) -> RunFolder:
             log_increments = np.log(np.diff(h, axis=1)) + rng.normal(0, 0.2, (len(rows), LEVELS - 2))
             gaps = np.cumsum(np.exp(log_increments), axis=1)
             h = np.concatenate([h[:, :1], h[:, :1] + gaps], axis=1)
-            predictions[f"{part}_h"] = h.astype(np.float32)
-            predictions[f"{part}_log_gaps"] = log_increments.astype(np.float32)
+            predictions[part] = DiscretePredictive.from_h(h, log_increments)
         empty = pd.DataFrame(columns=["variable", "estimate", "se"])
-        history = pd.DataFrame(columns=["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"])
-        info = {"seed": 1, "seconds": 1.0, "n_epochs": 0, "best_epoch": 0}
-        fitted = FittedMember(predictions, empty, history, info)
+        counts = {"n_epochs": 0, "best_epoch": 0, "n_train": len(split.train)}
+        info = {"seed": 1, "seconds": 1.0, "converged": True, **counts, "versions": {}}
+        fitted = FittedMember(predictions, empty, pd.DataFrame(columns=HISTORY), info)
         save_member(run, unit, fitted, unit_hash(study.fingerprint, DATA, unit))
     return run
 

@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from deeptram.model.persistence import read_folder
+
 TARGET = 1.4
 PROGRAM = "from deeptram.cli.main import app; app()"
 
@@ -36,8 +38,15 @@ def timed_run(folder: Path, n_jobs: int, options: list[str]) -> tuple[float, flo
 
 def predictions(folder: Path) -> dict[str, str]:
     """Return a digest of every member's predictions."""
-    files = sorted(folder.glob("members/**/predictions.npz"))
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    arrays = {
+        str(path.parent): read_folder(path.parent)[1] for path in folder.glob("members/**/deeptram.json")
+    }
+    return {
+        f"{member.removeprefix(str(folder))}/{name}": hashlib.sha256(values.tobytes()).hexdigest()
+        for member, found in arrays.items()
+        for name, values in found.items()
+        if name != "history"  # which has seconds
+    }
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from deeptram import _files
-from deeptram._files import read_done, write_bytes, write_done, write_json, write_table
+from deeptram._files import write_bytes, write_json, write_table
 from deeptram.paper import storage
 
 
@@ -62,17 +62,10 @@ def test_hashes(tmp_path):
     )
 
 
-def test_markers_vouch_for_files(tmp_path):
-    assert read_done(tmp_path) is None
-    write_bytes(tmp_path / "a.bin", b"1")
-    write_done(tmp_path, "code", ["a.bin"])
-    assert read_done(tmp_path) == {"hash": "code", "files": {"a.bin": _files.sha256(b"1")}}
-
-
-@pytest.mark.parametrize(
-    "content",
-    ["", "[1]", "{}", '{"files": 1}', '{"files": {"../a": "x"}}', '{"files": {"a": 1}}', "[" * 10**5],
-)
-def test_damaged_markers_are_none(tmp_path, content):
-    (tmp_path / "DONE").write_text(content)
-    assert read_done(tmp_path) is None
+def test_leftovers_of_interrupted_writes_go(tmp_path):
+    (tmp_path / "below" / ".folder.12-ab.tmp").mkdir(parents=True)
+    (tmp_path / "below" / ".folder.12-ab.tmp" / "half").write_bytes(b"1")
+    (tmp_path / ".a.json.x1.tmp").write_bytes(b"1")
+    write_bytes(tmp_path / "a.json", b"1")
+    _files.clear_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a.json", "below"]

@@ -1,9 +1,7 @@
-"""Files that are there completely or not at all: atomic writes, JSON, hashes, versions, DONE markers.
+"""Files that are there completely or not at all: atomic writes, JSON, hashes, versions.
 
-A file is written under a temporary name beside its own and renamed when every byte is on the disk. What
-belongs to a finished piece of work is vouched for by a DONE marker, written last, with a hash of the
-configuration and the SHA-256 of the files. Files are untrusted when they are read: no more than a limit is
-unpacked, and what is no plain JSON is refused.
+A file is written under a temporary name beside its own and renamed when every byte is on the disk. Files are
+untrusted when they are read: no more than a limit is unpacked, and what is no plain JSON is refused.
 """
 
 from __future__ import annotations
@@ -13,9 +11,10 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -27,14 +26,12 @@ from deeptram.errors import FileFormatError
 if TYPE_CHECKING:
     import pandas as pd
 
-DONE = "DONE"
 TEMPORARY = ".*.tmp"  # what an interrupted write may leave behind, as a glob
 LIBRARIES = (
     *("numpy", "scipy", "pandas", "scikit-learn", "torch", "joblib"),
     *("formulaic", "safetensors"),
 )
 _CHUNK = 4 * 1024**2
-_LARGEST_MARKER = 2**20  # a marker lists a handful of files
 
 
 @contextmanager
@@ -144,34 +141,13 @@ def json_sha256(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True, allow_nan=False).encode())
 
 
-def write_done(folder: Path, code: str, files: Sequence[str] = ()) -> None:
-    """Write the DONE marker of finished work.
-
-    Parameters
-    ----------
-    folder : Path
-    code : str
-        The hash of the configuration the work was done for.
-    files : sequence of str
-        Names of files in the folder, all in place, whose SHA-256 the marker keeps.
-    """
-    digests = {name: file_sha256(folder / name) for name in files}
-    write_json(folder / DONE, {"hash": code, "files": digests})
-
-
-def read_done(folder: Path) -> dict[str, Any] | None:
-    """Return the DONE marker of a folder, ``{"hash": ..., "files": {name: SHA-256}}``.
-
-    None if there is none, or one that is damaged or names files elsewhere.
-    """
-    try:
-        marker = parse_json(read_bytes(folder / DONE, _LARGEST_MARKER))
-    except (FileFormatError, ValueError, RecursionError):
-        return None
-    files = marker.get("files") if isinstance(marker, dict) else None
-    if not isinstance(files, dict) or any(Path(name).name != name for name in files):
-        return None
-    return marker if all(isinstance(entry, str) for entry in files.values()) else None
+def clear_leftovers(folder: Path) -> None:
+    """Remove what interrupted writes left behind in a folder and those below, while nobody writes there."""
+    for left in [*folder.rglob(TEMPORARY)]:
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            left.unlink(missing_ok=True)
 
 
 def versions() -> dict[str, str]:

@@ -157,7 +157,7 @@ def test_a_checkpoint_is_used(data):
         "--checkpoint", data / "members", "--overwrite", "--out", data / "m", *FAST,
     ]  # fmt: skip
     run(*arguments)
-    marker = data / "members" / "member-0000" / "DONE"
+    marker = data / "members" / "member-0000" / "deeptram.json"
     before = marker.stat().st_mtime_ns
     run(*arguments)
     assert marker.stat().st_mtime_ns == before

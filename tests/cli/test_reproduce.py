@@ -24,7 +24,7 @@ def test_quick_digits_leaves_a_whole_run(digits_run):
     study = config["study"]
     assert (study["preset"], study["splits"], study["n_members"]) == ("quick", [1], 2)
     assert study["changed"] == {"epochs": 2}
-    markers = list(digits_run.glob("members/nll/*/split-1/member-*/DONE"))
+    markers = list(digits_run.glob("members/nll/*/split-1/member-*/deeptram.json"))
     assert len(markers) == 2 + 4 * 2  # exact models once, ensembles of two
 
 
@@ -49,7 +49,7 @@ def test_the_summary_names_the_run_and_the_next_step(digits_run):
 
 
 def test_started_again_it_repeats_nothing(digits_run, run):
-    before = {path: path.stat().st_mtime_ns for path in digits_run.glob("members/**/DONE")}
+    before = {path: path.stat().st_mtime_ns for path in digits_run.glob("members/**/deeptram.json")}
     options = ["--epochs", "2", "--splits", "1", "--members", "2", "--n-boot", "40"]
     result = run("reproduce", "digits", "--preset", "quick", "--out", digits_run, *options)
     assert result.exit_code == 0, result.output

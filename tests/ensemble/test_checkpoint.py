@@ -14,7 +14,6 @@ import pytest
 
 import deeptram as dt
 from deep_models import FAST, NET, TERMS, table
-from deeptram._files import DONE
 from deeptram.ensemble import strategies
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration
 from deeptram.errors import ConvergenceWarning, FileFormatError, InvalidInputError
@@ -89,14 +88,14 @@ def test_interrupted_members_are_not_saved(tmp_path, monkeypatch, trained):
     assert len(trained) == 3
 
 
-@pytest.mark.parametrize("harm", ["no marker", "wrong marker", "cut tensors", "changed json", "leftover"])
+@pytest.mark.parametrize("harm", ["no json", "no tensors", "cut tensors", "changed json", "leftover"])
 def test_what_is_not_complete_is_trained_again(tmp_path, trained, harm):
     fit(tmp_path)
     member = tmp_path / "member-0001"
-    if harm == "no marker":
-        (member / DONE).unlink()
-    elif harm == "wrong marker":
-        (member / DONE).write_text("something")
+    if harm == "no json":
+        (member / "deeptram.json").unlink()
+    elif harm == "no tensors":
+        (member / "tensors.safetensors").unlink()
     elif harm == "cut tensors":
         file = member / "tensors.safetensors"
         file.write_bytes(file.read_bytes()[:-10])
@@ -142,11 +141,12 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda c, t: c["member"].update(best_epoch=10**400),
-        lambda c, t: c["member"]["model"].update(dtype="float64"),
-        lambda c, t: c["member"].update(seed=7),
-        lambda c, t: c.pop("configuration"),
-        lambda c, t: c.update(member=[]),
+        lambda c, t: c["record"].update(best_epoch=10**400),
+        lambda c, t: c["record"]["model"].update(dtype="float64"),
+        lambda c, t: c["record"].update(seed=7),
+        lambda c, t: c.pop("code"),
+        lambda c, t: c.update(code="of another work"),
+        lambda c, t: c.update(record=[]),
         lambda c, t: t.update({"model.beta": t["model.beta"] * np.float32(np.nan)}),
         lambda c, t: t.update({"model.beta": np.zeros(1, dtype=np.int64)}),
         lambda c, t: t.pop("history"),
@@ -156,12 +156,10 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 def test_members_that_lie_are_trained_again(tmp_path, trained, change):
     fit(tmp_path, n_members=2)
     member = tmp_path / "member-0001"
-    done = (member / DONE).read_text()
     content, tensors = read_folder(member)
     change(content, tensors)
     kept = {name: value for name, value in content.items() if name not in ("schema", "tensors", "sha256")}
     write_folder(member, kept, tensors, overwrite=True)
-    (member / DONE).write_text(done)
     fit(tmp_path, n_members=2)
     assert len(trained) == 3
     fit(tmp_path, n_members=2)
@@ -243,7 +241,7 @@ def test_killed_in_the_middle_it_goes_on_where_it_was(tmp_path):
                 process.send_signal(signal.SIGKILL)
                 break
         process.wait()
-    finished = sorted(path.parent.name for path in Path(folder).glob("member-*/DONE"))
+    finished = sorted(path.parent.name for path in Path(folder).glob("member-*/deeptram.json"))
     assert finished == ["member-0000", "member-0001"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]

@@ -49,7 +49,7 @@ def test_dask(reference, strategy, tmp_path):
     ):
         assert len(client.scheduler_info()["workers"]) == 2
         assert_same_members(reference, strategy=strategy, checkpoint=tmp_path / "members")
-        assert len(list((tmp_path / "members").glob("member-*/DONE"))) == 4
+        assert len(list((tmp_path / "members").glob("member-*/deeptram.json"))) == 4
 
 
 def test_data_travel_once_and_not_with_each_member(monkeypatch):

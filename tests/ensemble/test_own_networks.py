@@ -337,11 +337,11 @@ def run(tmp_path, body="FACTOR", width=4, factor=0.1):
 @pytest.mark.slow
 def test_a_new_process_resumes_with_augmentation_and_notices_other_code(tmp_path):
     assert run(tmp_path).returncode == 0
-    before = (tmp_path / "run" / "member-0001" / "DONE").stat().st_mtime_ns
+    before = (tmp_path / "run" / "member-0001" / "deeptram.json").stat().st_mtime_ns
     shutil.rmtree(tmp_path / "run" / "member-0000")
     second = run(tmp_path)
     assert second.returncode == 0, second.stderr
-    assert (tmp_path / "run" / "member-0001" / "DONE").stat().st_mtime_ns == before
+    assert (tmp_path / "run" / "member-0001" / "deeptram.json").stat().st_mtime_ns == before
     for change, what in [
         ({"body": "0.2"}, "training"),
         ({"factor": 0.3}, "training"),

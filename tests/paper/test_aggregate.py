@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from deeptram._files import DONE
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation import metrics as M
 from deeptram.evaluation import scores
@@ -18,7 +17,7 @@ from deeptram.evaluation.bootstrap import Sample, mean_sample, resample
 from deeptram.paper import RunFolder, Unit, aggregate, make_study
 from deeptram.paper.aggregate import CURVE_NUMBERS, RECALIBRATED, _Aggregation, _mean_curve
 from deeptram.paper.ensembles import METRICS, Entry, Group, _subsets, split_samples
-from deeptram.paper.members import load_predictions, load_study_data, make_splits
+from deeptram.paper.members import load_member, load_study_data, make_splits
 from deeptram.pooling import pool
 from deeptram.pooling.recalibration import Recalibration
 from deeptram.pooling.weights import tune_weights
@@ -38,7 +37,7 @@ def truth(small_run, small_study):
     """Outcomes and members' predictions of split 1."""
     data = load_study_data(small_study)
     split = make_splits(small_study, data)[0]
-    loaded = [load_predictions(small_run, Unit("CI-LS", "nll", 1, m), tuple(range(10))) for m in (1, 2)]
+    loaded = [load_member(small_run, Unit("CI-LS", "nll", 1, m), 10).predictions for m in (1, 2)]
     return data.codes[split.validation], data.codes[split.test], loaded
 
 
@@ -305,8 +304,8 @@ def test_tables_are_made_once(small_run, tables, monkeypatch):
 def test_unfinished_runs_have_tables(small_run, tables, tmp_path):
     shutil.copytree(small_run.path, tmp_path / "run")
     run = RunFolder(tmp_path / "run")
-    (run.member(Unit("CI-LS", "nll", 2, 2)) / DONE).unlink()
-    (run.member(Unit("SI", "nll", 1, 1)) / DONE).unlink()
+    shutil.rmtree(run.member(Unit("CI-LS", "nll", 2, 2)))
+    shutil.rmtree(run.member(Unit("SI", "nll", 1, 1)))
     part = aggregate(run.path, n_boot=0)
     assert part.members["done"].sum() == 6
     assert part.metrics[["lower", "upper"]].isna().all(axis=None)

@@ -7,6 +7,7 @@ from scipy import stats
 
 from deeptram.paper import Unit
 from deeptram.paper.ensembles import Group, coefficient_table
+from deeptram.paper.members import FittedMember
 from deeptram.pooling.weights import TunedWeights
 
 
@@ -14,17 +15,21 @@ def table(*values, se=0.1):
     return pd.DataFrame({"variable": ["a", "b"][: len(values)], "estimate": values, "se": se})
 
 
-def group(split, n=3, weights=(0.5, 0.5, 0.0)):
+def fitted(*tables):
+    return tuple(FittedMember({}, one, pd.DataFrame(), {}) for one in tables)
+
+
+def group(split, *tables, n=3, weights=(0.5, 0.5, 0.0)):
     units = tuple(Unit("CI-LS", "nll", split, m + 1) for m in range(n))
     tuned = {"transformation": TunedWeights(np.array(weights), 0.0, 0.0, 1, True)}
-    return Group(units, (), (), tuned)
+    return Group(units, (), (), fitted(*tables), tuned)
 
 
 @pytest.fixture
 def coefficients():
-    single = (Group((Unit("SI-LS", "nll", 1, 1),), (), ()), [table(0.6, -0.2, se=0.05)])
-    one = (group(1), [table(0.1, 1.0), table(0.3, 1.0), table(0.8, 1.0)])
-    two = (group(2), [table(0.2, 2.0), table(0.2, 2.0), table(0.2, 2.0)])
+    single = Group((Unit("SI-LS", "nll", 1, 1),), (), (), fitted(table(0.6, -0.2, se=0.05)))
+    one = group(1, table(0.1, 1.0), table(0.3, 1.0), table(0.8, 1.0))
+    two = group(2, table(0.2, 2.0), table(0.2, 2.0), table(0.2, 2.0))
     return coefficient_table([single, one, two], "toy", level=0.95, seed=0)
 
 
@@ -79,4 +84,4 @@ def test_members_are_listed(coefficients):
 
 def test_models_without_linear_shift_have_no_rows():
     empty = pd.DataFrame(columns=["variable", "estimate", "se"])
-    assert coefficient_table([(group(1), [empty] * 3)], "toy", level=0.95, seed=0).empty
+    assert coefficient_table([group(1, empty, empty, empty)], "toy", level=0.95, seed=0).empty

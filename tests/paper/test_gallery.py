@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
 import numpy as np
@@ -11,8 +10,10 @@ from matplotlib.figure import Figure
 from scipy.special import expit
 
 from deeptram.errors import FileFormatError
+from deeptram.model.persistence import FinishedWork
 from deeptram.paper import storage
 from deeptram.paper.gallery import choose_rows, gallery_panels, prediction_tables
+from deeptram.paper.members import GALLERY
 from deeptram.plots.report.page import inline_svg
 from deeptram.predictive.discrete import DiscretePredictive
 
@@ -88,29 +89,34 @@ def test_a_card_shows_the_pixels_and_the_probabilities(run, view):
     assert f"P(Y = {panel.table['level'][0]}) = " in svg
 
 
-def test_without_images_there_is_no_gallery(run, view):
-    files = {name: digest for name, digest in view.config["files"].items() if name != storage.GALLERY}
-    bare = dataclasses.replace(view, config={**view.config, "files": files})
-    assert gallery_panels(run, bare) is None
+def test_without_images_there_is_no_gallery(run, view, monkeypatch):
+    kept = FinishedWork.load
+
+    def bare(self, name, *args):
+        record, arrays = kept(self, name, *args)
+        return record, {key: arrays[key] for key in arrays if key not in GALLERY}
+
+    monkeypatch.setattr(FinishedWork, "load", bare)
+    assert gallery_panels(run, view) is None
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"images": np.zeros((2, 3))},
-        {"split": np.array(7)},
-        {"position": np.array([0.5])},
+        {"images": np.zeros((2, 3), np.uint8)},
+        {"images": np.zeros((240, 8, 8), np.int16)},
+        {"split": np.array([7])},
+        {"position": np.array([5])},
         {"position": np.full(240, 10**6)},
     ],
 )
 def test_a_gallery_that_lies_is_refused(run, view, monkeypatch, change):
-    read = storage.read_arrays
+    kept = FinishedWork.load
 
-    def lie(path, *args):
-        return {**read(path, *args), **(change if path.name == storage.GALLERY else {})}
+    def lie(self, name, *args):
+        record, arrays = kept(self, name, *args)
+        return record, {**arrays, **(change if name == storage.DATA else {})}
 
-    monkeypatch.setattr(storage, "read_arrays", lie)
-    with pytest.raises(
-        FileFormatError, match=r"gallery\.npz must hold test images and their rows, got something"
-    ):
+    monkeypatch.setattr(FinishedWork, "load", lie)
+    with pytest.raises(FileFormatError, match="data must hold test images and their rows, got something"):
         gallery_panels(run, view)

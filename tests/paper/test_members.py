@@ -3,18 +3,19 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import deeptram.paper.members as members_module
 from deeptram.errors import FileFormatError
 from deeptram.estimators import Tram
 from deeptram.evaluation import scores
+from deeptram.model.persistence import JSON_NAME, TENSOR_NAME, read_folder
 from deeptram.model.terms import Spec
 from deeptram.paper import RunFolder, Unit
 from deeptram.paper.members import (
-    FILES,
     fit_member,
-    load_predictions,
+    load_member,
     load_study_data,
     machine,
     make_splits,
@@ -53,8 +54,7 @@ def test_exact_member_is_the_exact_model(material):
     np.testing.assert_allclose(fitted.coefficients["se"], model.summary()["se"], rtol=1e-6)
     test = data.take(split.test)
     h = model.predict_distribution(test.table()[columns]).trafo()
-    np.testing.assert_allclose(fitted.predictions["test_h"], h, rtol=1e-8)
-    assert fitted.predictions["test_h"].dtype == np.float64
+    np.testing.assert_allclose(fitted.predictions["test"].trafo(), h, rtol=1e-8)
 
 
 def test_files_give_the_prediction_back(material, deep, tmp_path):
@@ -62,10 +62,15 @@ def test_files_give_the_prediction_back(material, deep, tmp_path):
     run = RunFolder(tmp_path)
     save_member(run, DEEP, deep, "hash")
     assert run.is_done(DEEP, "hash")
-    assert {p.name for p in run.member(DEEP).iterdir()} == {*FILES, "DONE"}
-    loaded = load_predictions(run, DEEP, data.levels)
-    assert deep.predictions["test_h"].dtype == np.float32
-    np.testing.assert_allclose(loaded["test"].trafo(), deep.predictions["test_h"], atol=1e-4, rtol=1e-6)
+    assert {p.name for p in run.member(DEEP).iterdir()} == {JSON_NAME, TENSOR_NAME}
+    member = load_member(run, DEEP, 10)
+    loaded = member.predictions
+    assert read_folder(run.member(DEEP))[1]["test/h"].dtype == np.float32
+    assert loaded["test"].trafo().dtype == np.float64
+    np.testing.assert_allclose(loaded["test"].trafo(), deep.predictions["test"].trafo(), atol=1e-4, rtol=1e-6)
+    pd.testing.assert_frame_equal(member.coefficients, deep.coefficients, check_exact=True)
+    pd.testing.assert_frame_equal(member.history, deep.history, check_exact=True)
+    assert member.info == deep.info
     # h and its gaps belong together exactly, although both were rounded
     np.testing.assert_allclose(
         np.diff(loaded["val"].trafo(), axis=1), np.exp(loaded["val"].log_increments_t().numpy()), rtol=1e-9
@@ -77,13 +82,13 @@ def test_files_give_the_prediction_back(material, deep, tmp_path):
 def test_the_same_unit_gives_the_same_member(material, deep):
     again = fit_member(*material, DEEP)
     for name, values in deep.predictions.items():
-        assert np.array_equal(again.predictions[name], values)
+        assert np.array_equal(again.predictions[name].trafo(), values.trafo())
     assert again.coefficients.equals(deep.coefficients)
 
 
 def test_members_differ(material, deep):
     other = fit_member(*material, Unit("CI-LS", "nll", 1, 2))
-    assert not np.array_equal(other.predictions["test_h"], deep.predictions["test_h"])
+    assert not np.array_equal(other.predictions["test"].trafo(), deep.predictions["test"].trafo())
 
 
 def test_rps_members_have_standard_errors(material):
@@ -121,12 +126,12 @@ def test_an_interrupted_training_is_no_member(material, monkeypatch):
 
 def test_unfinished_members_are_named(tmp_path):
     with pytest.raises(FileFormatError, match="must hold a finished member, got none"):
-        load_predictions(RunFolder(tmp_path), DEEP, (0, 1))
+        load_member(RunFolder(tmp_path), DEEP, 2)
 
 
 def test_other_levels_are_refused(small_run):
-    with pytest.raises(FileFormatError, match=r"must hold h for 3 levels, got shapes \(360, 9\)"):
-        load_predictions(small_run, DEEP, (0, 1, 2))
+    with pytest.raises(FileFormatError, match="must hold predictions of 3 levels, got others"):
+        load_member(small_run, DEEP, 3)
 
 
 def test_the_machine_has_no_name():

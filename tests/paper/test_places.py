@@ -17,7 +17,8 @@ from unittest.mock import MagicMock
 import pytest
 
 from deeptram.errors import FittingError, InvalidInputError
-from deeptram.paper import RunFolder, make_study, run_study, storage
+from deeptram.model.persistence import JSON_NAME, read_folder
+from deeptram.paper import RunFolder, make_study, run_study
 from deeptram.paper.places import Work, place_named
 
 N_RUNS = int(os.environ.get("DEEPTRAM_KILLED_RUNS", "4"))
@@ -33,9 +34,14 @@ STUDY = make_study(
 
 
 def contents(folder):
-    members = RunFolder(folder).path / storage.MEMBERS
-    names = (storage.PREDICTIONS, storage.COEFFICIENTS)
-    return {str(p.relative_to(members)): p.read_bytes() for name in names for p in members.rglob(name)}
+    members = [path.parent for path in RunFolder(folder).members.folder.rglob(JSON_NAME)]
+    arrays = {str(member.relative_to(folder)): read_folder(member)[1] for member in members}
+    return {
+        (member, name): values.tobytes()
+        for member, found in arrays.items()
+        for name, values in found.items()
+        if name != "history"
+    }
 
 
 @pytest.fixture(scope="module")
@@ -160,14 +166,16 @@ class TestClusters:
         def kill():
             for members in finished:
                 pids = []
-                while not over.wait(0.05) and (len(list(tmp_path.rglob("DONE"))) < members or not pids):
+                while not over.wait(0.05) and (
+                    len(list(tmp_path.glob("members/**/deeptram.json"))) < members or not pids
+                ):
                     with contextlib.suppress(psutil.Error, AttributeError):  # on their way down or up
                         pids = busy()
                 if over.wait(moments.uniform(0, 2)):
                     return
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(moments.choice(pids), signal.SIGKILL)
-                    killed.append(len(list(tmp_path.rglob("DONE"))))
+                    killed.append(len(list(tmp_path.glob("members/**/deeptram.json"))))
 
         killer = threading.Thread(target=kill)
         with contextlib.ExitStack() as stack:

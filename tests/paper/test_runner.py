@@ -6,10 +6,10 @@ import json
 import pytest
 
 import deeptram.paper.places as places
-from deeptram._files import DONE
 from deeptram.errors import InvalidInputError, NonFiniteLossError
+from deeptram.model.persistence import JSON_NAME, TENSOR_NAME, read_folder
 from deeptram.paper import RunFolder, Unit, make_study, run_study, storage
-from deeptram.paper.members import fit_member
+from deeptram.paper.members import fit_member, load_parts
 from deeptram.paper.runner import available_study
 
 EXACT = {"models": ["SI", "SI-LS"], "losses": ["nll"], "splits": [1]}
@@ -17,18 +17,21 @@ EXACT = {"models": ["SI", "SI-LS"], "losses": ["nll"], "splits": [1]}
 
 def contents(run):
     """The members' numbers, without times."""
-    found = {}
-    for name in (storage.PREDICTIONS, storage.COEFFICIENTS):
-        for path in sorted((run.path / storage.MEMBERS).rglob(name)):
-            found[str(path.relative_to(run.path))] = path.read_bytes()
-    return found
+    folders = sorted(path.parent for path in run.members.folder.rglob(JSON_NAME))
+    arrays = {str(folder.relative_to(run.path)): read_folder(folder)[1] for folder in folders}
+    return {
+        f"{folder}/{name}": values.tobytes()
+        for folder, found in arrays.items()
+        for name, values in found.items()
+        if name != "history"
+    }
 
 
 def test_everything_is_there(small_run, small_study):
     done = small_run.finished(small_study, small_run.data_digests())
     assert done == list(small_study.units())
-    for name in (storage.CONFIG, storage.SPLITS, storage.OUTCOMES, storage.GALLERY):
-        assert (small_run.path / name).is_file()
+    assert (small_run.path / storage.CONFIG).is_file()
+    assert load_parts(small_run).images.shape == (240, 8, 8)
     config = small_run.config()
     assert config["levels"] == [str(k) for k in range(10)]
     assert config["n_rows"] == 1797
@@ -56,8 +59,8 @@ def test_lost_members_are_made_again(small_study, tmp_path):
     study = dataclasses.replace(small_study, models=("SI", "SI-LS"), splits=(1,))
     run = run_study(study, tmp_path).run
     before = contents(run)
-    (run.member(Unit("SI", "nll", 1, 1)) / DONE).unlink()
-    (run.member(Unit("SI-LS", "nll", 1, 1)) / storage.PREDICTIONS).write_bytes(b"damaged")
+    (run.member(Unit("SI", "nll", 1, 1)) / JSON_NAME).unlink()
+    (run.member(Unit("SI-LS", "nll", 1, 1)) / TENSOR_NAME).write_bytes(b"damaged")
     assert run_study(study, tmp_path).finished == 2
     assert contents(run) == before
 
@@ -114,12 +117,12 @@ def test_one_failure_does_not_stop_the_others(small_study, tmp_path, monkeypatch
     result = run_study(study, tmp_path)
     assert result.failed == {bad: "the loss was infinite"}
     assert result.finished == 1
-    failure = json.loads((result.run.member(bad) / storage.FAILED).read_text())
+    failure = json.loads(result.run.failure(bad).read_text())
     assert failure["reason"] == "the loss was infinite"
     monkeypatch.setattr(places, "fit_member", fit_member)
     again = run_study(study, tmp_path)
     assert (again.finished, again.failed) == (1, {})
-    assert not (result.run.member(bad) / storage.FAILED).exists()
+    assert not result.run.failure(bad).exists()
 
 
 def test_models_without_images(tmp_path):

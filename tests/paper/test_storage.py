@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deeptram._files import write_bytes
 from deeptram.errors import FileFormatError, InvalidInputError
+from deeptram.model.persistence import JSON_NAME, TENSOR_NAME
 from deeptram.paper import RunFolder, Unit, make_study, storage
 
 UNIT = Unit("CI", "nll", 1, 1)
@@ -15,28 +17,8 @@ UNIT = Unit("CI", "nll", 1, 1)
 @pytest.fixture
 def member(tmp_path):
     run = RunFolder(tmp_path)
-    run.start(UNIT)
-    write_bytes(run.member(UNIT) / "a.bin", b"12345")
-    run.finish(UNIT, "hash", ("a.bin",))
+    run.members.save(UNIT.folder, "hash", {"a": 1}, {"x": np.arange(3.0)})
     return run
-
-
-def test_arrays_are_checked(tmp_path):
-    path = tmp_path / "a.npz"
-    storage.write_arrays(path, {"x": np.arange(3)})
-    assert storage.read_arrays(path)["x"].tolist() == [0, 1, 2]
-    with pytest.raises(FileFormatError, match="got other content than when it was written; delete it"):
-        storage.read_arrays(path, "0" * 64)
-    path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(FileFormatError, match=r"a\.npz must be readable, got"):
-        storage.read_arrays(path)
-
-
-def test_pickles_are_refused(tmp_path):
-    path = tmp_path / "a.npz"
-    np.savez(path, x=np.array([object()], dtype=object))
-    with pytest.raises(FileFormatError, match="must be readable"):
-        storage.read_arrays(path)
 
 
 def test_finished_members(member):
@@ -46,25 +28,40 @@ def test_finished_members(member):
     assert not member.is_done(Unit("CI", "nll", 1, 2))
 
 
-@pytest.mark.parametrize("damage", ["gone", "shorter", "no marker", "empty marker", "strange marker"])
-def test_damaged_members_do_not_count(member, damage):
-    folder = member.member(UNIT)
+@pytest.mark.parametrize("damage", ["gone", "shorter", "edited", "no json", "empty json", "strange json"])
+def test_damaged_members_do_not_count_and_are_replaced(member, damage):
+    json_file, tensors = (member.member(UNIT) / name for name in (JSON_NAME, TENSOR_NAME))
     if damage == "gone":
-        (folder / "a.bin").unlink()
+        tensors.unlink()
     elif damage == "shorter":
-        (folder / "a.bin").write_bytes(b"1")
-    elif damage == "no marker":
-        (folder / "DONE").unlink()
+        tensors.write_bytes(b"1")
+    elif damage == "edited":
+        tensors.write_bytes(tensors.read_bytes()[:-1] + b"x")
+    elif damage == "no json":
+        json_file.unlink()
     else:
-        (folder / "DONE").write_text("" if damage == "empty marker" else "[1, 2]")
+        json_file.write_text("" if damage == "empty json" else "[1, 2]")
     assert not member.is_done(UNIT, "hash")
+    member.members.save(UNIT.folder, "hash", {"a": 2}, {"x": np.arange(2.0)})
+    assert member.members.load(UNIT.folder, "hash")[0] == {"a": 2}
+    assert sorted(path.name for path in member.member(UNIT).parent.iterdir()) == ["member-1"]
 
 
-def test_a_new_attempt_removes_what_was_left_behind(member):
-    folder = member.member(UNIT)
-    (folder / ".a.bin.xyz.tmp").write_bytes(b"half")
-    member.start(UNIT)
-    assert sorted(p.name for p in folder.iterdir()) == ["a.bin"]
+def test_members_written_twice_at_the_same_time_are_there_once(member, monkeypatch):
+    exists = []
+
+    def rename(path, target, original=Path.rename):
+        if not exists and not target.exists():
+            exists.append(target)
+            member.members.save(UNIT.folder, "hash", {"a": "of another process"}, {})
+        return original(path, target)
+
+    shutil.rmtree(member.member(UNIT))
+    monkeypatch.setattr(Path, "rename", rename)
+    member.members.save(UNIT.folder, "hash", {"a": 3}, {})
+    assert exists
+    assert member.members.load(UNIT.folder, "hash")[0] == {"a": 3}
+    assert not list(member.path.rglob("*.tmp"))
 
 
 def test_two_processes_do_not_share_a_folder(tmp_path):
@@ -96,3 +93,14 @@ def test_configuration_round_trip(tmp_path):
     assert run.study() == study
     assert run.data_digests() == {"table": "x", "image": None}
     assert json.loads((tmp_path / "config.json").read_text())["levels"] == ["a", "b"]
+
+
+def test_runs_of_an_older_schema_are_refused(tmp_path):
+    run, study = RunFolder(tmp_path), make_study("melanoma")
+    run.save_study(study, {"table": "x", "image": None})
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "study": {**config["study"], "schema": 1}}))
+    with pytest.raises(
+        FileFormatError, match=r"config\.json .*a study must have schema 2, got 1; run it again"
+    ):
+        run.study()

@@ -1,19 +1,18 @@
 """Finished members and folds on disk, so that a fit or leaderboard that was killed goes on where it was.
 
 A checkpoint is a folder with ``checkpoint.json`` (root seed, and hashes of the
-model, the training settings and the data) and one folder per finished member.
-Each is written under another name and renamed; a member counts when its DONE
-marker is there and carries the hash of its configuration. Members in training have a state of a few epochs
-ago beside them (``deeptram.fitting.deep.resume``).
+model, the training settings and the data) and one folder per finished member
+(``deeptram.model.persistence.FinishedWork``), which counts with the hash of its configuration. Members in
+training have a state of a few epochs ago beside them (``deeptram.fitting.deep.resume``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
 import re
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,20 +26,32 @@ from torch import Tensor
 
 from deeptram import bases
 from deeptram import latent as latents
-from deeptram._files import DONE, json_sha256, parse_json, read_done, write_done, write_json
-from deeptram._schema import agree, fields, integer, mapping, plain, text, unplain
-from deeptram._validation import as_float
+from deeptram._files import clear_leftovers, json_sha256, parse_json, write_json
+from deeptram._schema import (
+    agree,
+    fields,
+    fixed,
+    flag,
+    integer,
+    mapping,
+    number,
+    optional,
+    plain,
+    tagged,
+    text,
+    unplain,
+)
 from deeptram.ensemble.plans import Plan
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import MemberFit
 from deeptram.estimators.persistence import parameters_to_record, rebuilding
-from deeptram.estimators.saved_format import SEED, TRAINED
+from deeptram.estimators.saved_format import LEVELS, SEED, TRAINED, basis_record, latent_name
 from deeptram.fitting.deep.resume import ResumePoints
 from deeptram.fitting.deep.seeds import root_seed
 from deeptram.fitting.deep.training import Training
-from deeptram.model.persistence import JSON_NAME, Tensors, read_folder, write_folder
+from deeptram.model.persistence import JSON_NAME, FinishedWork, Tensors, check_arrays, check_values
 from deeptram.model.terms import Spec
 from deeptram.predictive import (
     DiscretePredictive,
@@ -52,7 +63,7 @@ from deeptram.predictive import (
     TransformationPredictive,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 INDEX = "checkpoint.json"
 # Settings that change how training runs or looks, not what it computes.
 _IRRELEVANT = ("progress", "device", "workers")
@@ -207,6 +218,7 @@ class Checkpoint:
         self, folder: str | os.PathLike[str], configuration: Configuration, random_state: Any
     ) -> None:
         self.folder, self.configuration = Path(folder), configuration
+        self.members = FinishedWork(self.folder)
         self.root = self._open(random_state)
 
     def _open(self, random_state: Any) -> int:
@@ -227,8 +239,7 @@ class Checkpoint:
                 f"({error}); delete the folder to train again"
             ) from error
         stored, before, schema = found["root_seed"], found["configuration"], found["schema"]
-        for leftover in self.folder.glob(".member-*"):  # of a fit that was killed while writing
-            shutil.rmtree(leftover, ignore_errors=True)
+        clear_leftovers(self.folder)  # of a fit that was killed while writing
         root = stored if random_state is None else root_seed(random_state)
         changed = [name for name, value in parts.items() if before.get(name) != value]
         changed += ["random_state"] * (root != stored) + ["schema"] * (schema != SCHEMA)
@@ -247,28 +258,19 @@ class Checkpoint:
             )
 
     def load(self, plans: Sequence[Plan]) -> dict[int, MemberFit]:
-        """Return the finished members among those planned; unfinished or damaged ones are removed."""
+        """Return the finished members among those planned; damaged ones do not count."""
         found = {}
-        for number, plan in enumerate(plans):
-            folder = self._member_folder(number)
-            if not folder.exists():
-                continue
-            try:
-                found[number] = self._load(folder, plan.seed, plan.template)
-            except (OSError, FileFormatError):
-                shutil.rmtree(folder)
+        for m, plan in enumerate(plans):
+            with contextlib.suppress(OSError, FileFormatError):
+                found[m] = self._load(_name(m), plan.seed, plan.template)
         return found
 
-    def _load(self, folder: Path, seed: int, template: BaseTram) -> MemberFit:
-        content, tensors = read_folder(folder)
-        code = self.configuration.member_hash(seed)
-        agree(f"{JSON_NAME}: configuration", "that of this fit", code, content.get("configuration"))
-        done = read_done(folder) or {}
-        agree(f"{DONE}: hash", "that of the configuration", code, done.get("hash"))
+    def _load(self, name: str, seed: int, template: BaseTram) -> MemberFit:
+        record, tensors = self.members.load(name, self.configuration.member_hash(seed))
         with rebuilding():
-            TRAINED(content.get("member"), f"{JSON_NAME}: member")
-            member = MemberFit.from_record(content["member"], tensors)
-            agree(f"{JSON_NAME}: member.seed", "that of this fit", seed, member.seed)
+            TRAINED(record, f"{JSON_NAME}: record")
+            member = MemberFit.from_record(record, tensors)
+            agree(f"{JSON_NAME}: record.seed", "that of this fit", seed, member.seed)
             member.restore_checked(copy.copy(template))
         return member
 
@@ -283,16 +285,14 @@ class Checkpoint:
         """Return where members in training write their state, every so many epochs."""
         return ResumePoints(self.folder.absolute(), every, json_sha256(vars(self.configuration)))
 
-    def save(self, number: int, member: MemberFit) -> None:
+    def save(self, m: int, member: MemberFit) -> None:
         """Write a finished member: complete, or not at all."""
-        record, tensors = member.to_record()
         code = self.configuration.member_hash(member.seed)
-        content = {"kind": "member", "configuration": code, "member": record}
-        folder = write_folder(self._member_folder(number), content, tensors, overwrite=True)
-        write_done(folder, code)
+        self.members.save(_name(m), code, *member.to_record())
 
-    def _member_folder(self, number: int) -> Path:
-        return self.folder / f"member-{number:04d}"
+
+def _name(m: int) -> str:
+    return f"member-{m:04d}"
 
 
 # -- folds of a leaderboard --------------------------------------------------------------------------
@@ -312,51 +312,43 @@ class FoldStore:
     """
 
     def __init__(self, path: Any, *data: Any) -> None:
-        self.path = None if path is None else Path(path)
+        self.folds = None if path is None else FinishedWork(Path(path))
         self.data = "" if path is None else fingerprint(*data)
 
     def load(self, name: str, model: Any, fold: int, rows: Any) -> tuple[Predictive, Seconds] | None:
         """Return the prediction of a finished fold and its seconds; None if there is none of this model."""
-        if self.path is None:
+        code = self._code(model, rows)
+        if self.folds is None or code is None:
             return None
         try:
-            content, arrays = read_folder(self._folder(name, fold))
-            if content.get("code") != self._code(model, rows):
-                return None
-            seconds = as_float(arrays.pop("seconds"), "seconds")
-            return _read(content["form"], arrays), (float(seconds[0]), float(seconds[1]))
-        except (
-            DeeptramError,
-            KeyError,
-            IndexError,
-            TypeError,
-            OSError,
-            StopIteration,
-        ):  # damaged, or of another version
+            record, arrays = self.folds.load(_fold_name(name, fold), code)
+            _FOLD(record, JSON_NAME)
+            return distribution_from_record(record["distribution"], arrays), tuple(record["seconds"])
+        except (DeeptramError, OSError):  # none, damaged, or of another version
             return None
 
     def save(self, name: str, model: Any, fold: int, rows: Any, pred: Predictive, seconds: Seconds) -> None:
         """Keep the prediction of a finished fold, if it can be kept."""
         code = self._code(model, rows)
-        if self.path is None or code is None:
+        if self.folds is None or code is None:
             return
         try:
-            form, arrays = _written(pred)
+            form, arrays = distribution_to_record(pred)
         except UnsupportedError:
             return
-        content = {"kind": "fold", "code": code, "form": form}
-        kept = {**arrays, "seconds": np.array(seconds)}
-        write_folder(self._folder(name, fold), content, kept, overwrite=True)
-
-    def _folder(self, name: str, fold: int) -> Path:
-        plain_name = re.sub(r"[^\w.-]+", "_", name)[:60]
-        return Path(str(self.path)) / f"{plain_name}-{json_sha256(name)[:8]}" / f"fold-{fold}"
+        record = {"seconds": list(seconds), "distribution": form}
+        self.folds.save(_fold_name(name, fold), code, record, arrays)
 
     def _code(self, model: Any, rows: Any) -> str | None:
         described = _in_words(model)
         if " at 0x" in described:  # a function without a name of its own: it could be any other next time
             return None
         return json_sha256([self.data, described, fingerprint(np.asarray(rows))])
+
+
+def _fold_name(name: str, fold: int) -> str:
+    plain_name = re.sub(r"[^\w.-]+", "_", name)[:60]
+    return f"{plain_name}-{json_sha256(name)[:8]}/fold-{fold}"
 
 
 def _in_words(model: Any) -> str:
@@ -369,57 +361,97 @@ def _in_words(model: Any) -> str:
     )
 
 
+# -- distributions -----------------------------------------------------------------------------------
+
 # Distributions that are their numbers, and nothing else.
-_NUMBERS_ONLY: dict[type[Predictive], tuple[str, ...]] = {
-    SurvivalPredictive: ("times", "survival"),
-    QuantilesPredictive: ("q", "values"),
-    SamplesPredictive: ("draws",),
+_NUMBERS_ONLY: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "survival": (SurvivalPredictive, ("times", "survival")),
+    "quantiles": (QuantilesPredictive, ("q", "values")),
+    "samples": (SamplesPredictive, ("draws",)),
 }
+_LINE = {
+    "basis": basis_record,
+    "latent": latent_name,
+    "lifetimes": flag,
+    "observed": optional(fixed(number(), number())),
+}
+_DISTRIBUTION = tagged(
+    "kind",
+    {
+        "discrete": {"levels": LEVELS, "ordered": flag, "latent": optional(latent_name)},
+        "line": _LINE,
+        "count": {**_LINE, "offset": integer()},
+        **{kind: {} for kind in _NUMBERS_ONLY},
+    },
+)
+_FOLD = fields({"seconds": fixed(number(0), number(0)), "distribution": _DISTRIBUTION})
 
 
-def _written(pred: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the form of a distribution and its numbers."""
-    form: dict[str, Any] = {"name": type(pred).__name__}
+def distribution_to_record(pred: Any) -> tuple[dict[str, Any], Tensors]:
+    """Return distributions as JSON-able values and arrays; ``UnsupportedError`` for those with more to them.
+
+    Examples
+    --------
+    >>> record, arrays = distribution_to_record(Predictive.from_trafo([[-1.0, 2.0]]))
+    >>> record["levels"], arrays["h"]
+    ([0, 1, 2], array([[-1.,  2.]]))
+    >>> distribution_from_record(record, arrays).trafo()
+    array([[-1.,  2.]])
+    """
+    held: dict[str, Any]
     if isinstance(pred, DiscretePredictive):
-        form |= {"name": "DiscretePredictive", "levels": [plain(level) for level in pred.levels]}
-        form |= {"ordered": pred.ordered, "latent": _latent_name(pred)}
-        logs = {"log_cdf": pred.log_cdf_t(), "log_sf": pred.log_sf_t(), "log_pmf": pred.log_pmf_t()}
-        return form, {name: values.detach().numpy() for name, values in logs.items()}
-    if type(pred) in _NUMBERS_ONLY:
-        return form, {name: getattr(pred, name).numpy() for name in _NUMBERS_ONLY[type(pred)]}
+        record = {"kind": "discrete", "levels": [plain(level) for level in pred.levels]}
+        record |= {"ordered": pred.ordered, "latent": pred.latent and latents.saved_name(pred.latent)}
+        held = {"log_cdf": pred.log_cdf_t, "log_sf": pred.log_sf_t, "log_pmf": pred.log_pmf_t}
+        if pred.has_trafo:
+            held = {"h": pred.trafo_t, "log_increments": pred.log_increments_t}
+        return record, {name: values().detach().numpy() for name, values in held.items()}
     if type(pred) is TransformationCount:
-        inner, arrays = _written(pred.line)
-        return {**form, "line": inner, "offset": pred.offset}, arrays
+        record, arrays = distribution_to_record(pred.line)
+        return {**record, "kind": "count", "offset": pred.offset}, arrays
     if type(pred) is TransformationPredictive:
-        form |= {"basis": bases.to_dict(pred.basis), "latent": _latent_name(pred)}
-        form |= {
-            "lifetimes": pred.lifetimes,
-            "observed": None if pred.observed is None else list(pred.observed),
-        }
-        parts = {"theta": pred.theta, "shift": pred.shift, "log_scale": pred.log_scale}
-        return form, {name: values.detach().numpy() for name, values in parts.items() if values is not None}
+        observed = None if pred.observed is None else list(pred.observed)
+        record = {"kind": "line", "basis": bases.to_dict(pred.basis), "lifetimes": pred.lifetimes}
+        record |= {"latent": latents.saved_name(pred.latent), "observed": observed}
+        held = {name: getattr(pred, name) for name in ("theta", "shift", "log_scale")}
+        return record, {name: value.detach().numpy() for name, value in held.items() if value is not None}
+    for kind, (known, names) in _NUMBERS_ONLY.items():
+        if type(pred) is known:
+            return {"kind": kind}, {name: getattr(pred, name).numpy() for name in names}
     raise UnsupportedError(f"a {type(pred).__name__} has more to it than its numbers; it is not kept")
 
 
-def _read(form: Any, arrays: Tensors) -> Predictive:
-    name = form["name"]
-    if name == "DiscretePredictive":
-        latent = None if form["latent"] is None else latents.get(form["latent"])
-        logs = (arrays["log_cdf"], arrays["log_sf"], arrays["log_pmf"])
-        pred = DiscretePredictive.from_logs(*logs, levels=tuple(form["levels"]), latent=latent)
-        pred.ordered = bool(form["ordered"])
-        return pred
-    if name == "TransformationCount":
-        line = _read(form["line"], arrays)
-        return TransformationCount(line, int(form["offset"]))  # type: ignore[arg-type]
-    if name == "TransformationPredictive":
-        known = {"lifetimes": form["lifetimes"], "observed": form["observed"] and tuple(form["observed"])}
+def distribution_from_record(record: Any, arrays: Tensors) -> Predictive:
+    """Return the distributions of :func:`distribution_to_record`, after checking that all fits together."""
+    with rebuilding():
+        _DISTRIBUTION(record, f"{JSON_NAME}: distribution")
+        for name, values in arrays.items():
+            check_values(name, values, np.inf)
+        kind = record["kind"]
+        if kind in _NUMBERS_ONLY:
+            known, names = _NUMBERS_ONLY[kind]
+            return known(*(torch.from_numpy(arrays[name]) for name in names), numpy=True)  # type: ignore[no-any-return]
+        if kind == "discrete":
+            return _discrete_from_record(record, arrays)
+        known = {
+            "lifetimes": record["lifetimes"],
+            "observed": record["observed"] and tuple(record["observed"]),
+        }
         numbers = (arrays["theta"], arrays.get("shift"), arrays.get("log_scale"))
-        return TransformationPredictive(bases.from_dict(form["basis"]), form["latent"], *numbers, **known)
-    kind: Any = next(kind for kind in _NUMBERS_ONLY if kind.__name__ == name)
-    parts = [torch.from_numpy(arrays[one].copy()) for one in _NUMBERS_ONLY[kind]]
-    return kind(*parts, numpy=True)  # type: ignore[no-any-return]
+        line = TransformationPredictive(bases.from_dict(record["basis"]), record["latent"], *numbers, **known)
+        return line if kind == "line" else TransformationCount(line, record["offset"])
 
 
-def _latent_name(pred: Any) -> str | None:
-    return None if pred.latent is None else latents.saved_name(pred.latent)
+def _discrete_from_record(record: dict[str, Any], arrays: Tensors) -> DiscretePredictive:
+    k, some = len(record["levels"]), next(iter(arrays.values()))
+    widths = {"h": k - 1, "log_increments": k - 2}
+    if "h" not in arrays:
+        widths = {"log_cdf": k - 1, "log_sf": k - 1, "log_pmf": k}
+    check_arrays({name: ((len(some), width), some.dtype.name) for name, width in widths.items()}, arrays)
+    pred = DiscretePredictive(
+        levels=record["levels"],
+        latent=None if record["latent"] is None else latents.get(record["latent"]),
+        **{name: torch.from_numpy(values) for name, values in arrays.items()},
+    )
+    pred.ordered = record["ordered"]
+    return pred

@@ -327,14 +327,17 @@ class MemberFit(TrainingRecord):
         if "shift_vcov" in rest:
             shapes["shift_vcov"] = rest["shift_vcov"].shape[:1] * 2
         check_arrays({name: (shape, "float64") for name, shape in shapes.items()}, rest)
-        epochs = rest["history"][:, 0]
-        if not ((epochs >= 0) & (epochs < 2**53)).all():
-            raise FileFormatError(
-                f"{TENSOR_NAME}: history must count epochs, got other numbers; save it again"
-            )
-        history = pd.DataFrame(rest["history"], columns=HISTORY).astype({"epoch": int})
+        history = history_from_array(rest["history"])
         facts = {name: value if name == "model" else unplain(value) for name, value in record.items()}
         return cls(weights=weights, history=history, shift_vcov=rest.get("shift_vcov"), **facts)
+
+
+def history_from_array(values: Array) -> pd.DataFrame:
+    """Return the table of a training's epochs from a file's array, one row per epoch."""
+    epochs = values[:, 0]
+    if not ((epochs >= 0) & (epochs < 2**53)).all():
+        raise FileFormatError(f"{TENSOR_NAME}: history must count epochs, got other numbers; save it again")
+    return pd.DataFrame(values, columns=HISTORY).astype({"epoch": int})
 
 
 def _check_numbers(model: DeepModel, weights: Tensors) -> None:

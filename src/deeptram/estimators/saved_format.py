@@ -200,7 +200,7 @@ def _marginal_agrees(state: dict[str, Any], levels: list[Any] | None, at: str) -
         raise misfit(f"{at}.lower", "not above upper", state["lower"])
 
 
-def _basis(value: Any, at: str) -> None:
+def basis_record(value: Any, at: str) -> None:
     """Check for a registered basis, which knows the bounds of its settings."""
     mapping(setting)(value, at)
     with about(at):
@@ -216,7 +216,7 @@ _ENDS = listed(_end)
 _OUTCOME = fields(
     {
         "kind": choice(OUTCOMES),
-        "basis": _basis,
+        "basis": basis_record,
         "levels": optional(LEVELS),
         "log_first": flag,
         "lifetimes": flag,
@@ -273,7 +273,7 @@ PARAMETERS = fields(
         "outcome": choice(OUTCOMES),
         "latent": lambda value, at: None if value == "auto" else latent_name(value, at),
         "basis": optional(
-            lambda value, at: (choice(LINE_BASES) if isinstance(value, str) else _basis)(value, at)
+            lambda value, at: (choice(LINE_BASES) if isinstance(value, str) else basis_record)(value, at)
         ),
         "order": integer(1, LARGEST_ORDER),
         "support": unmarked(optional(fixed(number(), number()))),

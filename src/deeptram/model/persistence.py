@@ -5,8 +5,9 @@ the arrays; neither can hold code. The JSON file records the size, the SHA-256
 and the shapes of the tensor file, and a SHA-256 of itself. A folder is written
 under another name and renamed when it is complete. On reading, sizes and digests
 are checked before an array is allocated; a folder of another schema, damaged or
-changed, is refused. What the JSON file may hold is declared in
-``deeptram.estimators.saved_format``.
+changed, is refused. What the JSON file of a model may hold is declared in
+``deeptram.estimators.saved_format``. Finished pieces of a longer work (:class:`FinishedWork`) are such
+folders, too.
 
 The digests protect against damage and careless editing. They are no signature:
 somebody who can rewrite the folder can rewrite the digests, too, and gets other
@@ -21,6 +22,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from deeptram._files import file_sha256, give_usual_mode, json_sha256, parse_json, write_json
-from deeptram._schema import LARGEST
+from deeptram._schema import LARGEST, agree
 from deeptram.errors import FileFormatError, InvalidInputError
 
 SCHEMA = 4
@@ -82,6 +84,11 @@ def write_folder(
     """
     path = Path(path)
     _check_target(path, overwrite)
+    _write(path, content, tensors)
+    return path
+
+
+def _write(path: Path, content: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     temporary.mkdir()
@@ -113,7 +120,6 @@ def write_folder(
         _put_in_place(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return path
 
 
 def read_content(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -164,6 +170,26 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
     FileFormatError
         If the folder is of another schema, incomplete, damaged or changed.
     """
+    content = check_folder(path)
+    path, recorded = Path(path), content["tensors"]
+    try:
+        with safe_open(path / TENSOR_NAME, framework="numpy") as source:
+            _check_shapes(path, source, recorded["shapes"])
+            tensors = {name: source.get_tensor(name) for name in recorded["shapes"]}
+            tensors |= {name: tensors[first] for name, first in recorded.get("same", {}).items()}
+    except SafetensorError as error:
+        raise _damaged(path, f"{TENSOR_NAME} cannot be read") from error
+    return content, tensors
+
+
+def check_folder(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the checked JSON part of a saved folder whose arrays are as they were written; none is read.
+
+    Parameters
+    ----------
+    path : path
+        The folder.
+    """
     path = Path(path)
     content = read_content(path)
     recorded = content.get("tensors")
@@ -182,14 +208,51 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
     with file.open("rb") as source:
         if int.from_bytes(source.read(8), "little") > LARGEST_JSON:
             raise _damaged(path, f"the header of {TENSOR_NAME} is longer than {LARGEST_JSON} bytes")
-    try:
-        with safe_open(file, framework="numpy") as source:
-            _check_shapes(path, source, recorded["shapes"])
-            tensors = {name: source.get_tensor(name) for name in recorded["shapes"]}
-            tensors |= {name: tensors[first] for name, first in same.items()}
-    except SafetensorError as error:
-        raise _damaged(path, f"{TENSOR_NAME} cannot be read") from error
-    return content, tensors
+    return content
+
+
+@dataclass(frozen=True)
+class FinishedWork:
+    """A folder of finished pieces of work, each there completely or not at all.
+
+    A piece is a saved folder with a code, the hash of everything it depends on. One with another code, or
+    that is not as it was written, does not count, and is replaced when the piece is saved again.
+
+    Attributes
+    ----------
+    folder : Path
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> work = FinishedWork(Path(tempfile.mkdtemp()))
+    >>> work.save("first", "code", {"seconds": 2}, {"x": np.arange(3.0)})
+    >>> work.load("first", "code")
+    ({'seconds': 2}, {'x': array([0., 1., 2.])})
+    >>> work.is_done("first", "another code")
+    False
+    """
+
+    folder: Path
+
+    def save(self, name: str, code: str, record: Any, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Keep a finished piece: JSON-able values and arrays."""
+        _write(self.folder / name, {"kind": "work", "code": code, "record": record}, tensors)
+
+    def load(self, name: str, code: str | None = None) -> tuple[Any, Tensors]:
+        """Return what was saved, after all checks; ``FileFormatError`` where that is not there."""
+        content, tensors = read_folder(self.folder / name)
+        if code is not None:
+            agree(f"{self.folder / name}: code", "that of this work", code, content.get("code"))
+        return content.get("record"), tensors
+
+    def is_done(self, name: str, code: str | None = None) -> bool:
+        """Whether a piece (of that code) is there as it was written."""
+        try:
+            found = check_folder(self.folder / name).get("code")
+        except (OSError, FileFormatError):
+            return False
+        return code is None or found == code
 
 
 def check_arrays(expected: Mapping[str, tuple[tuple[int, ...], str]], got: Tensors) -> None:
@@ -263,13 +326,15 @@ def _check_target(path: Path, overwrite: bool) -> None:
 
 def _put_in_place(temporary: Path, path: Path) -> None:
     """Rename a complete folder to its final name, moving an older one out of the way."""
-    if not path.exists():
+    try:
         temporary.rename(path)
-        return
-    old = temporary.with_suffix(".old")
-    path.rename(old)
-    temporary.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
+    except OSError:
+        if not path.exists():
+            raise
+        old = temporary.with_suffix(".old.tmp")
+        path.rename(old)
+        temporary.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _check_shapes(path: Path, source: Any, shapes: Mapping[str, Any]) -> None:
@@ -310,6 +375,6 @@ def _flush(path: Path) -> None:
 
 def _damaged(path: Path, reason: str) -> FileFormatError:
     return FileFormatError(
-        f"a saved model must be as it was written, got {str(path)!r} in which {reason}; "
-        "copy the folder again or fit the model again"
+        f"a saved folder must be as it was written, got {str(path)!r} in which {reason}; "
+        "copy it again, or delete it and make it again"
     )

@@ -38,14 +38,7 @@ from deeptram.paper.ensembles import (
     mean_over_splits,
     split_samples,
 )
-from deeptram.paper.members import (
-    INFO_NUMBERS,
-    load_coefficients,
-    load_history,
-    load_info,
-    load_parts,
-    load_predictions,
-)
+from deeptram.paper.members import PARTS, FittedMember, load_member, load_parts
 from deeptram.paper.storage import RunFolder
 
 NUMBERS = ("estimate", "lower", "upper")
@@ -56,6 +49,7 @@ WEIGHT_COLUMNS = [*LABELS[:4], "method", "member", "weight", "validation_score",
 BASELINE = "SI-LS"
 VERSION = 6
 KEY_FILE = "key.json"
+INFO = ("seconds", "n_epochs", "best_epoch", "seed")  # of a member, in its table
 CURVE_NUMBERS = ("n", "observed", "lower", "upper", "predicted", "midpoint")
 _DTYPES = {"split": "Int64", "member": "Int64"}
 
@@ -206,14 +200,13 @@ class _Aggregation:
     def __init__(self, run: RunFolder, study: Study, done: list[Unit], n_boot: int, level: float) -> None:
         self.run, self.study, self.done = run, study, done
         self.n_boot, self.level = n_boot, level
-        self.levels = tuple(range(len(run.described()["levels"])))
-        self.codes, self.splits = load_parts(run)
+        self.n_levels, self.parts = len(run.described()["levels"]), load_parts(run)
 
     def evaluate(self, batch: list[list[Unit]], n_workers: int) -> _BatchResult:
         """Evaluate some of the models of one split."""
         split = batch[0][0].split
-        part = self.splits[split - 1]
-        y_val, y_test = self.codes[part.validation], self.codes[part.test]
+        part, codes = self.parts.splits[split - 1], self.parts.codes
+        y_val, y_test = codes[part.validation], codes[part.test]
         groups = [self._load(units, len(y_val), len(y_test)).tune(y_val) for units in batch]
         recalibrated = [one.tune(y_val) for group in groups if (one := group.recalibrate(y_val)) is not None]
         samples = split_samples(
@@ -249,11 +242,7 @@ class _Aggregation:
             by_split.setdefault(result.split, {}).update(result.samples)
         named = pd.DataFrame(self._metric_rows(by_split))
         is_other = (named["pool"] != "") & (named["pool"] != "transformation")
-        loaded = [
-            (group, [load_coefficients(self.run, unit) for unit in group.units])
-            for result in results
-            for group in result.groups
-        ]
+        groups = [group for result in results for group in result.groups]
         return Tables(
             metrics=named[~is_other].drop(columns="pool").reset_index(drop=True),
             averages=named[named["pool"] != ""].drop(columns="member").reset_index(drop=True),
@@ -261,7 +250,7 @@ class _Aggregation:
             gains=self._differences(by_split, _own_average),
             sizes=with_means(_joined(results, "sizes", SIZE_COLUMNS), SIZE_COLUMNS[4:7], SIZE_COLUMNS[7:]),
             coefficients=coefficient_table(
-                loaded, self.study.dataset, level=self.level, seed=self.study.seed
+                groups, self.study.dataset, level=self.level, seed=self.study.seed
             ),
             weights=_joined(results, "weights", WEIGHT_COLUMNS),
             calibration=with_means(
@@ -273,8 +262,8 @@ class _Aggregation:
                 CURVE_NUMBERS,
             ),
             guarantees=_joined(results, "guarantees", ["statement"]),
-            members=self._members(),
-            history=self._history(),
+            members=self._members(groups),
+            history=self._history(groups),
         )
 
     def _batches(self, n_jobs: int) -> list[list[list[Unit]]]:
@@ -292,14 +281,16 @@ class _Aggregation:
         return [[units] for models in by_split for units in models]
 
     def _load(self, units: list[Unit], n_val: int, n_test: int) -> Group:
-        loaded = [load_predictions(self.run, unit, self.levels) for unit in units]
+        loaded = [load_member(self.run, unit, self.n_levels) for unit in units]
         for unit, one in zip(units, loaded, strict=True):
-            if (len(one["val"]), len(one["test"])) != (n_val, n_test):
+            if [len(one.predictions[part]) for part in PARTS] != [n_val, n_test]:
                 raise FileFormatError(
                     f"{self.run.member(unit)} must hold predictions of {n_val} and {n_test} rows, got "
                     "others; delete it and run again"
                 )
-        return Group(tuple(units), tuple(one["val"] for one in loaded), tuple(one["test"] for one in loaded))
+        val, test = (tuple(one.predictions[part] for one in loaded) for part in PARTS)
+        kept = tuple(dataclasses.replace(one, predictions={}) for one in loaded)
+        return Group(tuple(units), val, test, kept)
 
     def _labels(self, group: Group, split: int) -> dict[str, Any]:
         return {"dataset": self.study.dataset, "model": group.model, "loss": group.loss, "split": split}
@@ -363,22 +354,25 @@ class _Aggregation:
                 curve = _mean_curve(members, weights)
                 yield curve.assign(**entry_columns(entry, self.study.dataset, split))
 
-    def _members(self) -> pd.DataFrame:
+    def _members(self, groups: Sequence[Group]) -> pd.DataFrame:
         """Return one row per member of the grid: whether it is there, seconds, epochs."""
-        rows, done = [], set(self.done)
+        rows, known = [], _fitted(groups)
         for unit in self.study.units():
-            info = load_info(self.run, unit) if unit in done else dict.fromkeys(INFO_NUMBERS)
+            info = known[unit].info if unit in known else {}
             labels = {"dataset": self.study.dataset, **dataclasses.asdict(unit)}
-            rows.append({**labels, "done": unit in done, **info})
+            rows.append({**labels, "done": unit in known, **{name: info.get(name) for name in INFO}})
         return pd.DataFrame(rows)
 
-    def _history(self) -> pd.DataFrame:
-        frames = []
-        for unit in self.done:
-            if not unit.is_exact:
-                frames.append(load_history(self.run, unit).assign(**dataclasses.asdict(unit)))
+    def _history(self, groups: Sequence[Group]) -> pd.DataFrame:
+        known = _fitted(groups)
+        frames = [known[unit].history.assign(**dataclasses.asdict(unit)) for unit in self.done]
         columns = ["epoch", "train_loss", "validation_loss", "model", "loss", "split", "member"]
+        frames = [frame for frame in frames if len(frame)]
         return pd.concat(frames, ignore_index=True)[columns] if frames else pd.DataFrame(columns=columns)
+
+
+def _fitted(groups: Sequence[Group]) -> dict[Unit, FittedMember]:
+    return {unit: one for group in groups for unit, one in zip(group.units, group.fitted, strict=True)}
 
 
 def _joined(results: Sequence[_BatchResult], name: str, columns: Sequence[str] = ()) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.fitting.deep.training import Training
 from deeptram.networks import RandomAffine
 
-SCHEMA = 1
+SCHEMA = 2
 MODELS = ("SI", "SI-LS", "SI-CS", "SI-CS-LS", "CI", "CI-LS")
 EXACT_MODELS = ("SI", "SI-LS")
 LOSSES = ("nll", "rps")
@@ -44,7 +44,7 @@ _AGE = dict.fromkeys(("age_mean", "age_sd"), number())
 _DESCRIBED = {
     "levels": listed(text, 2, MAX_LEVELS),
     "n_rows": integer(1, _MAX_ROWS),
-    **dict.fromkeys(("files", "versions"), mapping(text)),
+    "versions": mapping(text),
     "machine": fields({**dict.fromkeys(("system", "processor", "gpu"), text), "cpus": integer(1)}),
     "info": fields({}, {"source": text, "licence": text, "beta": mapping(number()), **_AGE}),
 }
@@ -352,7 +352,7 @@ def _check(holds: bool, name: str, expected: str) -> None:
 
 
 def unit_hash(fingerprint: str, data: Mapping[str, str | None], unit: Unit) -> str:
-    """Return the hash in a member's DONE marker: settings, data and place in the grid.
+    """Return the hash of a member: settings, data and place in the grid.
 
     Examples
     --------

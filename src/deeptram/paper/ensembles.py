@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from deeptram.evaluation.bootstrap import Sample, Statistic, mean_sample, percen
 from deeptram.evaluation.evaluate import paired_samples
 from deeptram.evaluation.measures import FunctionMetric, Metric, WithOptions
 from deeptram.paper.config import Unit
+from deeptram.paper.members import FittedMember
 from deeptram.pooling import pool
 from deeptram.pooling.guarantees import guarantees
 from deeptram.pooling.recalibration import Recalibration
@@ -78,6 +79,8 @@ class Group:
     units : tuple of Unit
     val, test : tuple of Predictive
         One per unit.
+    fitted : tuple of FittedMember
+        What else is known of each unit: coefficients, history, facts.
     tuned : dict
         The tuned weights of each pool; empty for a single exact model.
     recalibrated : bool
@@ -87,6 +90,7 @@ class Group:
     units: tuple[Unit, ...]
     val: tuple[Predictive, ...]
     test: tuple[Predictive, ...]
+    fitted: tuple[FittedMember, ...] = ()
     tuned: dict[str, TunedWeights] = field(default_factory=dict)
     recalibrated: bool = False
 
@@ -110,7 +114,7 @@ class Group:
         if self.is_single:
             return self
         tuned = {method: tune_weights(self.val, y_val, method=method, score=self.loss) for method in POOLS}
-        return Group(self.units, self.val, self.test, tuned, self.recalibrated)
+        return replace(self, tuned=tuned)
 
     def recalibrate(self, y_val: Any) -> Group | None:
         """Return the group with every member recalibrated on the validation part, weights not yet tuned.
@@ -123,7 +127,7 @@ class Group:
             return None
         parts = (self.val, self.test)
         val, test = (tuple(one.apply(p) for one, p in zip(found, part, strict=True)) for part in parts)
-        return Group(self.units, val, test, recalibrated=True)
+        return replace(self, val=val, test=test, tuned={}, recalibrated=True)
 
     def entry(self, weights: str, method: str, member: int = 0, pool: str = "") -> Entry:
         """Return the name of one of the group's predictions or averages."""
@@ -312,9 +316,7 @@ COLUMNS = [
 N_DRAWS = 2000
 
 
-def coefficient_table(
-    groups: Sequence[tuple[Group, Sequence[pd.DataFrame]]], dataset: str, *, level: float, seed: int
-) -> pd.DataFrame:
+def coefficient_table(groups: Sequence[Group], dataset: str, *, level: float, seed: int) -> pd.DataFrame:
     """Return all log odds-ratios: of members, of each split, and over all splits (split empty).
 
     The coefficient of a transformation ensemble is the weighted mean of its
@@ -333,15 +335,16 @@ def coefficient_table(
 
     Parameters
     ----------
-    groups : sequence of (Group, tables)
-        With one table (variable, estimate, se) per unit.
+    groups : sequence of Group
+        With what was fitted.
     dataset : str
     level : float
     seed : int
     """
     rows: list[dict[str, Any]] = []
     drawn: dict[tuple[str, ...], list[tuple[Floats, Floats, Floats]]] = {}
-    for group, found in groups:
+    for group in groups:
+        found = [member.coefficients for member in group.fitted]
         if not found or found[0].empty:
             continue
         unit = group.units[0]

@@ -14,10 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from deeptram.ensemble.epistemic import epistemic_band
-from deeptram.errors import FileFormatError
-from deeptram.paper import storage
-from deeptram.paper.config import Unit
-from deeptram.paper.members import load_coefficients, load_parts, load_predictions
+from deeptram.paper.members import load_member, load_parts
 from deeptram.paper.results import RunView
 from deeptram.paper.storage import RunFolder
 from deeptram.plots.display import Panel, PanelGrid
@@ -47,7 +44,7 @@ class ShownEnsemble:
     images: NDArray[Any]
     outcomes: NDArray[np.int64]
     levels: list[str]
-    units: list[Unit]
+    coefficients: list[pd.DataFrame]
     members: list[DiscretePredictive]
 
 
@@ -158,7 +155,7 @@ def gallery_what_if(run: RunFolder, view: RunView) -> tuple[str, WhatIf] | None:
     if found is None:
         return None
     shown = np.arange(min(len(found.outcomes), OFFERED))
-    tables = [load_coefficients(run, unit).set_index("variable")["estimate"] for unit in found.units]
+    tables = [table.set_index("variable")["estimate"] for table in found.coefficients]
     seen = found.outcomes[shown]
     labels = [f"image {k + 1}, observed {found.levels[code]}" for k, code in enumerate(seen)]
     changes = {variable: f"change of {variable}" for variable in tables[0].index}
@@ -168,20 +165,20 @@ def gallery_what_if(run: RunFolder, view: RunView) -> tuple[str, WhatIf] | None:
 
 def _shown_ensemble(run: RunFolder, view: RunView, *, linear: bool = False) -> ShownEnsemble | None:
     """Return the best ensemble, if asked with a linear shift; None without images or ensembles."""
-    if storage.GALLERY not in view.config["files"]:
+    parts = load_parts(run)
+    images, split, rows = parts.images, parts.split, parts.position
+    chosen = None if images is None else _best_ensemble(view, split, linear=linear)
+    if images is None or chosen is None:
         return None
-    images, split, rows = _stored(run)
-    chosen = _best_ensemble(view, split, linear=linear)
-    if chosen is None:
-        return None
-    codes, splits = load_parts(run)
     levels = [str(level) for level in view.config["levels"]]
     done = run.finished(view.study, run.data_digests())
     units = [unit for unit in done if (unit.model, unit.loss, unit.split) == (*chosen, split)]
-    known = tuple(range(len(levels)))
-    members = [load_predictions(run, unit, known)["test"][rows] for unit in units]
-    outcomes = np.asarray(codes[splits[split - 1].test[rows]])
-    return ShownEnsemble(*chosen, split, images, outcomes, levels, units, members)
+    fitted = [load_member(run, unit, len(levels)) for unit in units]
+    members = [one.predictions["test"][rows] for one in fitted]
+    outcomes = parts.codes[parts.splits[split - 1].test[rows]]
+    return ShownEnsemble(
+        *chosen, split, images, outcomes, levels, [one.coefficients for one in fitted], members
+    )
 
 
 def choose_rows(probability: Floats, y: NDArray[np.int64], per_kind: int = PER_KIND) -> dict[str, list[int]]:
@@ -219,26 +216,6 @@ def _one_per_class(rows: NDArray[np.int64], y: NDArray[np.int64], count: int) ->
             first.append(row)
     others = [row for row in rows.tolist() if row not in first]
     return (first + others)[:count]
-
-
-def _stored(run: RunFolder) -> tuple[NDArray[Any], int, NDArray[np.int64]]:
-    """Return the images, the split they are from and their positions in its test part."""
-    path, expected = run.file(storage.GALLERY)
-    names = ("images", "split", "position")
-    arrays = storage.read_arrays(path, expected, names)
-    images, split, rows = (arrays[name] for name in names)
-    _, splits = load_parts(run)
-    right = (
-        images.dtype == np.uint8 and images.ndim in (3, 4) and images.shape[3:] in ((), (3,)) and images.size
-    )
-    right = right and rows.shape == (len(images),) and rows.dtype.kind in "iu" and rows.min() >= 0
-    right = right and split.shape == () and split.dtype.kind in "iu" and 1 <= split <= len(splits)
-    right = right and rows.max() < len(splits[int(split) - 1].test)
-    if not right:
-        raise FileFormatError(
-            f"{path} must hold test images and their rows, got something else; delete it and run again"
-        )
-    return images, int(split), rows.astype(np.int64)
 
 
 def _best_ensemble(view: RunView, split: int, *, linear: bool = False) -> tuple[str, str] | None:

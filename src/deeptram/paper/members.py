@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,30 +18,46 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram import datasets, networks
-from deeptram._files import versions, write_json, write_table
+from deeptram._files import versions
+from deeptram._schema import fields, flag, integer, listed, mapping, number, text
 from deeptram.datasets.base import Dataset
 from deeptram.datasets.sources import Progress
+from deeptram.ensemble.checkpoint import distribution_from_record, distribution_to_record
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.estimators import Tram
+from deeptram.estimators.deep import history_from_array
+from deeptram.estimators.saved_format import setting
+from deeptram.fitting.deep.hooks import HISTORY
+from deeptram.model.persistence import FinishedWork, check_arrays
 from deeptram.model.terms import CI, CS, LS, SI
 from deeptram.paper import storage
-from deeptram.paper.config import EXACT_MODELS, N_SPLITS, Protocol, Study, Unit, unit_seed
+from deeptram.paper.config import EXACT_MODELS, N_SPLITS, Protocol, Study, Unit, digest_of, unit_seed
 from deeptram.paper.splits import (
     PAPER,
     Split,
     grouped_splits,
     paper_splits,
     seeded_splits,
+    splits_frame,
     splits_from_frame,
 )
+from deeptram.paper.splits import PARTS as SPLIT_PARTS
 from deeptram.paper.storage import RunFolder
 from deeptram.predictive.discrete import DiscretePredictive
 
-FILES = (storage.PREDICTIONS, storage.COEFFICIENTS, storage.HISTORY, storage.INFO)
 PARTS = ("val", "test")
-INFO_NUMBERS = ("seconds", "n_epochs", "best_epoch", "seed")
-HISTORY_COLUMNS = ["epoch", "train_loss", "validation_loss", "learning_rate", "seconds"]
+_INFO = fields(
+    {
+        "seed": integer(0, 2**64),
+        "seconds": number(0),
+        "converged": flag,
+        **dict.fromkeys(("n_epochs", "best_epoch", "n_train"), integer()),
+        "versions": mapping(text),
+    }
+)
+_MEMBER = fields({"variables": listed(text), "info": _INFO, **dict.fromkeys(PARTS, mapping(setting))})
 
+GALLERY = ("images", "position", "split")
 GALLERY_ROWS = 240
 GALLERY_PIXELS = 64
 _CHUNK = 2**24
@@ -156,7 +173,7 @@ def gallery(data: Dataset, splits: Sequence[Split], study: Study) -> dict[str, N
     Returns
     -------
     dict
-        ``split`` (its number); ``position`` (G,) in its test part; ``images`` uint8, (G, H, W) or
+        ``split`` (1,), its number; ``position`` (G,) in its test part; ``images`` uint8, (G, H, W) or
         (G, H, W, 3).
     """
     number = min(study.splits)
@@ -169,7 +186,7 @@ def gallery(data: Dataset, splits: Sequence[Split], study: Study) -> dict[str, N
         images = np.round(255 * images).astype(np.uint8)
     step = max(1, -(-max(images.shape[1:3]) // GALLERY_PIXELS))
     return {
-        "split": np.array(number),
+        "split": np.array([number]),
         "position": position,
         "images": np.ascontiguousarray(images[:, ::step, ::step]),
     }
@@ -182,9 +199,8 @@ class FittedMember:
     Attributes
     ----------
     predictions : dict
-        For the parts ``val`` and ``test``: ``{part}_h`` (n, K-1), the
-        transformation, and ``{part}_log_gaps`` (n, K-2), the logs of its
-        differences, so that no log-probability saturates. float32 for
+        The distributions of the parts ``val`` and ``test``. Files have h, (n, K-1), and the logs of its
+        differences, (n, K-2), so that no log-probability saturates: float32 for
         networks (which computed in it), float64 for exact fits.
     coefficients : DataFrame
         Columns variable, estimate, se (NaN where there is none).
@@ -194,7 +210,7 @@ class FittedMember:
         Seed, seconds, best epoch, versions, baseline parameters.
     """
 
-    predictions: dict[str, NDArray[Any]]
+    predictions: dict[str, Any]
     coefficients: pd.DataFrame
     history: pd.DataFrame
     info: dict[str, Any]
@@ -248,11 +264,9 @@ def fit_member(study: Study, data: Dataset, split: Split, unit: Unit) -> FittedM
     X_val, X_test = _inputs(val, columns), _inputs(test, columns)
     model.fit(_inputs(train, columns), train.y, validation=None if unit.is_exact else (X_val, val.y))
     history = _history(model, study, unit)
-    predictions: dict[str, NDArray[Any]] = {}
-    for part, X in zip(PARTS, (X_val, X_test), strict=True):
-        predictions.update(_prediction(model.predict_distribution(X), part, unit))
+    parts = zip(PARTS, (X_val, X_test), strict=True)
     return FittedMember(
-        predictions=predictions,
+        predictions={part: model.predict_distribution(X) for part, X in parts},
         coefficients=_coefficients(model),
         history=history,
         info={
@@ -268,96 +282,147 @@ def fit_member(study: Study, data: Dataset, split: Split, unit: Unit) -> FittedM
 
 
 def save_member(run: RunFolder, unit: Unit, fitted: FittedMember, expected: str) -> None:
-    """Write a member's files, each under a temporary name first, and its DONE marker last."""
+    """Write a finished member, under its hash."""
+    table, dtype = fitted.coefficients, np.float64 if unit.is_exact else np.float32
+    record = {"variables": [str(name) for name in table["variable"]], "info": fitted.info}
+    tensors = {
+        "coefficients": table[["estimate", "se"]].to_numpy(dtype=np.float64),
+        "history": fitted.history[HISTORY].to_numpy(dtype=np.float64),
+    }
+    for part, pred in fitted.predictions.items():
+        record[part], arrays = distribution_to_record(pred)
+        tensors |= {f"{part}/{name}": values.astype(dtype) for name, values in arrays.items()}
+    run.members.save(unit.folder, expected, record, tensors)
+    run.failure(unit).unlink(missing_ok=True)
+
+
+def load_member(run: RunFolder, unit: Unit, n_levels: int) -> FittedMember:
+    """Return a finished member, its distributions on the levels 0, ..., K - 1 and in float64."""
     folder = run.member(unit)
-    run.start(unit)
-    storage.write_arrays(folder / storage.PREDICTIONS, fitted.predictions)
-    write_table(folder / storage.COEFFICIENTS, fitted.coefficients)
-    write_table(folder / storage.HISTORY, fitted.history)
-    write_json(folder / storage.INFO, fitted.info)
-    run.finish(unit, expected, FILES)
-
-
-def load_parts(run: RunFolder) -> tuple[NDArray[np.int64], list[Split]]:
-    """Return the class of every row of a run, and its splits, after checking that they belong together."""
-    described = run.described()
-    path, expected = run.file(storage.OUTCOMES)
-    codes = storage.read_arrays(path, expected, ["codes"])["codes"]
-    n, n_levels = described["n_rows"], len(described["levels"])
-    right = codes.shape == (n,) and codes.dtype.kind == "i"
-    if not right or codes.min() < 0 or codes.max() >= n_levels:
+    if not folder.exists():
         raise FileFormatError(
-            f"{path} must hold a class from 0 to {n_levels - 1} for each of {n} rows, got something else; "
-            "delete it and run again"
+            f"{folder} must hold a finished member, got none; run `deeptram reproduce` again"
         )
-    path, expected = run.file(storage.SPLITS)
-    splits = splits_from_frame(storage.read_frame(path, expected))
-    if len(splits) != N_SPLITS or any(len(split) != n for split in splits):
-        raise FileFormatError(
-            f"{path} must hold {N_SPLITS} splits of {n} rows, got others; delete it and run again"
-        )
-    return codes.astype(np.int64), splits
-
-
-def load_predictions(run: RunFolder, unit: Unit, levels: tuple[Any, ...]) -> dict[str, DiscretePredictive]:
-    """Return the distributions of a finished member for the parts ``val`` and ``test``, in float64."""
-    path, expected = run.member_file(unit, storage.PREDICTIONS)
-    names = [f"{part}_{name}" for part in PARTS for name in ("h", "log_gaps")]
-    arrays = storage.read_arrays(path, expected, names)
-    found = {}
+    record, tensors = run.members.load(unit.folder)
+    _MEMBER(record, str(folder))
+    known = {
+        "coefficients": (len(record["variables"]), 2),
+        "history": (record["info"]["n_epochs"], len(HISTORY)),
+    }
+    check_arrays(
+        {name: (shape, "float64") for name, shape in known.items()},
+        {name: values for name, values in tensors.items() if "/" not in name},
+    )
+    table = pd.DataFrame(tensors["coefficients"], columns=["estimate", "se"])
+    table.insert(0, "variable", record["variables"])
+    predictions = {}
     for part in PARTS:
-        h, log_gaps = arrays[f"{part}_h"], arrays[f"{part}_log_gaps"]
-        shapes = h.ndim == 2 and h.shape[1] == len(levels) - 1 and log_gaps.shape == (len(h), len(levels) - 2)
-        if not shapes or any(one.dtype.kind != "f" or np.isnan(one).any() for one in (h, log_gaps)):
+        arrays = {name.partition("/")[2]: v for name, v in tensors.items() if name.startswith(f"{part}/")}
+        pred = distribution_from_record(
+            record[part], {name: v.astype(np.float64) for name, v in arrays.items()}
+        )
+        if not isinstance(pred, DiscretePredictive) or len(pred.levels) != n_levels:
             raise FileFormatError(
-                f"{path.parent} must hold h for {len(levels)} levels, got shapes {h.shape} and "
-                f"{log_gaps.shape} or NaN; delete it and run again"
+                f"{folder} must hold predictions of {n_levels} levels, got others; delete it and run again"
             )
-        found[part] = _predictive(h.astype(np.float64), log_gaps.astype(np.float64), levels)
-    return found
+        predictions[part] = _consistent(pred)
+    return FittedMember(predictions, table, history_from_array(tensors["history"]), record["info"])
 
 
-def load_coefficients(run: RunFolder, unit: Unit) -> pd.DataFrame:
-    """Return a finished member's table of variable, estimate and se."""
-    return _load_table(run, unit, storage.COEFFICIENTS, ["variable"], ["estimate", "se"])
-
-
-def load_history(run: RunFolder, unit: Unit) -> pd.DataFrame:
-    """Return a finished member's losses, one row per epoch."""
-    return _load_table(run, unit, storage.HISTORY, [], HISTORY_COLUMNS)
-
-
-def load_info(run: RunFolder, unit: Unit) -> dict[str, Any]:
-    """Return a finished member's seconds, epochs and seed."""
-    path, expected = run.member_file(unit, storage.INFO)
-    info = storage.read_json(path, expected)
-    values: dict[str, Any] = {name: info.get(name) for name in INFO_NUMBERS} if isinstance(info, dict) else {}
-    if not values or not all(type(value) in (int, float) and 0 <= value < 2**64 for value in values.values()):
-        raise FileFormatError(
-            f"{path} must hold the numbers {', '.join(INFO_NUMBERS)}, got others; delete it and run again"
-        )
-    return values
-
-
-def _load_table(run: RunFolder, unit: Unit, name: str, texts: list[str], numbers: list[str]) -> pd.DataFrame:
-    path, expected = run.member_file(unit, name)
-    table = storage.read_frame(path, expected, dtype=dict.fromkeys(texts, str))
-    right = all(column in table for column in (*texts, *numbers))
-    if not right or not all(table[column].dtype.kind in "iuf" or table.empty for column in numbers):
-        raise FileFormatError(
-            f"{path} must have the columns {', '.join((*texts, *numbers))}, with numbers, got others; "
-            "delete it and run again"
-        )
-    return table
-
-
-def _predictive(
-    h: NDArray[np.float64], log_gaps: NDArray[np.float64], levels: tuple[Any, ...]
-) -> DiscretePredictive:
+def _consistent(pred: DiscretePredictive) -> DiscretePredictive:
     """Return distributions from the first h and the gaps: rounded separately, h and gaps would disagree."""
+    h, log_gaps = pred.trafo_t().numpy(), pred.log_increments_t().numpy()
     rest = h[:, :1] + np.cumsum(np.exp(log_gaps), axis=1)
-    consistent = np.concatenate([h[:, :1], rest], axis=1)
-    return DiscretePredictive.from_h(consistent, log_gaps, levels=levels, latent="logistic")
+    return DiscretePredictive.from_h(np.concatenate([h[:, :1], rest], axis=1), log_gaps, latent="logistic")
+
+
+@dataclass(frozen=True, eq=False)
+class RunParts:
+    """The rows of a run.
+
+    Attributes
+    ----------
+    codes : array of int, shape (n,)
+        The class of every row.
+    splits : list of Split
+    images : array of uint8, shape (G, H, W) or (G, H, W, 3), or None
+        Some test images of one split.
+    position : array of int, shape (G,)
+        Where they are in its test part.
+    split : int
+        Its number; 0 without images.
+    """
+
+    codes: NDArray[np.int64]
+    splits: list[Split]
+    images: NDArray[np.uint8] | None = None
+    position: NDArray[np.int64] | None = None
+    split: int = 0
+
+
+def prepare_parts(run: RunFolder, study: Study, data: Dataset, digest: str | None) -> list[Split]:
+    """Return the splits of a study, after writing them, the class of every row and some images.
+
+    What is there and complete stays.
+
+    Parameters
+    ----------
+    run : RunFolder
+    study : Study
+    data : Dataset
+    digest : str
+        Of the table.
+    """
+    splits, work = make_splits(study, data), FinishedWork(run.path)
+    frame, code = splits_frame(splits), digest_of([study.fingerprint, digest])
+    rows = {
+        "codes": data.codes.astype(np.int16),
+        "idx": frame["idx"].to_numpy(np.int32),
+        "part": pd.Categorical(frame["type"], SPLIT_PARTS).codes,
+        "spl": frame["spl"].to_numpy(np.int8),
+    }
+    kept = work.load(storage.DATA, code)[1] if work.is_done(storage.DATA, code) else {}
+    if kept and any(not np.array_equal(kept.get(name), values) for name, values in rows.items()):
+        raise FileFormatError(
+            f"{run.path / storage.DATA} must hold the splits of this study, got others; choose another folder"
+        )
+    if not kept or ("image" in data.X and "images" not in kept):
+        images = gallery(data, splits, study) if "image" in data.X else {}
+        work.save(storage.DATA, code, {}, {**rows, **images})
+    return splits
+
+
+def load_parts(run: RunFolder) -> RunParts:
+    """Return the rows of a run, after checking that they belong together."""
+    path, described = run.path / storage.DATA, run.described()
+    n, n_levels = described["n_rows"], len(described["levels"])
+    _, arrays = FinishedWork(run.path).load(storage.DATA)
+    names = ["codes", "idx", "part", "spl", *(GALLERY if "images" in arrays else ())]
+    missing = [name for name in names if name not in arrays]
+    if missing or any(values.dtype.kind not in "iu" for values in arrays.values()):
+        raise _not(path, f"whole numbers as {', '.join(names)}")
+    codes, idx, part, spl = (arrays[name].astype(np.int64) for name in names[:4])
+    if codes.shape != (n,) or codes.min() < 0 or codes.max() >= n_levels:
+        raise _not(path, f"a class from 0 to {n_levels - 1} for each of {n} rows")
+    if not idx.shape == part.shape == spl.shape == (N_SPLITS * n,) or not set(part) <= {0, 1, 2}:
+        raise _not(path, f"{N_SPLITS} splits of {n} rows")
+    splits = splits_from_frame(pd.DataFrame({"idx": idx, "type": np.array(SPLIT_PARTS)[part], "spl": spl}))
+    if len(splits) != N_SPLITS or any(len(split) != n for split in splits):
+        raise _not(path, f"{N_SPLITS} splits of {n} rows")
+    if "images" not in arrays:
+        return RunParts(codes, splits)
+    images, position, number = arrays["images"], arrays["position"].astype(np.int64), arrays["split"]
+    right = (
+        images.dtype == np.uint8 and images.ndim in (3, 4) and images.shape[3:] in ((), (3,)) and images.size
+    )
+    right = right and position.shape == (len(images),) and number.shape == (1,) and 1 <= number[0] <= N_SPLITS
+    if not right or position.min() < 0 or position.max() >= len(splits[int(number[0]) - 1].test):
+        raise _not(path, "test images and their rows")
+    return RunParts(codes, splits, images, position, int(number[0]))
+
+
+def _not(path: Path, expected: str) -> FileFormatError:
+    return FileFormatError(f"{path} must hold {expected}, got something else; delete it and run again")
 
 
 def machine() -> dict[str, Any]:
@@ -389,7 +454,7 @@ def _inputs(part: Dataset, columns: list[str]) -> dict[str, Any]:
 
 def _history(model: Any, study: Study, unit: Unit) -> pd.DataFrame:
     if unit.is_exact:
-        return pd.DataFrame(columns=HISTORY_COLUMNS)
+        return pd.DataFrame(columns=HISTORY)
     history: pd.DataFrame = model.history_
     if len(history) < study.training.epochs and study.training.patience is None:
         raise KeyboardInterrupt  # the estimator keeps what it has; a member must be whole
@@ -400,14 +465,6 @@ def _best_epoch(history: pd.DataFrame) -> int:
     if history.empty:
         return 0
     return int(history["epoch"].iloc[int(np.argmin(history["validation_loss"]))])
-
-
-def _prediction(pred: Any, part: str, unit: Unit) -> dict[str, NDArray[Any]]:
-    dtype = np.float64 if unit.is_exact else np.float32
-    return {
-        f"{part}_h": pred.trafo_t().numpy().astype(dtype),
-        f"{part}_log_gaps": pred.log_increments_t().numpy().astype(dtype),
-    }
 
 
 def _coefficients(model: Any) -> pd.DataFrame:

@@ -29,8 +29,8 @@ from deeptram.errors import ConvergenceWarning, DeeptramError, FittingError, Inv
 from deeptram.fitting.deep.hooks import listening
 from deeptram.paper import storage
 from deeptram.paper.config import Study, Unit, unit_hash
-from deeptram.paper.members import data_digests, fit_member, load_study_data, save_member
-from deeptram.paper.splits import Split, splits_from_frame
+from deeptram.paper.members import data_digests, fit_member, load_parts, load_study_data, save_member
+from deeptram.paper.splits import Split
 from deeptram.paper.storage import RunFolder
 
 Material = tuple[Dataset, Sequence[Split]]
@@ -173,7 +173,7 @@ def fit_unit(work: Work, unit: Unit) -> Finished:
         if fitted is not None:
             save_member(run, unit, fitted, expected)
         else:
-            write_json(run.member(unit) / storage.FAILED, {"hash": expected, "reason": reason})
+            write_json(run.failure(unit), {"hash": expected, "reason": reason})
     return Finished(unit, time.perf_counter() - started, reason)
 
 
@@ -192,9 +192,8 @@ def _open(work: Work) -> Material:
                 f"a worker must open the same data as the process that started the run, got another "
                 f"{other[0]} in {work.directory}; let all see the same folder"
             )
-        splits = splits_from_frame(storage.read_frame(Path(work.out) / storage.SPLITS))
         _opened.clear()
-        _opened[key] = data, splits
+        _opened[key] = data, load_parts(RunFolder(work.out)).splits
     return _opened[key]
 
 

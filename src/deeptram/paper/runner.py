@@ -18,22 +18,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from deeptram._files import versions, write_table
+from deeptram._files import clear_leftovers, versions
 from deeptram._progress import new_bar
 from deeptram._validation import check_integer
 from deeptram.datasets.base import Dataset
 from deeptram.datasets.sources import DATA_VARIABLE, Progress
-from deeptram.errors import (
-    FileFormatError,
-    InvalidInputError,
-)
+from deeptram.errors import InvalidInputError
 from deeptram.paper import storage
 from deeptram.paper.config import EXACT_MODELS, Study, Unit
-from deeptram.paper.members import data_digests, gallery, has_images, load_study_data, machine, make_splits
+from deeptram.paper.members import data_digests, has_images, load_study_data, machine, prepare_parts
 from deeptram.paper.places import EpochFile, Work, place_named
-from deeptram.paper.splits import Split, splits_frame, splits_from_frame
+from deeptram.paper.splits import Split
 from deeptram.paper.storage import RunFolder
 
 _INTERVAL = 0.5  # seconds between looks at the workers' files
@@ -172,29 +167,19 @@ def check_same_study(run: RunFolder, study: Study) -> None:
 
 def _is_ours(name: str) -> bool:
     """Whether a file may be there before the configuration, left by a run that ended while it began."""
-    known = (*storage.OF_RUN, storage.PROGRESS, storage.LOCK, storage.FENCE)
+    known = (storage.DATA, storage.PROGRESS, storage.LOCK, storage.FENCE)
     return name in known or (name.startswith(".") and name.endswith(".tmp"))
 
 
 def prepare(run: RunFolder, study: Study, data: Dataset) -> tuple[list[Split], dict[str, str | None]]:
     """Write what the run is about (or check it against what is there); return splits and digests."""
     digests = data_digests(study, data)
-    splits = make_splits(study, data)
     if run.exists:
         _check_same_data(run, digests)
         study = run.study().merged(study)
         digests["image"] = digests["image"] or run.data_digests()["image"]
-    for left in run.path.glob(".*.tmp"):
-        left.unlink(missing_ok=True)
-    path = run.path / storage.SPLITS
-    if not run.is_intact(storage.SPLITS):
-        write_table(path, splits_frame(splits))
-    elif splits_from_frame(storage.read_frame(path)) != splits:
-        raise FileFormatError(f"{path} must hold the splits of this study, got others; choose another folder")
-    storage.write_arrays(run.path / storage.OUTCOMES, {"codes": data.codes.astype(np.int16)})
-    if "image" in data.X and not run.is_intact(storage.GALLERY):
-        storage.write_arrays(run.path / storage.GALLERY, gallery(data, splits, study))
-    files = {name: storage.digest(run.path / name) for name in storage.OF_RUN}
+    clear_leftovers(run.path)
+    splits = prepare_parts(run, study, data, digests["table"])
     info = {
         key: data.info[key] for key in ("source", "licence", "beta", "age_mean", "age_sd") if key in data.info
     }
@@ -203,7 +188,6 @@ def prepare(run: RunFolder, study: Study, data: Dataset) -> tuple[list[Split], d
         digests,
         levels=[str(level) for level in data.levels or ()],
         n_rows=len(data),
-        files={name: found for name, found in files.items() if found is not None},
         info=info,
         versions=versions(),
         machine=machine(),

@@ -1,19 +1,16 @@
-"""A run is a folder: every file is written under a temporary name and renamed, DONE comes last.
+"""A run is a folder: what is in it was written under a temporary name and renamed.
 
 ::
 
     RUN/
-      config.json       the study, the digests of the data and of the three files below
-      splits.csv.gz     rows of all splits (idx from 1, type, spl)
-      outcomes.npz      the class of every row
-      gallery.npz       some test images, small
-      members/LOSS/MODEL/split-S/member-M/
-          predictions.npz  coefficients.csv  history.csv  info.json  DONE
+      config.json       the study, the digests of the data, what they are and what computed
+      data/             the class of every row, all splits, some small test images
+      members/LOSS/MODEL/split-S/member-M/    predictions, coefficients, history
       metrics.csv, tables/, figures/, report.html
 
-A member counts when its DONE marker is there and has the hash of the study, the
-data and its place in the grid, and its files the checksums in the marker. Nothing
-is read into a table without its checksum; sizes are bounded before anything is read.
+``data`` and the members are finished pieces of work (``deeptram.model.persistence.FinishedWork``). A member
+counts when it has the hash of the study, the data and its place in the grid, and is as it was written.
+Nothing is read into a table without its checksum; sizes are bounded before anything is read.
 
 One process may write into a run, the one named in the file ``.lock``, and the workers it started. The
 operating system's lock on that file ends with the process, however it ends; the text in it (host, process,
@@ -30,27 +27,16 @@ import json
 import os
 import secrets
 import socket
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-import numpy as np
 import pandas as pd
 
-from deeptram._files import (
-    DONE,
-    TEMPORARY,
-    parse_json,
-    read_bytes,
-    read_done,
-    sha256,
-    write_bytes,
-    write_done,
-    write_json,
-)
+from deeptram._files import parse_json, read_bytes, sha256, write_json
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError
+from deeptram.model.persistence import FinishedWork, check_folder
 from deeptram.paper.config import Study, Unit, check_description, unit_hash
 
 try:
@@ -58,42 +44,25 @@ try:
 except ImportError:  # Windows: the later of two processes wins, the other's workers stop writing
     fcntl = None  # type: ignore[assignment]
 
-CONFIG, SPLITS, OUTCOMES, GALLERY, METRICS = (
-    "config.json",
-    "splits.csv.gz",
-    "outcomes.npz",
-    "gallery.npz",
-    "metrics.csv",
-)
+CONFIG, DATA, METRICS = "config.json", "data", "metrics.csv"
 MEMBERS, TABLES, FIGURES, PROGRESS = "members", "tables", "figures", ".progress"
-FAILED = "FAILED"
-PREDICTIONS, COEFFICIENTS, HISTORY, INFO = "predictions.npz", "coefficients.csv", "history.csv", "info.json"
-OF_RUN = (SPLITS, OUTCOMES, GALLERY)
 MAX_BYTES = 2**27
-_MAX_ARRAYS = 64
 LOCK, FENCE = ".lock", ".fence"
 _MAX_LOCK_BYTES = 4096
 
 
-def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays as compressed ``.npz``."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
-    write_bytes(path, buffer.getvalue())
-
-
-def read_json(path: Path, expected: str | None = None) -> Any:
+def read_json(path: Path) -> Any:
     """Read JSON, or say which file is damaged."""
-    content = _content(path, expected)
+    content = _content(path)
     try:
         return parse_json(content)
     except (ValueError, RecursionError) as error:
         _damaged(path, type(error).__name__, error)
 
 
-def read_frame(path: Path, expected: str | None = None, **options: Any) -> pd.DataFrame:
+def read_frame(path: Path, **options: Any) -> pd.DataFrame:
     """Read a table written by :func:`deeptram._files.write_table`, with every digit."""
-    content = _content(path, expected)
+    content = _content(path)
     try:
         if path.suffix == ".gz":
             content = read_bytes(path, MAX_BYTES)
@@ -104,46 +73,23 @@ def read_frame(path: Path, expected: str | None = None, **options: Any) -> pd.Da
         _damaged(path, type(error).__name__, error)
 
 
-def read_arrays(path: Path, expected: str | None = None, names: Sequence[str] = ()) -> dict[str, Any]:
-    """Read an ``.npz`` file (with at least the names) without pickle, in bounded memory."""
-    content = io.BytesIO(_content(path, expected))
-    try:
-        with zipfile.ZipFile(content) as archive:
-            sizes = [entry.file_size for entry in archive.infolist()]  # no more than this is unpacked
-        if len(sizes) > _MAX_ARRAYS or sum(sizes) > MAX_BYTES:
-            _damaged(path, f"{len(sizes)} arrays of {sum(sizes)} bytes, far too many")
-        with np.load(content, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        missing = [name for name in names if not isinstance(arrays.get(name), np.ndarray)]
-        if missing:
-            _damaged(path, f"a file without {', '.join(missing)}")
-        return arrays
-    except FileFormatError:
-        raise
-    except Exception as error:  # noqa: BLE001  (a damaged zip raises one of many kinds)
-        _damaged(path, type(error).__name__, error)
-
-
 def digest(path: Path) -> str | None:
     """Return the SHA-256 of a file, or None if it cannot be read."""
     try:
-        return sha256(_content(path, None))
+        return sha256(_content(path))
     except FileFormatError:
         return None
 
 
-def _content(path: Path, expected: str | None) -> bytes:
-    """Return the bytes of a file after checking its size, and its SHA-256 where that is known."""
+def _content(path: Path) -> bytes:
+    """Return the bytes of a file after checking its size."""
     try:
         size = path.stat().st_size
         if size > MAX_BYTES or not path.is_file():
             _damaged(path, f"something of {size} bytes, which is far too large or no file")
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         _damaged(path, type(error).__name__, error)
-    if expected is not None and sha256(content) != expected:
-        _damaged(path, "other content than when it was written")
-    return content
 
 
 class RunFolder:
@@ -167,10 +113,15 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self.members = FinishedWork(self.path / MEMBERS)
 
     def member(self, unit: Unit) -> Path:
         """Return the folder of a member."""
-        return self.path / MEMBERS / unit.folder
+        return self.members.folder / unit.folder
+
+    def failure(self, unit: Unit) -> Path:
+        """Return the file that says why a member could not be fitted, where it could not."""
+        return self.member(unit).with_suffix(".failed")
 
     @property
     def exists(self) -> bool:
@@ -222,46 +173,9 @@ class RunFolder:
             _damaged(self.path / CONFIG, "digests that are no text")
         return {part: data.get(part) for part in ("table", "image")}
 
-    def file(self, name: str) -> tuple[Path, str]:
-        """Return path and SHA-256 of a file of the whole run (splits, outcomes, gallery)."""
-        path = self.path / name
-        expected = self.described()["files"].get(name)
-        if expected is None:
-            _damaged(path, "a file without a checksum")
-        return path, expected
-
-    def is_intact(self, name: str) -> bool:
-        """Whether a file of the whole run is as it was written."""
-        files = self.config().get("files") if self.exists else None
-        expected = files.get(name) if isinstance(files, dict) else None
-        return expected is not None and digest(self.path / name) == expected
-
-    def marker(self, unit: Unit) -> dict[str, Any] | None:
-        """Return the DONE marker of a member, ``{"hash": ..., "files": {name: SHA-256}}``, or None."""
-        return read_done(self.member(unit))
-
-    def member_file(self, unit: Unit, name: str) -> tuple[Path, str]:
-        """Return path and SHA-256 of a file of a finished member."""
-        path, marker = self.member(unit) / name, self.marker(unit)
-        if marker is None or name not in marker["files"]:
-            raise FileFormatError(
-                f"{path.parent} must hold a finished member, got none; run `deeptram reproduce` again"
-            )
-        return path, marker["files"][name]
-
     def is_done(self, unit: Unit, expected: str | None = None) -> bool:
-        """Whether a member is finished: its marker is there, has the hash, and its files their checksums."""
-        return self._is_marked(unit, expected) and self.damaged(unit) is None
-
-    def damaged(self, unit: Unit) -> Path | None:
-        """Return the first file of a member that is not as it was written."""
-        files = (self.marker(unit) or {"files": {}})["files"]
-        paths = {self.member(unit) / name: expected for name, expected in files.items()}
-        return next((path for path, expected in paths.items() if digest(path) != expected), None)
-
-    def _is_marked(self, unit: Unit, expected: str | None) -> bool:
-        marker = self.marker(unit)
-        return marker is not None and (expected is None or marker.get("hash") == expected)
+        """Whether a member is finished, with that hash, and as it was written."""
+        return self.members.is_done(unit.folder, expected)
 
     def finished(self, study: Study, data: Mapping[str, str | None], *, strict: bool = False) -> list[Unit]:
         """Return the finished members of a study.
@@ -276,26 +190,15 @@ class RunFolder:
         """
         fingerprint, found = study.fingerprint, []
         for unit in study.units():
-            if self._is_marked(unit, unit_hash(fingerprint, data, unit)):
-                damage = self.damaged(unit)
-                if damage is None:
-                    found.append(unit)
-                elif strict:
-                    _damaged(damage, "other content than when it was written")
+            try:
+                code = check_folder(self.member(unit)).get("code")
+            except FileFormatError:
+                if strict and self.member(unit).exists():
+                    raise
+                continue
+            if code == unit_hash(fingerprint, data, unit):
+                found.append(unit)
         return found
-
-    def finish(self, unit: Unit, expected: str, names: tuple[str, ...]) -> None:
-        """Write the DONE marker of a member whose files are all in place."""
-        write_done(self.member(unit), expected, names)
-        (self.member(unit) / FAILED).unlink(missing_ok=True)
-
-    def start(self, unit: Unit) -> None:
-        """Make the folder of a member ready: what an interrupted attempt left behind goes."""
-        folder = self.member(unit)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / DONE).unlink(missing_ok=True)
-        for path in folder.glob(TEMPORARY):
-            path.unlink(missing_ok=True)
 
 
 def _damaged(path: Path, found: str, error: Exception | None = None) -> NoReturn:

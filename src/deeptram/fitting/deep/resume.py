@@ -20,7 +20,7 @@ from torch import Tensor
 from deeptram._files import json_sha256
 from deeptram._schema import plain, unplain
 from deeptram.errors import FileFormatError
-from deeptram.model.persistence import Tensors, read_folder, write_folder
+from deeptram.model.persistence import FinishedWork, Tensors
 
 _TENSOR = "tensor of the file"
 
@@ -52,8 +52,8 @@ class ResumePoints:
     every: int
     code: str
 
-    def _place(self, seeds: Sequence[int]) -> Path:
-        return self.folder / f"resume-{json_sha256([self.code, list(seeds)])[:16]}"
+    def _name(self, seeds: Sequence[int]) -> str:
+        return f"resume-{json_sha256([self.code, list(seeds)])[:16]}"
 
     def is_due(self, epoch: int) -> bool:
         """Return whether the state after an epoch is to be written."""
@@ -62,19 +62,15 @@ class ResumePoints:
     def save(self, seeds: Sequence[int], state: Mapping[str, Any]) -> None:
         """Write the state of a training of members with these seeds, in place of the one before."""
         tensors: Tensors = {}
-        content = {"kind": "training", "code": self.code, "state": plain(_without_tensors(state, tensors))}
-        write_folder(self._place(seeds), content, tensors, overwrite=True)
+        record = plain(_without_tensors(state, tensors))
+        FinishedWork(self.folder).save(self._name(seeds), self.code, record, tensors)
 
     def load(self, seeds: Sequence[int]) -> dict[str, Any] | None:
-        """Return the last state that was written, or None; a damaged one is removed."""
-        place = self._place(seeds)
-        if not place.exists():
-            return None
+        """Return the last state that was written, or None; a damaged one does not count."""
         try:
-            content, tensors = read_folder(place)
-            state: dict[str, Any] = _with_tensors(unplain(content["state"]), tensors)
+            record, tensors = FinishedWork(self.folder).load(self._name(seeds), self.code)
+            state: dict[str, Any] = _with_tensors(unplain(record), tensors)
         except (OSError, FileFormatError, KeyError):
-            shutil.rmtree(place)
             return None
         return state
 
