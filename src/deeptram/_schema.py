@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -319,3 +320,78 @@ def unplain(value: Any) -> Any:
         return (tuple if mark == "tuple" else np.array)(unplain(inside))
     entries = inside if mark == "dict" and isinstance(inside, dict) else value
     return {key: unplain(entry) for key, entry in entries.items()}
+
+
+# -- records -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a :class:`Record`: what a file may hold, and how a value gets there and back."""
+
+    check: Check
+    write: Callable[[Any], Any] = plain
+    read: Callable[[Any], Any] = unplain
+
+
+class Record:
+    """What is saved of an object: every field said once, with its check and how it is written and read.
+
+    A record is a check itself. None is written as null, and null is read as None.
+
+    Parameters
+    ----------
+    parts : dict of Field or check
+        By the names of fields that must be there; a check alone is of what :func:`plain` writes.
+    extra : dict of Field or check
+        Fields that only some objects have.
+    suffix : str
+        What the names of the object's attributes have more than those of the fields.
+
+    Examples
+    --------
+    >>> point = Record({"x": number(), "label": optional(text)}, suffix="_")
+    >>> point.write({"x_": 1.5})
+    {'x': 1.5, 'label': None}
+    >>> point.read({"x": 1.5, "label": "a"})
+    {'x_': 1.5, 'label_': 'a'}
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[str, Field | Check],
+        extra: Mapping[str, Field | Check] | None = None,
+        suffix: str = "",
+    ) -> None:
+        every = {**parts, **(extra or {})}
+        self._parts = {name: one if isinstance(one, Field) else Field(one) for name, one in every.items()}
+        self._extra, self._suffix = set(extra or ()), suffix
+        self.checks = {name: part.check for name, part in self._parts.items()}
+        known = [{name: self.checks[name] for name in names} for names in (parts, extra or ())]
+        self._check = fields(*known)
+
+    def __call__(self, value: Any, at: str) -> None:
+        """Check a record of a file."""
+        self._check(value, at)
+
+    def write(self, source: Any) -> dict[str, Any]:
+        """Return the fields of an object, or of a dict of attributes, as JSON-able values."""
+        given = source if isinstance(source, Mapping) else vars(source)
+        found = {}
+        for name, part in self._parts.items():
+            value = given.get(name + self._suffix)
+            if name not in self._extra or name + self._suffix in given:
+                found[name] = None if value is None else part.write(value)
+        return found
+
+    def read(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values of a checked record, by the names of the attributes."""
+        known = {name: self._parts[name] for name in self._parts if name in record}
+        return {
+            name + self._suffix: None if record[name] is None else part.read(record[name])
+            for name, part in known.items()
+        }
+
+    def restore(self, record: Mapping[str, Any], target: Any) -> None:
+        """Set the attributes of an object that a checked record has values for."""
+        vars(target).update({name: value for name, value in self.read(record).items() if value is not None})

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import deeptram as dt
 from deep_models import FAST, NET, TERMS, table
 from deeptram.ensemble import strategies
-from deeptram.ensemble.checkpoint import Checkpoint, Configuration
+from deeptram.ensemble.checkpoint import Checkpoint, Configuration, identity
 from deeptram.errors import ConvergenceWarning, FileFormatError, InvalidInputError
 from deeptram.model.persistence import read_folder, write_folder
 
@@ -196,6 +197,14 @@ def test_the_configuration_does_not_depend_on_the_order_of_calls(tmp_path):
     Checkpoint(tmp_path / "a" / "b", one, 3)
     index = json.loads((tmp_path / "a" / "b" / "checkpoint.json").read_text())
     assert index["root_seed"] == 3
+
+
+def test_objects_count_by_what_they_hold():
+    one, same, other = (identity(np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert one == same != other
+    short, long = (identity(lambda x, n=n: x[:n]) for n in (3, 4))
+    assert short != long
+    assert identity(threading.Lock()) == identity(threading.Lock())  # nothing tells them apart
 
 
 def test_own_networks_can_be_checkpointed(tmp_path, trained):

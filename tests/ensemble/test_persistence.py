@@ -142,6 +142,6 @@ def test_tuned_parameters_of_a_pool_are_used_and_saved(tmp_path):
     info = ensemble.predict_distribution(X).pool_info
     assert info.parameters == tuple(tuned.rule.values())
     again = dt.load(ensemble.save(tmp_path / "e"))
-    assert again.pooling.values() == tuned.rule.values()
+    assert again.method().values() == tuned.rule.values()
     np.testing.assert_allclose(again.score(X, z), ensemble.score(X, z), rtol=1e-12)
     assert -ensemble.score(X, z) == pytest.approx(tuned.value)

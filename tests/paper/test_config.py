@@ -125,5 +125,5 @@ def test_models_of_another_data_set_are_refused():
 
 def test_another_schema_is_refused():
     state = {**make_study("digits").to_dict(), "schema": 99}
-    with pytest.raises(FileFormatError, match="a study must have schema 1, got 99"):
+    with pytest.raises(FileFormatError, match="a study must have schema 2, got 99"):
         Study.from_dict(state)

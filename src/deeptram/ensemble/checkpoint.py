@@ -150,7 +150,7 @@ def identity(value: Any) -> str:
 
 def _described(value: Any, path: list[Any]) -> Any:
     """Return JSON-able values that tell one object from another; ``path`` are those around it."""
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, slice)):
         return repr(value)
     if any(value is one for one in path):
         return "itself"
@@ -183,10 +183,17 @@ def _described(value: Any, path: list[Any]) -> Any:
     if isinstance(value, type) and not _is_installed(value):
         methods = {name: one for name, one in vars(value).items() if callable(one) or _is_constant(one)}
         return ["class", value.__qualname__, _described([methods, list(value.__bases__)], inside)]
-    if hasattr(value, "__qualname__") or not hasattr(value, "__dict__"):
-        name = getattr(value, "__qualname__", type(value).__qualname__)
-        return ["named", getattr(value, "__module__", None) or "", name]
-    return ["object", _described([type(value), vars(value)], inside)]
+    if hasattr(value, "__qualname__"):
+        return ["named", getattr(value, "__module__", None) or "", value.__qualname__]
+    return ["object", _described([type(value), _held(value)], inside)]
+
+
+def _held(value: Any) -> Any:
+    """Return what an object without a name holds, say the state of a random generator; None if none tells."""
+    try:
+        return vars(value) if hasattr(value, "__dict__") else value.__reduce_ex__(2)
+    except TypeError:  # a lock, a file
+        return None
 
 
 def _is_constant(value: Any) -> bool:
@@ -317,11 +324,10 @@ class FoldStore:
 
     def load(self, name: str, model: Any, fold: int, rows: Any) -> tuple[Predictive, Seconds] | None:
         """Return the prediction of a finished fold and its seconds; None if there is none of this model."""
-        code = self._code(model, rows)
-        if self.folds is None or code is None:
+        if self.folds is None:
             return None
         try:
-            record, arrays = self.folds.load(_fold_name(name, fold), code)
+            record, arrays = self.folds.load(_fold_name(name, fold), self._code(model, rows))
             _FOLD(record, JSON_NAME)
             return distribution_from_record(record["distribution"], arrays), tuple(record["seconds"])
         except (DeeptramError, OSError):  # none, damaged, or of another version
@@ -329,36 +335,22 @@ class FoldStore:
 
     def save(self, name: str, model: Any, fold: int, rows: Any, pred: Predictive, seconds: Seconds) -> None:
         """Keep the prediction of a finished fold, if it can be kept."""
-        code = self._code(model, rows)
-        if self.folds is None or code is None:
+        if self.folds is None:
             return
         try:
             form, arrays = distribution_to_record(pred)
         except UnsupportedError:
             return
         record = {"seconds": list(seconds), "distribution": form}
-        self.folds.save(_fold_name(name, fold), code, record, arrays)
+        self.folds.save(_fold_name(name, fold), self._code(model, rows), record, arrays)
 
-    def _code(self, model: Any, rows: Any) -> str | None:
-        described = _in_words(model)
-        if " at 0x" in described:  # a function without a name of its own: it could be any other next time
-            return None
-        return json_sha256([self.data, described, fingerprint(np.asarray(rows))])
+    def _code(self, model: Any, rows: Any) -> str:
+        return json_sha256([self.data, identity(model), fingerprint(np.asarray(rows))])
 
 
 def _fold_name(name: str, fold: int) -> str:
     plain_name = re.sub(r"[^\w.-]+", "_", name)[:60]
     return f"{plain_name}-{json_sha256(name)[:8]}/fold-{fold}"
-
-
-def _in_words(model: Any) -> str:
-    """Return everything that is set of a model, in words."""
-    if hasattr(model, "func"):
-        return f"{model.func!r} {model.args!r} {sorted(model.keywords.items())!r}"
-    given = model.get_params(deep=True) if hasattr(model, "get_params") else getattr(model, "__dict__", {})
-    return f"{type(model).__module__}.{type(model).__qualname__} {sorted(given.items())!r} " + (
-        repr(model) if isinstance(model, type) else ""
-    )
 
 
 # -- distributions -----------------------------------------------------------------------------------

@@ -143,16 +143,12 @@ def _trafo(pred: Predictive, points: NDArray[Any], latent: Latent) -> Array:
         full = np.concatenate([h, np.full((len(h), 1), np.inf)], axis=1)
         codes = [_code(pred.levels, point) for point in points]
         return np.asarray(full[:, codes])
+    grid: Any = pred
     if pred.latent is not None and pred.latent == latent:
-        grid: Any = pred
         return np.asarray(grid.trafo_grid(points.astype(float)))
-    columns = [np.asarray(_one_trafo(pred, float(point), latent)) for point in points]
-    return np.stack(columns, axis=1)
-
-
-def _one_trafo(pred: Predictive, point: float, latent: Latent) -> Any:
     with np.errstate(divide="ignore"):
-        return latent.from_log(np.log(np.asarray(pred.cdf(point))), np.log(np.asarray(pred.sf(point))))
+        tails = (np.log(np.asarray(tail(points.astype(float)))) for tail in (grid.cdf_grid, grid.sf_grid))
+        return np.asarray(latent.from_log(*tails))
 
 
 def _code(levels: tuple[Any, ...], point: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from deeptram import _schema as schema
 from deeptram import latent as latents
 from deeptram._files import json_sha256, versions
 from deeptram._schema import (
+    Field,
+    Record,
     agree,
     choice,
     fields,
@@ -23,8 +23,8 @@ from deeptram._schema import (
     listed,
     mapping,
     misfit,
+    number,
     optional,
-    plain,
     scalar,
     text,
     unplain,
@@ -35,13 +35,17 @@ from deeptram.ensemble.strategies import STRATEGIES
 from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError, about
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.persistence import (
+    MODEL,
+    UNFITTED,
     model_from_record,
     model_to_record,
     parameters_from_record,
     parameters_to_record,
     rebuilding,
+    saved_latent,
+    saved_seed,
 )
-from deeptram.estimators.saved_format import MODEL, SEED, UNFITTED, latent_name, loss_value, unmarked
+from deeptram.estimators.saved_format import SEED, latent_name, loss_value, unmarked
 from deeptram.model import Design
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, read_folder, write_folder
 from deeptram.pooling import rule_from_file, saved_rule
@@ -51,8 +55,6 @@ from deeptram.pooling.recalibration import Recalibration
 
 if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble
-
-_SETTINGS = ("n_members", "n_jobs", "strategy", "recalibrate")
 
 
 def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
@@ -65,38 +67,23 @@ def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite
     overwrite : bool
     """
     check_is_fitted(ensemble, "members_")
-    for number, member in enumerate(ensemble.members_):
+    for m, member in enumerate(ensemble.members_):
         if not isinstance(member, BaseTram):
             raise UnsupportedError(
-                f"only deeptram models can be saved, got {type(member).__name__} as member {number}; save it "
+                f"only deeptram models can be saved, got {type(member).__name__} as member {m}; save it "
                 "with its own library and build the ensemble again with from_members"
             )
     members, tensors = [], {"weights": ensemble.weights_}
-    for number, member in enumerate(ensemble.members_):
+    for m, member in enumerate(ensemble.members_):
         record, arrays = model_to_record(member)
         members.append(record)
-        tensors |= {f"{number}/{name}": value for name, value in arrays.items()}
-    settings = {name: plain(getattr(ensemble, name)) for name in _SETTINGS}
-    seed = ensemble.random_state
+        tensors |= {f"{m}/{name}": value for name, value in arrays.items()}
     record = {
-        "settings": settings,
-        "pooling": saved_rule(getattr(ensemble, "rule_", ensemble.pooling)),
-        "chosen": ensemble.choice_.reason if ensemble.pooling == AUTO else None,
-        "weights": ensemble.weights if isinstance(ensemble.weights, str) else "given",
-        "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
-        "root_seed": getattr(ensemble, "root_seed_", None),
-        "strategy": getattr(ensemble, "strategy_", None),
+        "settings": _SETTINGS.write(ensemble),
         "model": None if ensemble.model is None else parameters_to_record(ensemble.model),
-        "recalibrations": _recalibrations_to_record(ensemble.recalibrations_),
-        "correction": None
-        if ensemble.correction_ is None
-        else plain(dataclasses.asdict(ensemble.correction_)),
+        **_STATE.write(ensemble),
         "members": members,
     }
-    if ensemble.members != "seeds":
-        record["differ"] = ensemble.members
-    if ensemble.vary:
-        record["vary"] = {name: [_varied(one) for one in values] for name, values in ensemble.vary.items()}
     content = {"kind": "ensemble", "versions": versions(), "ensemble": record}
     return write_folder(path, content, tensors, overwrite=overwrite)
 
@@ -151,48 +138,30 @@ def _ensemble_from_record(
 
     with rebuilding():
         _ENSEMBLE(record, f"{JSON_NAME}: ensemble")
-        numbers = [str(number) for number in range(len(record["members"]))]
-        rest = {name: value for name, value in tensors.items() if name.split("/")[0] not in numbers}
-        check_arrays({"weights": ((len(numbers),), "float64")}, rest)
-        weights = check_weights(tensors["weights"], len(numbers))
+        count = len(record["members"])
+        own = [str(m) for m in range(count)]
+        rest = {name: value for name, value in tensors.items() if name.split("/")[0] not in own}
+        check_arrays({"weights": ((count,), "float64")}, rest)
+        weights = check_weights(tensors["weights"], count)
         members = [
-            model_from_record(entry, _part(tensors, number), networks)
-            for number, entry in enumerate(record["members"])
+            model_from_record(entry, _part(tensors, m), networks) for m, entry in enumerate(record["members"])
         ]
         share_designs(members)
         model = None if record["model"] is None else parameters_from_record(record["model"], networks)
-        rule = rule_from_file(record["pooling"])
-        ensemble = Ensemble(
-            model,
-            pooling=rule if record["chosen"] is None else AUTO,
-            weights=weights if record["weights"] == "given" else record["weights"],
-            random_state=record["random_state"],
-            vary=unplain(record.get("vary")),
-            members=record.get("differ", "seeds"),
-            **record["settings"],
-        )
+        settings = _SETTINGS.read(record["settings"])
+        if settings["weights"] == "given":
+            settings["weights"] = weights
+        ensemble = Ensemble(model, **settings)
         ensemble._keep(members)
         ensemble.weights_ = tensors["weights"]
-        if record["chosen"] is not None:
-            ensemble.choice_, ensemble.rule_ = _choice(record), rule
-        ensemble.recalibrations_ = _recalibrations_from_record(record["recalibrations"])
-        if record["correction"] is not None:
-            ensemble.correction_ = Correction(**unplain(record["correction"]))
-        for name in ("root_seed", "strategy"):
-            if record[name] is not None:
-                setattr(ensemble, f"{name}_", record[name])
+        _STATE.restore({name: record[name] for name in _STATE.checks}, ensemble)
     return ensemble
-
-
-def _choice(record: dict[str, Any]) -> PoolChoice:
-    kind = "none" if record["correction"] is None else record["correction"]["kind"]
-    return PoolChoice(record["pooling"]["name"], record["chosen"], None, kind)
 
 
 def _ensemble_agrees(record: dict[str, Any], at: str) -> None:
     outcomes = [member["fitted"]["outcome"] for member in record["members"]]
-    for number, outcome in enumerate(outcomes):
-        path = f"{at}.members[{number}].fitted.outcome"
+    for m, outcome in enumerate(outcomes):
+        path = f"{at}.members[{m}].fitted.outcome"
         agree(f"{path}.levels", "those of the first member", outcomes[0]["levels"], outcome["levels"])
         counts = (outcomes[0]["kind"] == "count", outcome["kind"] == "count")
         agree(f"{path}.kind: being a count", "as in the first member", *counts)
@@ -200,43 +169,19 @@ def _ensemble_agrees(record: dict[str, Any], at: str) -> None:
         return
     width = max(len(outcomes[0]["levels"] or ()) - 1, 1)
     agree(f"{at}.recalibrations", "one for each member", len(outcomes), len(record["recalibrations"]))
-    for number, one in enumerate(record["recalibrations"]):
+    for m, one in enumerate(record["recalibrations"]):
         for name in ("intercept", "slope"):
-            agree(f"{at}.recalibrations[{number}].{name}", "one for each cutpoint", width, len(one[name]))
+            agree(f"{at}.recalibrations[{m}].{name}", "one for each cutpoint", width, len(one[name]))
         steps = np.diff(one["intercept"])
         if len(set(one["slope"])) > 1 or (steps < -1e-6 * (1 + np.abs(steps).max(initial=0))).any():
-            raise misfit(f"{at}.recalibrations[{number}]", "one slope and increasing intercepts", one)
+            raise misfit(f"{at}.recalibrations[{m}]", "one slope and increasing intercepts", one)
 
 
-_RECALIBRATION = fields(
-    {
-        "intercept": listed(schema.number(), 1),
-        "slope": listed(schema.number(0), 1),
-        "latent": latent_name,
-        "converged": flag,
-    }
-)
-
-
-_CORRECTION = fields(
-    {
-        "kind": choice(list(KINDS)),
-        "intercept": schema.number(),
-        "spread": schema.number(1e-100),
-        "centre": optional(schema.number()),
-        **dict.fromkeys(("before", "after"), loss_value),
-    }
-)
-
-
-def _pool(value: Any, at: str) -> None:
+def _pool_check(value: Any, at: str) -> None:
     """Check for the name of a registered pool with its parameters."""
+    fields({"name": text, "parameters": listed(number(), 0, 9)})(value, at)
     with about(at):
         rule_from_file(value)
-
-
-def _varied(value: Any) -> Any:
-    return latents.saved_name(value) if isinstance(value, latents.Latent) else plain(value)
 
 
 def _one_varied(value: Any, at: str) -> None:
@@ -246,28 +191,82 @@ def _one_varied(value: Any, at: str) -> None:
         scalar(one, at)
 
 
-_ENSEMBLE = fields(
+def _is_auto(pooling: Any) -> bool:
+    return isinstance(pooling, str) and pooling == AUTO
+
+
+def _recalibration(record: dict[str, Any]) -> Recalibration:
+    one = Recalibration()
+    _RECALIBRATION.restore(record, one)
+    return one
+
+
+_SETTINGS = Record(
     {
-        "settings": fields(
-            {
-                "n_members": integer(1, 10**6),
-                "n_jobs": optional(integer(-(10**6), 10**6)),
-                "strategy": choice(STRATEGIES),
-                "recalibrate": flag,
-            }
+        "n_members": integer(1, 10**6),
+        "n_jobs": optional(integer(-(10**6), 10**6)),
+        "strategy": choice(STRATEGIES),
+        "recalibrate": flag,
+        "members": choice(MEMBERS),
+        "random_state": Field(optional(SEED), saved_seed),
+        "weights": Field(
+            choice(["equal", "tuned", "given"]), lambda given: given if isinstance(given, str) else "given"
         ),
-        "pooling": fields({"name": text, "parameters": listed(schema.number(), 0, 9)}, then=_pool),
-        "chosen": optional(text),
-        "weights": choice(["equal", "tuned", "given"]),
-        "random_state": optional(SEED),
+        "pooling": Field(
+            lambda value, at: None if _is_auto(value) else _pool_check(value, at),
+            lambda pooling: pooling if _is_auto(pooling) else saved_rule(pooling),
+            lambda record: record if _is_auto(record) else rule_from_file(record),
+        ),
+        "vary": Field(
+            optional(mapping(listed(_one_varied, 1, 10**5))),
+            lambda vary: {name: [saved_latent(one) for one in values] for name, values in vary.items()},
+        ),
+    }
+)
+_VECTOR = (lambda values: values.tolist(), lambda values: np.array(values, dtype=float))
+_RECALIBRATION = Record(
+    {
+        "intercept": Field(listed(number(), 1), *_VECTOR),
+        "slope": Field(listed(number(0), 1), *_VECTOR),
+        "latent": Field(latent_name, latents.saved_name, latents.get),
+        "converged": flag,
+    },
+    suffix="_",
+)
+_CORRECTION = Record(
+    {
+        "kind": choice(list(KINDS)),
+        "intercept": number(),
+        "spread": number(1e-100),
+        "centre": optional(number()),
+        **dict.fromkeys(("before", "after"), unmarked(loss_value)),
+    }
+)
+_CHOICE = Record({"pool": text, "reason": text, "correction": choice(["none", *KINDS])})
+_STATE = Record(
+    {
         "root_seed": optional(SEED),
         "strategy": optional(choice(STRATEGIES)),
+        "rule": Field(optional(_pool_check), saved_rule, rule_from_file),
+        "choice": Field(optional(_CHOICE), _CHOICE.write, lambda record: PoolChoice(**_CHOICE.read(record))),
+        "recalibrations": Field(
+            optional(listed(_RECALIBRATION)),
+            lambda every: [_RECALIBRATION.write(one) for one in every],
+            lambda every: [_recalibration(one) for one in every],
+        ),
+        "correction": Field(
+            optional(_CORRECTION), _CORRECTION.write, lambda record: Correction(**_CORRECTION.read(record))
+        ),
+    },
+    suffix="_",
+)
+_ENSEMBLE = fields(
+    {
+        "settings": _SETTINGS,
         "model": optional(UNFITTED),
-        "recalibrations": optional(listed(_RECALIBRATION)),
-        "correction": optional(unmarked(_CORRECTION)),
+        **_STATE.checks,
         "members": listed(MODEL, 1, 10**5),
     },
-    {"vary": mapping(listed(_one_varied, 1, 10**5)), "differ": choice(MEMBERS)},
     then=_ensemble_agrees,
 )
 _LOADERS: dict[str, Callable[..., Any]] = {"model": model_from_record, "ensemble": _ensemble_from_record}
@@ -286,32 +285,6 @@ def share_designs(members: list[BaseTram]) -> None:
         member.model_ = member.model_.with_design(member.design_)
 
 
-def _part(tensors: Tensors, number: int) -> Tensors:
-    prefix = f"{number}/"
+def _part(tensors: Tensors, m: int) -> Tensors:
+    prefix = f"{m}/"
     return {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
-
-
-def _recalibrations_to_record(recalibrations: list[Recalibration] | None) -> Any:
-    if recalibrations is None:
-        return None
-    return [
-        {
-            "intercept": one.intercept_.tolist(),
-            "slope": one.slope_.tolist(),
-            "latent": latents.saved_name(one.latent_),
-            "converged": bool(one.converged_),
-        }
-        for one in recalibrations
-    ]
-
-
-def _recalibrations_from_record(record: Any) -> list[Recalibration] | None:
-    if record is None:
-        return None
-    result = []
-    for entry in record:
-        one = Recalibration()
-        one.intercept_, one.slope_ = (np.array(entry[name], dtype=float) for name in ("intercept", "slope"))
-        one.latent_, one.converged_ = latents.get(entry["latent"]), entry["converged"]
-        result.append(one)
-    return result

@@ -25,29 +25,59 @@ from deeptram import bases
 from deeptram import latent as latents
 from deeptram import networks as factories
 from deeptram._files import versions
-from deeptram._schema import plain, unplain
+from deeptram._schema import (
+    Field,
+    Record,
+    choice,
+    fields,
+    fixed,
+    flag,
+    integer,
+    listed,
+    mapping,
+    number,
+    optional,
+    plain,
+    scalar,
+    text,
+    unplain,
+)
 from deeptram.bases import Basis
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.estimators import presets
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import MemberFit
 from deeptram.estimators.exact import ExactState
-from deeptram.estimators.saved_format import CLASS_NAMES, MODEL, NETWORK_SCALE
+from deeptram.estimators.saved_format import (
+    CLASS_NAMES,
+    COUNT,
+    DESIGN,
+    LARGEST_ORDER,
+    LEVELS,
+    NAMES,
+    NETWORK_SCALE,
+    OUTCOME,
+    SEED,
+    TERM,
+    basis_record,
+    fit_record,
+    latent_name,
+    loss_value,
+    model_agrees,
+    unmarked,
+)
 from deeptram.fitting.deep.training import Training
 from deeptram.latent import Latent
 from deeptram.model import Design, Outcome
-from deeptram.model.persistence import (
-    JSON_NAME,
-    Tensors,
-    write_folder,
-)
+from deeptram.model.outcome import BASES as LINE_BASES
+from deeptram.model.persistence import JSON_NAME, Tensors, write_folder
 from deeptram.model.terms import CI, CS, LS, SI, Scale, Spec, Term, Varying
+from deeptram.predictive.kinds import OUTCOMES
 
 Array = NDArray[np.float64]
 Networks = Mapping[str, Callable[..., Any]]
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in (SI, CI, CS, LS, Scale, Varying)}
 _KINDS[NETWORK_SCALE] = Scale
-_IF_KNOWN = ("n_events", "n_features_in", "data_hash")  # what not every fit leaves behind
 CLASSES: dict[str, type[BaseTram]] = {name: getattr(presets, name) for name in CLASS_NAMES}
 
 
@@ -72,36 +102,13 @@ def parameters_to_record(estimator: BaseTram) -> dict[str, Any]:
         raise UnsupportedError(
             f"only {', '.join(CLASSES)} can be saved, got {name}; use one of them, or set its arguments"
         )
-    arguments = estimator.get_params(deep=False)
-    training, seed = arguments["training"], arguments["random_state"]
-    special = {
-        "terms": terms_to_record(arguments["terms"]),
-        "training": plain(training.to_dict()) if isinstance(training, Training) else None,
-        "random_state": int(seed) if isinstance(seed, (int, np.integer)) else None,
-    }
-    if isinstance(arguments.get("latent"), Latent):
-        special["latent"] = latents.saved_name(arguments["latent"])
-    if isinstance(arguments.get("basis"), Basis):
-        special["basis"] = bases.to_dict(arguments["basis"])
-    if arguments.get("levels") is not None:
-        special["levels"] = plain(list(arguments["levels"]))
-    rest = {
-        key: plain(value.tolist() if isinstance(value, np.ndarray) else value)
-        for key, value in arguments.items()
-        if key not in special
-    }
-    return {"class": name, "parameters": {**rest, **special}}
+    return {"class": name, "parameters": PARAMETERS.write(estimator.get_params(deep=False))}
 
 
 def parameters_from_record(record: Mapping[str, Any], networks: Networks) -> BaseTram:
     """Return the unfitted model of a checked record."""
-    given = dict(record["parameters"])
-    terms, training = given.pop("terms"), given.pop("training")
-    arguments = {key: unplain(value) for key, value in given.items()}
-    if isinstance(given.get("basis"), dict):
-        arguments["basis"] = bases.from_dict(given["basis"])
-    arguments["terms"] = terms_from_record(terms, networks)
-    arguments["training"] = None if training is None else Training.from_dict(unplain(training))
+    arguments = PARAMETERS.read(record["parameters"])
+    arguments["terms"] = terms_from_record(arguments["terms"], networks)
     return CLASSES[record["class"]](**arguments)
 
 
@@ -211,6 +218,86 @@ def _term_from_record(record: Any, networks: Networks) -> Term:
     return term
 
 
+# -- the forms of what is saved ------------------------------------------------------------------------
+
+
+def saved_seed(seed: Any) -> int | None:
+    """Return a seed that can be written; a generator has none.
+
+    Examples
+    --------
+    >>> saved_seed(np.int64(3)), saved_seed(np.random.default_rng(3))
+    (3, None)
+    """
+    return int(seed) if isinstance(seed, (int, np.integer)) else None
+
+
+def saved_latent(value: Any) -> Any:
+    """Return a latent distribution, or what stands for one, as it is written."""
+    return latents.saved_name(value) if isinstance(value, Latent) else plain(value)
+
+
+PARAMETERS = Record(
+    {
+        "terms": Field(optional(listed(TERM, 0, 1000)), terms_to_record, lambda record: record),
+        "training": Field(
+            optional(mapping(scalar)),
+            lambda given: plain(given.to_dict()) if isinstance(given, Training) else None,
+            lambda record: Training.from_dict(unplain(record)),
+        ),
+        "random_state": Field(optional(SEED), saved_seed),
+    },
+    {
+        "outcome": choice(OUTCOMES),
+        "latent": Field(lambda value, at: None if value == "auto" else latent_name(value, at), saved_latent),
+        "basis": Field(
+            optional(
+                lambda value, at: (choice(LINE_BASES) if isinstance(value, str) else basis_record)(value, at)
+            ),
+            lambda given: bases.to_dict(given) if isinstance(given, Basis) else plain(given),
+            lambda record: bases.from_dict(record) if isinstance(record, dict) else record,
+        ),
+        "order": integer(1, LARGEST_ORDER),
+        "support": Field(
+            unmarked(optional(fixed(number(), number()))),
+            lambda given: plain(given.tolist() if isinstance(given, np.ndarray) else given),
+        ),
+        "log_first": lambda value, at: None if value == "auto" else flag(value, at),
+        "levels": Field(optional(LEVELS), lambda levels: plain(list(levels))),
+        "loss": text,
+        "dist": text,
+    },
+)
+STATE = Record(
+    {
+        "outcome": Field(
+            unmarked(OUTCOME),
+            lambda outcome: plain(outcome.to_dict()),
+            lambda record: Outcome.from_dict(unplain(record)),
+        ),
+        "latent": Field(latent_name, latents.saved_name, latents.get),
+        "design": Field(DESIGN, Design.to_dict, Design.from_dict),
+        "n_obs": COUNT,
+        **dict.fromkeys(("n_events", "n_features_in"), optional(COUNT)),
+        "data_hash": optional(text),
+        "feature_names_in": Field(
+            optional(NAMES),
+            lambda names: [str(name) for name in names],
+            lambda names: np.array(names, dtype=object),
+        ),
+        "latent_choice": Field(
+            optional(mapping(unmarked(loss_value))),
+            lambda losses: plain(losses.to_dict()),
+            lambda losses: pd.Series(unplain(losses), dtype=float).sort_values(),
+        ),
+    },
+    suffix="_",
+)
+_ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
+UNFITTED = fields(_ARGUMENTS)
+MODEL = fields({**_ARGUMENTS, "fitted": fields({**STATE.checks, "fit": fit_record})}, then=model_agrees)
+
+
 # -- fitted state --------------------------------------------------------------------------------------
 
 
@@ -223,20 +310,9 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
         Fitted.
     """
     check_is_fitted(estimator, "model_")
-    record, names = parameters_to_record(estimator), getattr(estimator, "feature_names_in_", None)
-    record["fitted"] = {
-        "outcome": {key: plain(value) for key, value in estimator.outcome_.to_dict().items()},
-        "latent": latents.saved_name(estimator.latent_),
-        "design": estimator.design_.to_dict(),
-        "n_obs": int(estimator.n_obs_),
-        **{name: getattr(estimator, f"{name}_", None) for name in _IF_KNOWN},
-        "feature_names_in": None if names is None else [str(name) for name in names],
-    }
-    if hasattr(estimator, "latent_choice_"):
-        record["fitted"]["latent_choice"] = plain(estimator.latent_choice_.to_dict())
     fit = MemberFit.of_fit(estimator.fit_) if estimator.spec_.is_deep else ExactState.of(estimator)
-    record["fitted"]["fit"], tensors = fit.to_record()
-    return record, tensors
+    record, tensors = fit.to_record()
+    return {**parameters_to_record(estimator), "fitted": {**STATE.write(estimator), "fit": record}}, tensors
 
 
 def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Networks) -> BaseTram:
@@ -257,24 +333,14 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
     with rebuilding():
         MODEL(record, f"{JSON_NAME}: model")
         estimator = parameters_from_record(record, networks)
-        state = record["fitted"]
         estimator.spec_ = Spec.of(estimator.terms)
-        estimator.outcome_ = Outcome.from_dict(unplain(state["outcome"]))
-        estimator.latent_ = latents.get(state["latent"])
-        estimator.design_ = Design.from_dict(state["design"])
-        estimator.n_obs_ = state["n_obs"]
-        for name in _IF_KNOWN:
-            if state[name] is not None:
-                setattr(estimator, f"{name}_", state[name])
-        if state["feature_names_in"] is not None:
-            estimator.feature_names_in_ = np.array(state["feature_names_in"], dtype=object)
-        if "latent_choice" in state:
-            losses = unplain(state["latent_choice"])
-            estimator.latent_choice_ = pd.Series(losses, name=estimator.loss, dtype=float).sort_values()
+        STATE.restore(record["fitted"], estimator)
+        if hasattr(estimator, "latent_choice_"):
+            estimator.latent_choice_.name = estimator.loss
         if estimator.outcome_.response is not None:
             estimator.classes_ = estimator.outcome_.response.classes
         kind: type[MemberFit | ExactState] = MemberFit if estimator.spec_.is_deep else ExactState
-        kind.from_record(state["fit"], tensors).restore_checked(estimator)
+        kind.from_record(record["fitted"]["fit"], tensors).restore_checked(estimator)
     return estimator
 
 

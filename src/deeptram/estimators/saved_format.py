@@ -28,7 +28,6 @@ from deeptram._schema import (
 from deeptram.errors import about
 from deeptram.estimators.exact import TINY
 from deeptram.inputs.factors import FactorEncoder
-from deeptram.model.outcome import BASES as LINE_BASES
 from deeptram.predictive.kinds import DISCRETE, OUTCOMES
 
 LARGEST_ORDER, MOST_PIXELS = 10_000, 10**9
@@ -119,7 +118,7 @@ _ENCODER = fields(
 )
 
 
-_DESIGN = fields(
+DESIGN = fields(
     {**dict.fromkeys(("linear", "scale", "varying"), optional(_ENCODER)), "strata": optional(_FACTOR)}
 )
 
@@ -213,7 +212,7 @@ def _end(value: Any, at: str) -> None:
 
 
 _ENDS = listed(_end)
-_OUTCOME = fields(
+OUTCOME = fields(
     {
         "kind": choice(OUTCOMES),
         "basis": basis_record,
@@ -252,7 +251,7 @@ def latent_name(value: Any, at: str) -> None:
 
 
 NETWORK_SCALE = "Scale network"
-_TERM = tagged(
+TERM = tagged(
     "term",
     {
         "SI": {"strata": optional(text)},
@@ -263,31 +262,12 @@ _TERM = tagged(
     },
 )
 SEED = integer(-(2**63), 2**64)
-PARAMETERS = fields(
-    {
-        "terms": optional(listed(_TERM, 0, 1000)),
-        "training": optional(mapping(scalar)),
-        "random_state": optional(SEED),
-    },
-    {
-        "outcome": choice(OUTCOMES),
-        "latent": lambda value, at: None if value == "auto" else latent_name(value, at),
-        "basis": optional(
-            lambda value, at: (choice(LINE_BASES) if isinstance(value, str) else basis_record)(value, at)
-        ),
-        "order": integer(1, LARGEST_ORDER),
-        "support": unmarked(optional(fixed(number(), number()))),
-        "log_first": lambda value, at: None if value == "auto" else flag(value, at),
-        "levels": optional(LEVELS),
-        "loss": text,
-        "dist": text,
-    },
-)
 
 # -- models ------------------------------------------------------------------------------------------
 
 
-def _model_agrees(model: dict[str, Any], at: str) -> None:
+def model_agrees(model: dict[str, Any], at: str) -> None:
+    """Check that the parts of a saved model speak of the same terms, columns and levels."""
     fitted, design = model["fitted"], model["fitted"]["design"]
     levels = model["parameters"].get("levels")
     if levels is not None:
@@ -347,7 +327,8 @@ TRAINED = fields(
 )
 
 
-def _fit(value: Any, at: str) -> None:
+def fit_record(value: Any, at: str) -> None:
+    """Check for what an exact fit, or a training, leaves behind."""
     (TRAINED if isinstance(value, dict) and "model" in value else _EXACT)(value, at)
 
 
@@ -355,22 +336,3 @@ def loss_value(value: Any, at: str) -> None:
     """Check for a number; one that is infinite stands for a fit that failed."""
     if not isinstance(value, float):
         number()(value, at)
-
-
-_FITTED = fields(
-    {
-        "outcome": unmarked(_OUTCOME),
-        "latent": latent_name,
-        "design": _DESIGN,
-        "n_features_in": optional(COUNT),
-        "feature_names_in": optional(NAMES),
-        "n_obs": COUNT,
-        "n_events": optional(COUNT),
-        "data_hash": optional(text),
-        "fit": _fit,
-    },
-    {"latent_choice": mapping(unmarked(loss_value))},
-)
-_ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
-UNFITTED = fields(_ARGUMENTS)
-MODEL = fields({**_ARGUMENTS, "fitted": _FITTED}, then=_model_agrees)

@@ -35,7 +35,7 @@ from deeptram._files import file_sha256, give_usual_mode, json_sha256, parse_jso
 from deeptram._schema import LARGEST, agree
 from deeptram.errors import FileFormatError, InvalidInputError
 
-SCHEMA = 4
+SCHEMA = 5
 JSON_NAME, TENSOR_NAME = "deeptram.json", "tensors.safetensors"
 _WORTH_SHARING = 4096  # bytes: weights that members share or tie, not small vectors that agree by chance
 LARGEST_JSON, MOST_VALUES = 16 * 1024**2, 10**6  # a JSON value takes up to 100 bytes of memory

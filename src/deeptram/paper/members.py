@@ -25,6 +25,7 @@ from deeptram.datasets.sources import Progress
 from deeptram.ensemble.checkpoint import distribution_from_record, distribution_to_record
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.estimators import Tram
+from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import history_from_array
 from deeptram.estimators.saved_format import setting
 from deeptram.fitting.deep.hooks import HISTORY
@@ -146,13 +147,8 @@ def data_digests(study: Study, data: Dataset) -> dict[str, str | None]:
 
 
 def _table_digest(study: Study, data: Dataset) -> str:
-    hashed = hashlib.sha256()
-    hashed.update(repr((data.name, len(data), data.levels)).encode())
-    hashed.update(data.codes.tobytes())
-    for name in study.protocol.linear:
-        hashed.update(name.encode())
-        hashed.update(np.ascontiguousarray(data.X[name], dtype=np.float64).tobytes())
-    return hashed.hexdigest()[:20]
+    columns = {name: np.asarray(data.X[name], dtype=np.float64) for name in study.protocol.linear}
+    return fingerprint([data.name, repr(data.levels)], data.codes, columns)[:20]
 
 
 def _image_digest(data: Dataset) -> str | None:
