@@ -33,12 +33,8 @@ def test_files_are_as_readable_as_others(tmp_path):
 
 def test_tables_keep_every_digit(tmp_path, rng):
     table = pd.DataFrame({"x": rng.normal(size=20) * 10.0 ** rng.integers(-30, 30, 20)})
-    for name in ("t.csv", "t.csv.gz"):
-        write_table(tmp_path / name, table)
-        pd.testing.assert_frame_equal(storage.read_frame(tmp_path / name), table, check_exact=True)
-    first = (tmp_path / "t.csv.gz").read_bytes()
-    write_table(tmp_path / "t.csv.gz", table)
-    assert (tmp_path / "t.csv.gz").read_bytes() == first
+    write_table(tmp_path / "t.csv", table)
+    pd.testing.assert_frame_equal(storage.read_frame(tmp_path / "t.csv"), table, check_exact=True)
 
 
 def test_infinities_are_not_written_as_json(tmp_path):

@@ -80,9 +80,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a table as CSV with every digit (gzipped, without a date, for ``.gz``)."""
-    content = table.to_csv(index=False, lineterminator="\n").encode()
-    write_bytes(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
+    """Write a table as CSV with every digit."""
+    write_bytes(path, table.to_csv(index=False, lineterminator="\n").encode())
 
 
 def read_bytes(path: Path, limit: int) -> bytes:

@@ -365,10 +365,10 @@ class Record:
     ) -> None:
         every = {**parts, **(extra or {})}
         self._parts = {name: one if isinstance(one, Field) else Field(one) for name, one in every.items()}
-        self._extra, self._suffix = set(extra or ()), suffix
+        self._extra, self._suffix = tuple(extra or ()), suffix
         self.checks = {name: part.check for name, part in self._parts.items()}
-        known = [{name: self.checks[name] for name in names} for names in (parts, extra or ())]
-        self._check = fields(*known)
+        required = {name: self.checks[name] for name in parts}
+        self._check = fields(required, {name: self.checks[name] for name in self._extra})
 
     def __call__(self, value: Any, at: str) -> None:
         """Check a record of a file."""

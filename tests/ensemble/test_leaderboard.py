@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import sys
+from typing import ClassVar
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -250,7 +251,7 @@ def test_columns_of_text_become_indicators_where_numbers_are_needed():
 class Counting:
     """A model of no library: the distribution of the training outcomes; counts its fits."""
 
-    fits = []
+    fits: ClassVar[list[int]] = []
 
     def fit(self, X, y):
         self.fits.append(len(y))

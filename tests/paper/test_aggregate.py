@@ -17,7 +17,7 @@ from deeptram.evaluation.bootstrap import Sample, mean_sample, resample
 from deeptram.paper import RunFolder, Unit, aggregate, make_study
 from deeptram.paper.aggregate import CURVE_NUMBERS, RECALIBRATED, _Aggregation, _mean_curve
 from deeptram.paper.ensembles import METRICS, Entry, Group, _subsets, split_samples
-from deeptram.paper.members import load_member, load_study_data, make_splits
+from deeptram.paper.members import load_member, load_study_data, machine, make_splits
 from deeptram.pooling import pool
 from deeptram.pooling.recalibration import Recalibration
 from deeptram.pooling.weights import tune_weights
@@ -317,7 +317,8 @@ def test_unfinished_runs_have_tables(small_run, tables, tmp_path):
 
 
 def test_runs_without_members_are_refused(small_study, tmp_path):
-    RunFolder(tmp_path).save_study(small_study, {"table": "x", "image": None})
+    about = {"levels": ["a", "b"], "n_rows": 9, "info": {}, "versions": {}, "machine": machine()}
+    RunFolder(tmp_path).save_study(small_study, {"table": "x", "image": None}, **about)
     with pytest.raises(InvalidInputError, match="must hold at least one finished member, got none"):
         aggregate(tmp_path)
 

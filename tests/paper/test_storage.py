@@ -10,8 +10,10 @@ import pytest
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.model.persistence import JSON_NAME, TENSOR_NAME
 from deeptram.paper import RunFolder, Unit, make_study, storage
+from deeptram.paper.members import machine
 
 UNIT = Unit("CI", "nll", 1, 1)
+ABOUT = {"levels": ["a", "b"], "n_rows": 9, "info": {}, "versions": {}, "machine": machine()}
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_damaged_configurations_are_named(tmp_path, text):
 
 def test_configuration_round_trip(tmp_path):
     run, study = RunFolder(tmp_path), make_study("melanoma")
-    run.save_study(study, {"table": "x", "image": None}, levels=["a", "b"])
+    run.save_study(study, {"table": "x", "image": None}, **ABOUT)
     assert run.study() == study
     assert run.data_digests() == {"table": "x", "image": None}
     assert json.loads((tmp_path / "config.json").read_text())["levels"] == ["a", "b"]
@@ -97,7 +99,7 @@ def test_configuration_round_trip(tmp_path):
 
 def test_runs_of_an_older_schema_are_refused(tmp_path):
     run, study = RunFolder(tmp_path), make_study("melanoma")
-    run.save_study(study, {"table": "x", "image": None})
+    run.save_study(study, {"table": "x", "image": None}, **ABOUT)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "study": {**config["study"], "schema": 1}}))
     with pytest.raises(

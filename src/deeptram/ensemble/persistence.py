@@ -35,17 +35,22 @@ from deeptram.ensemble.strategies import STRATEGIES
 from deeptram.errors import FileFormatError, InvalidTypeError, UnsupportedError, about
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.persistence import (
-    MODEL,
-    UNFITTED,
     model_from_record,
     model_to_record,
     parameters_from_record,
     parameters_to_record,
     rebuilding,
+)
+from deeptram.estimators.saved_format import (
+    MODEL,
+    SEED,
+    UNFITTED,
+    latent_name,
+    loss_value,
     saved_latent,
     saved_seed,
+    unmarked,
 )
-from deeptram.estimators.saved_format import SEED, latent_name, loss_value, unmarked
 from deeptram.model import Design
 from deeptram.model.persistence import JSON_NAME, Tensors, check_arrays, read_folder, write_folder
 from deeptram.pooling import rule_from_file, saved_rule

@@ -17,62 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from deeptram import bases
-from deeptram import latent as latents
 from deeptram import networks as factories
 from deeptram._files import versions
-from deeptram._schema import (
-    Field,
-    Record,
-    choice,
-    fields,
-    fixed,
-    flag,
-    integer,
-    listed,
-    mapping,
-    number,
-    optional,
-    plain,
-    scalar,
-    text,
-    unplain,
-)
-from deeptram.bases import Basis
+from deeptram._schema import plain, unplain
 from deeptram.errors import FileFormatError, UnsupportedError
 from deeptram.estimators import presets
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import MemberFit
 from deeptram.estimators.exact import ExactState
-from deeptram.estimators.saved_format import (
-    CLASS_NAMES,
-    COUNT,
-    DESIGN,
-    LARGEST_ORDER,
-    LEVELS,
-    NAMES,
-    NETWORK_SCALE,
-    OUTCOME,
-    SEED,
-    TERM,
-    basis_record,
-    fit_record,
-    latent_name,
-    loss_value,
-    model_agrees,
-    unmarked,
-)
-from deeptram.fitting.deep.training import Training
-from deeptram.latent import Latent
-from deeptram.model import Design, Outcome
-from deeptram.model.outcome import BASES as LINE_BASES
+from deeptram.estimators.saved_format import CLASS_NAMES, MODEL, NETWORK_SCALE, PARAMETERS, STATE
 from deeptram.model.persistence import JSON_NAME, Tensors, write_folder
 from deeptram.model.terms import CI, CS, LS, SI, Scale, Spec, Term, Varying
-from deeptram.predictive.kinds import OUTCOMES
 
 Array = NDArray[np.float64]
 Networks = Mapping[str, Callable[..., Any]]
@@ -102,7 +60,9 @@ def parameters_to_record(estimator: BaseTram) -> dict[str, Any]:
         raise UnsupportedError(
             f"only {', '.join(CLASSES)} can be saved, got {name}; use one of them, or set its arguments"
         )
-    return {"class": name, "parameters": PARAMETERS.write(estimator.get_params(deep=False))}
+    arguments = estimator.get_params(deep=False)
+    saved = {**arguments, "terms": terms_to_record(arguments["terms"])}
+    return {"class": name, "parameters": PARAMETERS.write(saved)}
 
 
 def parameters_from_record(record: Mapping[str, Any], networks: Networks) -> BaseTram:
@@ -216,86 +176,6 @@ def _term_from_record(record: Any, networks: Networks) -> Term:
         arguments = [_network_from_record(record["net"], networks), *record["columns"]]
     term: Term = _KINDS[record["term"]](*arguments, **given)
     return term
-
-
-# -- the forms of what is saved ------------------------------------------------------------------------
-
-
-def saved_seed(seed: Any) -> int | None:
-    """Return a seed that can be written; a generator has none.
-
-    Examples
-    --------
-    >>> saved_seed(np.int64(3)), saved_seed(np.random.default_rng(3))
-    (3, None)
-    """
-    return int(seed) if isinstance(seed, (int, np.integer)) else None
-
-
-def saved_latent(value: Any) -> Any:
-    """Return a latent distribution, or what stands for one, as it is written."""
-    return latents.saved_name(value) if isinstance(value, Latent) else plain(value)
-
-
-PARAMETERS = Record(
-    {
-        "terms": Field(optional(listed(TERM, 0, 1000)), terms_to_record, lambda record: record),
-        "training": Field(
-            optional(mapping(scalar)),
-            lambda given: plain(given.to_dict()) if isinstance(given, Training) else None,
-            lambda record: Training.from_dict(unplain(record)),
-        ),
-        "random_state": Field(optional(SEED), saved_seed),
-    },
-    {
-        "outcome": choice(OUTCOMES),
-        "latent": Field(lambda value, at: None if value == "auto" else latent_name(value, at), saved_latent),
-        "basis": Field(
-            optional(
-                lambda value, at: (choice(LINE_BASES) if isinstance(value, str) else basis_record)(value, at)
-            ),
-            lambda given: bases.to_dict(given) if isinstance(given, Basis) else plain(given),
-            lambda record: bases.from_dict(record) if isinstance(record, dict) else record,
-        ),
-        "order": integer(1, LARGEST_ORDER),
-        "support": Field(
-            unmarked(optional(fixed(number(), number()))),
-            lambda given: plain(given.tolist() if isinstance(given, np.ndarray) else given),
-        ),
-        "log_first": lambda value, at: None if value == "auto" else flag(value, at),
-        "levels": Field(optional(LEVELS), lambda levels: plain(list(levels))),
-        "loss": text,
-        "dist": text,
-    },
-)
-STATE = Record(
-    {
-        "outcome": Field(
-            unmarked(OUTCOME),
-            lambda outcome: plain(outcome.to_dict()),
-            lambda record: Outcome.from_dict(unplain(record)),
-        ),
-        "latent": Field(latent_name, latents.saved_name, latents.get),
-        "design": Field(DESIGN, Design.to_dict, Design.from_dict),
-        "n_obs": COUNT,
-        **dict.fromkeys(("n_events", "n_features_in"), optional(COUNT)),
-        "data_hash": optional(text),
-        "feature_names_in": Field(
-            optional(NAMES),
-            lambda names: [str(name) for name in names],
-            lambda names: np.array(names, dtype=object),
-        ),
-        "latent_choice": Field(
-            optional(mapping(unmarked(loss_value))),
-            lambda losses: plain(losses.to_dict()),
-            lambda losses: pd.Series(unplain(losses), dtype=float).sort_values(),
-        ),
-    },
-    suffix="_",
-)
-_ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
-UNFITTED = fields(_ARGUMENTS)
-MODEL = fields({**_ARGUMENTS, "fitted": fields({**STATE.checks, "fit": fit_record})}, then=model_agrees)
 
 
 # -- fitted state --------------------------------------------------------------------------------------

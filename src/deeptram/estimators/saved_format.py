@@ -1,14 +1,19 @@
-"""What the JSON file of a saved model must look like: every field, its bounds, and what must agree."""
+"""What the JSON file of a saved model holds: every field, its bounds, how it is written, what must agree."""
 
 from __future__ import annotations
 
 from math import prod
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from deeptram import bases
 from deeptram import latent as latents
 from deeptram._schema import (
     Check,
+    Field,
+    Record,
     agree,
     choice,
     fields,
@@ -20,14 +25,20 @@ from deeptram._schema import (
     misfit,
     number,
     optional,
+    plain,
     scalar,
     tagged,
     text,
     unplain,
 )
+from deeptram.bases import Basis
 from deeptram.errors import about
 from deeptram.estimators.exact import TINY
+from deeptram.fitting.deep.training import Training
 from deeptram.inputs.factors import FactorEncoder
+from deeptram.latent import Latent
+from deeptram.model import Design, Outcome
+from deeptram.model.outcome import BASES as LINE_BASES
 from deeptram.predictive.kinds import DISCRETE, OUTCOMES
 
 LARGEST_ORDER, MOST_PIXELS = 10_000, 10**9
@@ -118,7 +129,7 @@ _ENCODER = fields(
 )
 
 
-DESIGN = fields(
+_DESIGN = fields(
     {**dict.fromkeys(("linear", "scale", "varying"), optional(_ENCODER)), "strata": optional(_FACTOR)}
 )
 
@@ -212,7 +223,7 @@ def _end(value: Any, at: str) -> None:
 
 
 _ENDS = listed(_end)
-OUTCOME = fields(
+_OUTCOME = fields(
     {
         "kind": choice(OUTCOMES),
         "basis": basis_record,
@@ -251,7 +262,7 @@ def latent_name(value: Any, at: str) -> None:
 
 
 NETWORK_SCALE = "Scale network"
-TERM = tagged(
+_TERM = tagged(
     "term",
     {
         "SI": {"strata": optional(text)},
@@ -266,8 +277,7 @@ SEED = integer(-(2**63), 2**64)
 # -- models ------------------------------------------------------------------------------------------
 
 
-def model_agrees(model: dict[str, Any], at: str) -> None:
-    """Check that the parts of a saved model speak of the same terms, columns and levels."""
+def _model_agrees(model: dict[str, Any], at: str) -> None:
     fitted, design = model["fitted"], model["fitted"]["design"]
     levels = model["parameters"].get("levels")
     if levels is not None:
@@ -327,8 +337,7 @@ TRAINED = fields(
 )
 
 
-def fit_record(value: Any, at: str) -> None:
-    """Check for what an exact fit, or a training, leaves behind."""
+def _fit(value: Any, at: str) -> None:
     (TRAINED if isinstance(value, dict) and "model" in value else _EXACT)(value, at)
 
 
@@ -336,3 +345,81 @@ def loss_value(value: Any, at: str) -> None:
     """Check for a number; one that is infinite stands for a fit that failed."""
     if not isinstance(value, float):
         number()(value, at)
+
+
+def saved_seed(seed: Any) -> int | None:
+    """Return a seed that can be written; a generator has none.
+
+    Examples
+    --------
+    >>> saved_seed(np.int64(3)), saved_seed(np.random.default_rng(3))
+    (3, None)
+    """
+    return int(seed) if isinstance(seed, (int, np.integer)) else None
+
+
+def saved_latent(value: Any) -> Any:
+    """Return a latent distribution, or what stands for one, as it is written."""
+    return latents.saved_name(value) if isinstance(value, Latent) else plain(value)
+
+
+_AS_IT_IS = (lambda terms: terms, lambda terms: terms)  # networks are made by those who have them
+PARAMETERS = Record(
+    {
+        "terms": Field(optional(listed(_TERM, 0, 1000)), *_AS_IT_IS),
+        "training": Field(
+            optional(mapping(scalar)),
+            lambda given: plain(given.to_dict()) if isinstance(given, Training) else None,
+            lambda record: Training.from_dict(unplain(record)),
+        ),
+        "random_state": Field(optional(SEED), saved_seed),
+    },
+    {
+        "outcome": choice(OUTCOMES),
+        "latent": Field(lambda value, at: None if value == "auto" else latent_name(value, at), saved_latent),
+        "basis": Field(
+            optional(
+                lambda value, at: (choice(LINE_BASES) if isinstance(value, str) else basis_record)(value, at)
+            ),
+            lambda given: bases.to_dict(given) if isinstance(given, Basis) else plain(given),
+            lambda record: bases.from_dict(record) if isinstance(record, dict) else record,
+        ),
+        "order": integer(1, LARGEST_ORDER),
+        "support": Field(
+            unmarked(optional(fixed(number(), number()))),
+            lambda given: plain(given.tolist() if isinstance(given, np.ndarray) else given),
+        ),
+        "log_first": lambda value, at: None if value == "auto" else flag(value, at),
+        "levels": Field(optional(LEVELS), lambda levels: plain(list(levels))),
+        "loss": text,
+        "dist": text,
+    },
+)
+STATE = Record(
+    {
+        "outcome": Field(
+            unmarked(_OUTCOME),
+            lambda outcome: plain(outcome.to_dict()),
+            lambda record: Outcome.from_dict(unplain(record)),
+        ),
+        "latent": Field(latent_name, latents.saved_name, latents.get),
+        "design": Field(_DESIGN, Design.to_dict, Design.from_dict),
+        "n_obs": COUNT,
+        **dict.fromkeys(("n_events", "n_features_in"), optional(COUNT)),
+        "data_hash": optional(text),
+        "feature_names_in": Field(
+            optional(NAMES),
+            lambda names: [str(name) for name in names],
+            lambda names: np.array(names, dtype=object),
+        ),
+        "latent_choice": Field(
+            optional(mapping(unmarked(loss_value))),
+            lambda losses: plain(losses.to_dict()),
+            lambda losses: pd.Series(unplain(losses), dtype=float).sort_values(),
+        ),
+    },
+    suffix="_",
+)
+_ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
+UNFITTED = fields(_ARGUMENTS)
+MODEL = fields({**_ARGUMENTS, "fitted": fields({**STATE.checks, "fit": _fit})}, then=_model_agrees)

@@ -200,7 +200,7 @@ class _Aggregation:
     def __init__(self, run: RunFolder, study: Study, done: list[Unit], n_boot: int, level: float) -> None:
         self.run, self.study, self.done = run, study, done
         self.n_boot, self.level = n_boot, level
-        self.n_levels, self.parts = len(run.described()["levels"]), load_parts(run)
+        self.n_levels, self.parts = len(run.config()["levels"]), load_parts(run)
 
     def evaluate(self, batch: list[list[Unit]], n_workers: int) -> _BatchResult:
         """Evaluate some of the models of one split."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from deeptram._files import json_sha256
-from deeptram._schema import fields, integer, listed, mapping, number, text
+from deeptram._schema import fields, integer, listed, mapping, number, optional, text
 from deeptram._validation import check_choice, check_integer
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.fitting.deep.training import Training
@@ -41,14 +41,18 @@ _DECISIVE_TRAINING = (
     *("dtype", "mixed_precision"),
 )
 _AGE = dict.fromkeys(("age_mean", "age_sd"), number())
-_DESCRIBED = {
-    "levels": listed(text, 2, MAX_LEVELS),
-    "n_rows": integer(1, _MAX_ROWS),
-    "versions": mapping(text),
-    "machine": fields({**dict.fromkeys(("system", "processor", "gpu"), text), "cpus": integer(1)}),
-    "info": fields({}, {"source": text, "licence": text, "beta": mapping(number()), **_AGE}),
-}
-_DESCRIPTION = fields(_DESCRIBED)
+# What config.json of a run says; the study checks itself.
+CONFIGURATION = fields(
+    {
+        "study": mapping(lambda value, at: None),
+        "data": fields(dict.fromkeys(("table", "image"), optional(text))),
+        "levels": listed(text, 2, MAX_LEVELS),
+        "n_rows": integer(1, _MAX_ROWS),
+        "versions": mapping(text),
+        "machine": fields({**dict.fromkeys(("system", "processor", "gpu"), text), "cpus": integer(1)}),
+        "info": fields({}, {"source": text, "licence": text, "beta": mapping(number()), **_AGE}),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -327,19 +331,6 @@ class Study:
         for name in ("models", "losses", "splits"):
             values[name] = tuple(values[name])
         return cls(**values)
-
-
-def check_description(config: Mapping[str, Any]) -> None:
-    """Raise unless the configuration of a run says what it should about data, files and software.
-
-    Examples
-    --------
-    >>> check_description({"levels": ["0", "1"]})
-    Traceback (most recent call last):
-    ...
-    deeptram.errors.FileFormatError: a run.n_rows must be there, got None; save it again
-    """
-    _DESCRIPTION({name: config[name] for name in _DESCRIBED if name in config}, "a run")
 
 
 def _check_within(value: Any, name: str, smallest: int, largest: int) -> None:

@@ -33,16 +33,7 @@ from deeptram.model.persistence import FinishedWork, check_arrays
 from deeptram.model.terms import CI, CS, LS, SI
 from deeptram.paper import storage
 from deeptram.paper.config import EXACT_MODELS, N_SPLITS, Protocol, Study, Unit, digest_of, unit_seed
-from deeptram.paper.splits import (
-    PAPER,
-    Split,
-    grouped_splits,
-    paper_splits,
-    seeded_splits,
-    splits_frame,
-    splits_from_frame,
-)
-from deeptram.paper.splits import PARTS as SPLIT_PARTS
+from deeptram.paper.splits import PAPER, Split, grouped_splits, paper_splits, seeded_splits
 from deeptram.paper.storage import RunFolder
 from deeptram.predictive.discrete import DiscretePredictive
 
@@ -370,12 +361,11 @@ def prepare_parts(run: RunFolder, study: Study, data: Dataset, digest: str | Non
         Of the table.
     """
     splits, work = make_splits(study, data), FinishedWork(run.path)
-    frame, code = splits_frame(splits), digest_of([study.fingerprint, digest])
+    code = digest_of([study.fingerprint, digest])
     rows = {
         "codes": data.codes.astype(np.int16),
-        "idx": frame["idx"].to_numpy(np.int32),
-        "part": pd.Categorical(frame["type"], SPLIT_PARTS).codes,
-        "spl": frame["spl"].to_numpy(np.int8),
+        "rows": np.stack([np.concatenate([*split.parts()]) for split in splits]).astype(np.int32),
+        "sizes": np.array([[len(part) for part in split.parts()] for split in splits]),
     }
     kept = work.load(storage.DATA, code)[1] if work.is_done(storage.DATA, code) else {}
     if kept and any(not np.array_equal(kept.get(name), values) for name, values in rows.items()):
@@ -390,21 +380,20 @@ def prepare_parts(run: RunFolder, study: Study, data: Dataset, digest: str | Non
 
 def load_parts(run: RunFolder) -> RunParts:
     """Return the rows of a run, after checking that they belong together."""
-    path, described = run.path / storage.DATA, run.described()
-    n, n_levels = described["n_rows"], len(described["levels"])
+    path, config = run.path / storage.DATA, run.config()
+    n, n_levels = config["n_rows"], len(config["levels"])
     _, arrays = FinishedWork(run.path).load(storage.DATA)
-    names = ["codes", "idx", "part", "spl", *(GALLERY if "images" in arrays else ())]
-    missing = [name for name in names if name not in arrays]
-    if missing or any(values.dtype.kind not in "iu" for values in arrays.values()):
+    names = ["codes", "rows", "sizes", *(GALLERY if "images" in arrays else ())]
+    if not set(names) <= set(arrays) or any(values.dtype.kind not in "iu" for values in arrays.values()):
         raise _not(path, f"whole numbers as {', '.join(names)}")
-    codes, idx, part, spl = (arrays[name].astype(np.int64) for name in names[:4])
+    codes, rows, sizes = (arrays[name].astype(np.int64) for name in names[:3])
     if codes.shape != (n,) or codes.min() < 0 or codes.max() >= n_levels:
         raise _not(path, f"a class from 0 to {n_levels - 1} for each of {n} rows")
-    if not idx.shape == part.shape == spl.shape == (N_SPLITS * n,) or not set(part) <= {0, 1, 2}:
+    right = rows.shape == (N_SPLITS, n) and sizes.shape == (N_SPLITS, 3) and sizes.min() >= 0
+    if not right or (np.sort(rows) != np.arange(n)).any() or (sizes.sum(axis=1) != n).any():
         raise _not(path, f"{N_SPLITS} splits of {n} rows")
-    splits = splits_from_frame(pd.DataFrame({"idx": idx, "type": np.array(SPLIT_PARTS)[part], "spl": spl}))
-    if len(splits) != N_SPLITS or any(len(split) != n for split in splits):
-        raise _not(path, f"{N_SPLITS} splits of {n} rows")
+    parts = [np.split(own, ends) for own, ends in zip(rows, sizes.cumsum(axis=1)[:, :2], strict=True)]
+    splits = [Split(test=test, validation=validation, train=train) for test, validation, train in parts]
     if "images" not in arrays:
         return RunParts(codes, splits)
     images, position, number = arrays["images"], arrays["position"].astype(np.int64), arrays["split"]

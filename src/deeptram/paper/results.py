@@ -127,7 +127,7 @@ def view_of_run(
     study = run.study()
     n_boot = N_BOOT.get(study.preset, 1000) if n_boot is None else n_boot
     tables = aggregate(run.path, n_boot=n_boot, level=level, n_jobs=n_jobs)
-    return run, RunView(study, tables, run.described()), n_boot
+    return run, RunView(study, tables, run.config()), n_boot
 
 
 # -- rows that figures show ---------------------------------------------------------------------------
