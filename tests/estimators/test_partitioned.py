@@ -383,12 +383,15 @@ def test_the_likeness_of_a_likelihood_has_its_derivatives():
     codes[:3] = [0, 1, 2]
     cells = cells_of(codes, 3, None, 1)
     whole, part = (
-        CutpointLikelihood(codes[:n], cells, torch.from_numpy(x[:n]), None, Logistic()) for n in (200, 40)
+        CutpointLikelihood(
+            codes[:n], cells, torch.from_numpy(x[:n]), torch.full((n,), 200.0 / n).double(), Logistic()
+        )
+        for n in (200, 40)
     )
     point, away = np.array([-1.0, 0.8, 0.3, 0.1]), torch.tensor([0.02, -0.01, 0.03, 0.01])
     at = torch.from_numpy(point)
     value, gradient, hessian = whole.evaluate(at)
-    near = Likeness(part, 5.0, point, (value, gradient.numpy(), hessian.numpy()))
+    near = Likeness(part, point, (value, gradient.numpy(), hessian.numpy()))
     for found, expected in zip(near.evaluate(at), (value, gradient, hessian), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
     moved = at + away.double()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,10 +22,11 @@ from deeptram.errors import InvalidInputError, UnknownNameError, UnsupportedErro
 from deeptram.fitting.exact.columns import StructuredData
 from deeptram.inputs.encode import used_columns
 from deeptram.inputs.factors import MAX_COLUMNS
-from deeptram.inputs.partitions import BATCH_ROWS, Merge, Roles, RowPieces, required
+from deeptram.inputs.partitions import BATCH_ROWS, Merge, Roles, RowPieces, reindexed, required
 from deeptram.inputs.table import as_column, check_finite_columns, did_not_find
 from deeptram.latent import Latent
 from deeptram.model import Design, Encoded, Matrices, Outcome
+from deeptram.model.outcome import Marginal
 from deeptram.model.terms import SI, Spec
 from deeptram.predictive.kinds import kind_of
 from deeptram.responses import Observations, Surv, SurvColumns
@@ -106,11 +107,11 @@ def survey_piece(question: Question, size: int, frame: pd.DataFrame, number: int
         return None
     frame = numbered(frame, number)
     with about(f"partition {number}"):
-        X, y, weights = question.roles.split(frame)
+        X, y, weights = parts = question.roles.split(frame)
         used = np.ones(len(frame), dtype=bool) if weights is None else weights > 0
         numbers = [name for name in question.used if pd.api.types.is_numeric_dtype(X[name].dtype)]
         moments = {name: _moments(X[name], name, used) for name in numbers}
-        telling = _telling_rows(question, frame)
+        telling = _telling_rows(question, parts)
     n = int(used.sum())
     drawn = np.random.default_rng([0, number]).permutation(np.flatnonzero(used))[:size]
     return Survey(
@@ -144,7 +145,7 @@ def merge_surveys(question: Question, first: Survey, second: Survey) -> Survey:
     telling = (*first.telling, *second.telling)
     if sum(map(len, telling)) > _MANY_ROWS:
         together = pd.concat(telling)
-        telling = (together.iloc[_telling_rows(question, together)],)
+        telling = (together.iloc[_telling_rows(question, question.roles.split(together))],)
     return Survey(
         n_rows=first.n_rows + second.n_rows,
         n_events=first.n_events + second.n_events,
@@ -164,13 +165,13 @@ def _joint(first: tuple[int, float, float], second: tuple[int, float, float]) ->
     return n, first[1] + share * apart, first[2] + second[2] + apart**2 * first[0] * share
 
 
-def _telling_rows(question: Question, frame: pd.DataFrame) -> Positions:
+def _telling_rows(question: Question, parts: tuple[pd.DataFrame, Any, Array | None]) -> Positions:
     """Return the positions of rows without which less would be known: levels, classes and extremes."""
-    X, y, weights = question.roles.split(frame)
-    used = np.arange(len(frame)) if weights is None else np.flatnonzero(weights)
+    X, y, weights = parts
+    used = np.arange(len(X)) if weights is None else np.flatnonzero(weights)
     strata = None if question.strata is None else X[question.strata]
-    found = [_outcome_rows(question, y, strata, np.arange(len(frame)))]
-    if len(used) < len(frame):
+    found = [_outcome_rows(question, y, strata, np.arange(len(X)))]
+    if len(used) < len(X):
         found.append(_outcome_rows(question, y, strata, used))
     for name in question.used:
         column = as_column(X[name], name)
@@ -231,9 +232,7 @@ def numbered(frame: pd.DataFrame, number: int) -> pd.DataFrame:
     >>> numbered(pd.DataFrame({"a": [5.0]}), 1).index.tolist()
     [1099511627776]
     """
-    same = frame.copy(deep=False)  # set_index would copy every column
-    same.index = pd.Index(number * _ID_STRIDE + np.arange(len(frame)))
-    return same
+    return reindexed(frame, pd.Index(number * _ID_STRIDE + np.arange(len(frame))))
 
 
 T = TypeVar("T")
@@ -310,22 +309,10 @@ def _encoded_task(
     frame: pd.DataFrame,
     number: int,
 ) -> T | None:
-    found = reader.encoded(frame, number)
-    if found is None:
-        return None
-    return functools.reduce(merge, map(task, _batches(found[2])))
-
-
-def _batches(data: StructuredData) -> Iterator[StructuredData]:
-    """Yield rows in order, a batch at a time, so that what is computed of them fits into caches."""
-    names = ("x", "codes", "weights", "strata", "varying", "scale")
-    arrays = {name: values for name in names if (values := getattr(data, name)) is not None}
-    for start in range(0, len(data.x), BATCH_ROWS):
-        rows = slice(start, start + BATCH_ROWS)
-        own: dict[str, Any] = {name: values[rows] for name, values in arrays.items()}
-        if data.observations is not None:
-            own["observations"] = data.observations.take(rows)
-        yield dataclasses.replace(data, **own)
+    # a batch at a time, so that what is computed of them fits into caches
+    batches = (frame.iloc[start : start + BATCH_ROWS] for start in range(0, len(frame), BATCH_ROWS))
+    results = (task(found[2]) for batch in batches if (found := reader.encoded(batch, number)) is not None)
+    return functools.reduce(functools.partial(_merge_some, merge), results, None)
 
 
 def _merge_some(merge: Merge[T], first: T | None, second: T | None) -> T | None:
@@ -402,7 +389,8 @@ def prepare_in_pieces(
     Returns
     -------
     pilot : (Matrices, Encoded, weights)
-        Some rows, encoded, from which as much is learned as from all.
+        Some rows, encoded, from which as much is learned as from all, with weights that add up to that of
+        all rows.
     pieces : EncodedPieces
         All rows.
     """
@@ -418,8 +406,9 @@ def prepare_in_pieces(
     size = -(-PILOT_ROWS // source.n_pieces)
     merge = functools.partial(_merge_some, functools.partial(merge_surveys, question))
     surveyed = required(source.reduce(functools.partial(survey_piece, question, size), merge))
-    pilot = _distinct(pd.concat([*surveyed.telling, *surveyed.sample]))
+    telling = pd.concat(surveyed.telling)
     for _ in range(_MAX_ROUNDS):
+        pilot = _distinct(pd.concat([telling, *surveyed.sample]))
         _, matrices, encoded, weights = estimator.prepare(*roles.split(pilot))
         estimator.design_ = estimator.design_.with_moments(surveyed.moments)
         pieces = EncodedPieces(
@@ -432,23 +421,38 @@ def prepare_in_pieces(
             surveyed.weight,
             type(estimator).__name__,
         )
-        matrices = _again(pieces, pilot)
+        rows, matrices = _again(pieces, pilot)
         more = _more_rows(pieces, matrices)
         if more is None:
             break
-        pilot = _distinct(pd.concat([pilot, more]))
+        telling = pd.concat([telling, more])
+    weights = _weights_of_pilot(rows.isin(telling.index), weights, surveyed.weight)
+    estimator.outcome_ = dataclasses.replace(estimator.outcome_, marginal=Marginal.of(encoded, weights))
     estimator.n_obs_ = surveyed.n_rows
     if hasattr(estimator, "n_events_"):
         estimator.n_events_ = surveyed.n_events
     return (matrices, encoded, weights), pieces
 
 
-def _again(pieces: EncodedPieces, pilot: pd.DataFrame) -> Matrices:
-    """Encode the pilot with what all rows say."""
+def _weights_of_pilot(is_telling: NDArray[np.bool_], weights: Array | None, total: float) -> Array:
+    """Return weights of some rows: telling ones stand for themselves, drawn ones for all others.
+
+    Examples
+    --------
+    >>> _weights_of_pilot(np.array([True, False, False]), None, 201.0)
+    array([  1., 100., 100.])
+    """
+    own = np.ones(len(is_telling)) if weights is None else weights
+    drawn = ~is_telling if not is_telling.all() else is_telling
+    return np.where(drawn, own * (total - own[~drawn].sum()) / own[drawn].sum(), own)
+
+
+def _again(pieces: EncodedPieces, pilot: pd.DataFrame) -> tuple[pd.Index[Any], Matrices]:
+    """Encode the pilot with what all rows say; also return which of its rows have a positive weight."""
     found = pieces.encoded(pilot, 0)
     if found is None:
         raise InvalidInputError("sample_weight must be positive somewhere, got zeros only; leave it out")
-    return found[1]
+    return found[0].index, found[1]
 
 
 def _distinct(frame: pd.DataFrame) -> pd.DataFrame:

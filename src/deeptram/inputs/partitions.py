@@ -233,8 +233,17 @@ def _on_partition(task: Task[T], number: int, names: list[str], frame: pd.DataFr
                 f"partition {number}; make both from one Dask data frame"
             )
     check_same_labels(X=frame, **dict(zip(names, series, strict=True)))
-    columns = {name: values.array for name, values in zip(names, series, strict=True)}
-    return _alone_on_its_thread(task, frame.reset_index(drop=True).assign(**columns), number)
+    together = reindexed(frame, pd.RangeIndex(len(frame)))
+    for name, values in zip(names, series, strict=True):
+        together[name] = values.array
+    return _alone_on_its_thread(task, together, number)
+
+
+def reindexed(frame: pd.DataFrame, index: pd.Index[Any]) -> pd.DataFrame:
+    """Return a frame with other labels of its rows; reset_index and set_index would copy every column."""
+    same = frame.copy(deep=False)
+    same.index = index
+    return same
 
 
 def _joined(merge: Merge[T], results: Sequence[T]) -> T:

@@ -161,6 +161,8 @@ def minimize(
                     value, gradient, hessian = polished
                     step, multipliers = newton_step(gradient, hessian, rows, rows @ point, lift)
                     gap = -float(gradient @ step) / 2
+            elif likeness is not None:
+                point = point + step  # a change that values do not show, at the price of none
             break
         largest = float(np.abs(point).max(initial=0.0))
         if n_iter >= max_iter or largest > _DIVERGED:

@@ -148,8 +148,7 @@ def fit_exact(
             # further steps tell more than the question, where they are short
             is_separating=separates if work > _LONG_STEP else None,
         )
-        if isinstance(problem.objective, PiecewiseLikelihood) and problem.constraints is None:
-            # of smooth baselines the rows at the ends, all in the pilot, would count too much
+        if isinstance(problem.objective, PiecewiseLikelihood):
             solve = partial(solve, likeness=problem.objective.likeness)
         begin = _better_start(problem) if start is None else start
         result = solve(begin)
@@ -212,8 +211,7 @@ def _usual_curvature(problem: ExactProblem) -> Array:
     """Return the Hessian of scaled parameters in the model without covariates, roughly."""
     if not isinstance(problem.objective, PiecewiseLikelihood):
         return _USUAL_CURVATURE * problem.unit * np.eye(len(problem.start))
-    times = problem.unit / problem.objective.pilot_weight
-    return problem.objective.pilot.evaluate(torch.from_numpy(problem.start))[2].numpy() * times
+    return problem.objective.pilot.evaluate(torch.from_numpy(problem.start))[2].numpy()
 
 
 def discriminant_start(objective: BinaryLikelihood, correlations: Array, start: Array) -> Array:

@@ -54,7 +54,7 @@ class PiecewiseLikelihood:
     coordinates : Coordinates
         The scaled parameters.
     pilot : StructuredData
-        Some of the rows, to ask what needs no pass: how far a step may go at most, and the domain.
+        Some of the rows, with weights that make them stand for all: to ask what needs no pass.
     held : Held, optional
         A coefficient held fixed.
     """
@@ -64,12 +64,11 @@ class PiecewiseLikelihood:
     ) -> None:
         self.pieces, self.coordinates, self.held = pieces, coordinates, held
         self.pilot = coordinates.likelihood(pilot, held)
-        self.pilot_weight = float(len(pilot.x) if pilot.weights is None else pilot.weights.sum())
         self.n_parameters, self.is_convex = self.pilot.n_parameters, self.pilot.is_convex
 
     def likeness(self, point: Array, found: Found) -> Likeness:
         """Return the pilot's likelihood, with the value and the derivatives of all rows at a point."""
-        return Likeness(self.pilot, self.pieces.weight / self.pilot_weight, point, found)
+        return Likeness(self.pilot, point, found)
 
     def _sum(self, method: str, merge: Callable[[Any, Any], Any], *arguments: Tensor) -> Any:
         task = partial(_ask, self.coordinates, self.held, method, [one.numpy() for one in arguments])
@@ -118,29 +117,27 @@ class PiecewiseLikelihood:
 class Likeness:
     r"""A function like the likelihood of all rows near a point :math:`\psi_0`, without a pass over them.
 
-    :math:`c\,\ell_0(\psi) + (g - c g_0)'d + d'(H - c H_0)d/2` plus a constant, with
+    :math:`\ell_0(\psi) + (g - g_0)'d + d'(H - H_0)d/2` plus a constant, with
     :math:`d = \psi - \psi_0`; :math:`\ell_0, g_0, H_0` belong to the pilot and :math:`g, H` to all rows, at
-    :math:`\psi_0`. Its third derivatives are c times those of the pilot, so the error of a step to its
+    :math:`\psi_0`. Its third derivatives are those of the pilot, so the error of a step to its
     minimum is that of a Newton step times the sampling error of these.
 
     Parameters
     ----------
     pilot : SmoothObjective
-        The likelihood of some rows.
-    times : float
-        c, the weight of all rows in units of that of the pilot.
+        The likelihood of some rows, which stand for all.
     point : ndarray, shape (k,)
     found : (float, ndarray, ndarray)
         Value, gradient and Hessian of all rows there.
     """
 
-    def __init__(self, pilot: SmoothObjective, times: float, point: Array, found: Found) -> None:
-        self.pilot, self.times, self.n_parameters = pilot, times, len(point)
+    def __init__(self, pilot: SmoothObjective, point: Array, found: Found) -> None:
+        self.pilot, self.n_parameters = pilot, len(point)
         self.point = torch.from_numpy(point)
         own = pilot.evaluate(self.point)
-        self.constant = found[0] - times * own[0]
+        self.constant = found[0] - own[0]
         self.slope, self.curvature = (
-            torch.from_numpy(all_rows) - times * part
+            torch.from_numpy(all_rows) - part
             for all_rows, part in zip(found[1:], own[1:], strict=True)
         )
 
@@ -148,7 +145,7 @@ class Likeness:
         """Return the value."""
         away = parameters - self.point
         rest = self.constant + float(away @ self.slope + away @ self.curvature @ away / 2)
-        return self.times * self.pilot.value(parameters) + rest
+        return self.pilot.value(parameters) + rest
 
     def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
         """Return value, gradient and Hessian."""
@@ -156,8 +153,7 @@ class Likeness:
         away = parameters - self.point
         bent = self.curvature @ away
         rest = self.constant + float(away @ self.slope + away @ bent / 2)
-        gradient = self.times * gradient + self.slope + bent
-        return self.times * value + rest, gradient, self.times * hessian + self.curvature
+        return value + rest, gradient + self.slope + bent, hessian + self.curvature
 
     def longest_step(self, parameters: Tensor, step: Tensor) -> float:
         """Return that of the pilot."""
