@@ -137,14 +137,14 @@ def draw_mask(shape: tuple[int, ...], rate: float, stream: np.random.BitGenerato
     """
     n = math.prod(shape)
     bits = stream.random_raw(-(-n // 4)).view(np.uint16)[:n]
-    kept = torch.from_numpy(bits >= round(rate * _OUTCOMES))
-    mask = kept.to(like.dtype).mul_(1 / (1 - rate))
+    exact = np.float64 if like.dtype == torch.float64 else np.float32
+    mask = torch.from_numpy(np.multiply(bits >= round(rate * _OUTCOMES), exact(1 / (1 - rate))))
     if len(shape) == 4:
         b, channels, height, width = shape
         mask = mask.view(b, height, width, channels).permute(0, 3, 1, 2)
     else:
         mask = mask.view(shape)
-    return mask.to(like.device)
+    return mask.to(like)
 
 
 class MemberDropout(nn.Module):

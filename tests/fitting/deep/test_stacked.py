@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from deeptram import latent
 from deeptram.errors import NonFiniteLossError, UnsupportedError
 from deeptram.fitting.deep.gradient import fit_deep
 from deeptram.fitting.deep.stacked import StackedEngine, fit_stacked, stacking_pays
@@ -44,6 +45,17 @@ def test_every_outcome_type(kind, make_task, simulated):
     task = make_task(terms, kind, simulated.X, simulated.y[kind], validation=0.2)
     fits = assert_same(task)
     assert not np.allclose(fits[0].model.coef, fits[1].model.coef)
+
+
+@pytest.mark.parametrize("latents", [("normal", "logistic"), ("logistic", "normal")], ids="-".join)
+def test_ordered_classes_with_latents_of_their_own(latents, make_task, simulated):
+    terms = [CI(MLP((8,)), "b"), LS("a")]
+    one = make_task(terms, "ordinal", simulated.X, simulated.y["ordinal"], validation=0.2)
+    tasks = [replace(one, latent=latent.get(name)) for name in latents]
+    for own, together in zip(tasks, fit_stacked(tasks, SEEDS[:2]), strict=True):
+        alone = fit_deep(own, together.seed)
+        np.testing.assert_allclose(together.model.coef, alone.model.coef, atol=1e-5)
+        np.testing.assert_allclose(together.history.train_loss, alone.history.train_loss, rtol=1e-5)
 
 
 def test_float64_is_tighter(make_task, simulated):
@@ -184,8 +196,19 @@ class Tied(nn.Module):
         return self.last(self.second(self.first(x).tanh()).tanh())
 
 
+def begins_with_relu(in_shape, out_features):
+    return nn.Sequential(nn.ReLU(), nn.Linear(in_shape[0], 4), nn.ReLU(), nn.Linear(4, out_features))
+
+
 @pytest.mark.parametrize(
-    ("net", "batched"), [(nested, True), (MLP((4,), dropout=0.1), True), (Residual, False), (Tied, False)]
+    ("net", "batched"),
+    [
+        (nested, True),
+        (begins_with_relu, True),
+        (MLP((4,), dropout=0.1), True),
+        (Residual, False),
+        (Tied, False),
+    ],
 )
 @pytest.mark.parametrize("kind", ["ordinal", "nominal"])
 def test_both_forward_passes(net, batched, kind, make_task, simulated):

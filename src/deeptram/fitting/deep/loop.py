@@ -164,22 +164,22 @@ class Engine(ABC):
         """Return what an average of weights is taken of."""
         return self._parameters
 
-    def step(self, rows: Tensor) -> list[float]:
+    def step(self, rows: Tensor) -> NDArray[np.float64]:
         """Take a step on batches (M, b) and return the M losses before it; raises ``NonFiniteStep``."""
-        self._optimizer.zero_grad(set_to_none=True)
+        for parameter in self._parameters.values():
+            parameter.grad = None
         count = rows.shape[1]
         values = np.zeros(len(rows))
         for piece in rows.split(self._setup.training.micro_batch or count, dim=1):
-            share = piece.shape[1] / count
             losses = self._step_losses(piece)
-            members = losses.mean(dim=1)
-            _check_finite(members.tolist(), losses, piece)
-            (members.sum() * share).backward()
-            values += share * members.detach().cpu().numpy()
+            members = losses.detach().mean(dim=1).cpu().numpy()
+            _check_finite(members, losses, piece)
+            losses.backward(torch.full_like(losses, 1 / count))
+            values += piece.shape[1] / count * members
         self._move()
         if self._average is not None:
             self._average.end_step()
-        return [float(value) for value in values]
+        return values
 
     def expect(self, batches: Sequence[Tensor]) -> None:
         """Make the batches of the next epoch ready, where worker processes are to do so."""
@@ -244,12 +244,11 @@ class Engine(ABC):
                 value.copy_(state["average"]["values"][name])
 
 
-def _check_finite(values: list[float], losses: Tensor, rows: Tensor) -> None:
+def _check_finite(values: NDArray[Any], losses: Tensor, rows: Tensor) -> None:
     """Raise ``NonFiniteStep`` for the first member whose loss is not finite."""
-    for position, value in enumerate(values):
-        if not math.isfinite(value):
-            bad = ~torch.isfinite(losses[position].detach()).cpu()
-            raise NonFiniteStep(position, rows[position][bad], value)
+    for position in np.flatnonzero(~np.isfinite(values)):
+        bad = ~torch.isfinite(losses[position].detach()).cpu()
+        raise NonFiniteStep(int(position), rows[position][bad], float(values[position]))
 
 
 @dataclass
@@ -427,7 +426,7 @@ def _epoch(
             done = (epoch - 1 + number / len(batches)) / training.epochs
             engine.set_learning_rates(_scheduled(members, active, training.schedule(done)))
         try:
-            total += np.asarray(engine.step(batch)) * batch.shape[1]
+            total += engine.step(batch) * batch.shape[1]
         except NonFiniteStep as stop:
             m = active[stop.position]
             which = "" if len(members) == 1 else f" of member {m}"

@@ -295,27 +295,22 @@ class OrderedLogitLoss(ClassLoss):
     those of ``deeptram.evaluation.scores.nll``; models with a Scale term use that.
     """
 
-    def target(self, encoded: Encoded, dtype: torch.dtype, device: torch.device | str = "cpu") -> Target:
-        target = super().target(encoded, dtype, device)
-        codes, last = target.tensors["codes"], len(self._levels) - 1
-        upper, lower = codes.clamp(max=last - 1), (codes - 1).clamp(min=0)
-        # columns: theta_k, theta_{k-1}, free_k, looked up in (theta, free)
-        target.tensors["place"] = torch.stack([upper, lower, last + upper], dim=1)
-        inner = (codes > 0) & (codes < last)
-        target.tensors["counts"] = torch.stack([codes < last, codes > 0, inner], dim=1).to(dtype)
-        return target
+    def __init__(self, score: str, outcome: Outcome, latent: Latent) -> None:
+        super().__init__(score, outcome, latent)
+        last = len(self._levels) - 1
+        codes = torch.arange(last + 1)
+        free = torch.where((codes > 0) & (codes < last), codes + 2 * last + 1, last)
+        self._places = torch.stack([codes, codes + last, free], dim=1)
 
     def rows(self, working: Working, target: Target) -> Tensor:
         if working.log_scale is not None:
             return super().rows(working, target)
-        place, counts = target.tensors["place"], target.tensors["counts"]
-        table = torch.cat([working.theta, working.free], dim=-1)
-        picked = _expand(table, place[..., 0]).gather(-1, place)
-        sign = torch.tensor([1.0, -1.0, 1.0], dtype=picked.dtype, device=picked.device)
-        if working.shift is not None:
-            moved = torch.tensor([1.0, 1.0, 0.0], dtype=picked.dtype, device=picked.device)
-            picked = picked - working.shift.unsqueeze(-1) * moved
-        return -(logsigmoid(picked * sign) * counts).sum(dim=-1)
+        codes, theta = target.tensors["codes"], working.theta
+        h = _expand(theta if working.shift is None else theta - working.shift.unsqueeze(-1), codes)
+        none = torch.full_like(h[..., :1], torch.inf)  # whose log-sigmoid is zero
+        table = torch.cat([h, none, -h, _expand(working.free, codes)], dim=-1)
+        places = gather_rows(self._places.to(codes.device), codes)
+        return -logsigmoid(table.gather(-1, places)).sum(dim=-1)
 
 
 class PredictiveLoss(RowLoss):

@@ -182,12 +182,10 @@ class StackedEngine(Engine):
     def _draw_masks(self, size: int) -> list[Tensor]:
         """Draw the dropout masks of a step, each member's from its own generator."""
         calls = [self._calls_of(size, rates) for rates in self._rates]
-        most = max(calls, key=len)
         like = next(iter(self._parameters.values()))
+        ones = [like.new_ones(()).expand(shape) for shape, _ in max(calls, key=len)]
         drawn = [
-            [one.next(shape, rate, like) for shape, rate in own]
-            if own
-            else [torch.ones(shape, dtype=like.dtype, device=like.device) for shape, _ in most]
+            [one.next(shape, rate, like) for shape, rate in own] or ones
             for one, own in zip(self._dropouts, calls, strict=True)
         ]
         return [torch.stack(masks) for masks in zip(*drawn, strict=True)]
@@ -401,6 +399,7 @@ class StackedForward:
     def _run(
         self, network: list[Layer], x: Tensor, parameters: dict[str, Tensor], masks: list[Tensor]
     ) -> Tensor:
+        is_fresh = False  # whether nothing else needs x, so that it may be overwritten
         for name, layer in network:
             if isinstance(layer, nn.Linear):
                 weight, bias = parameters[f"{name}.weight"].mT, parameters.get(f"{name}.bias")
@@ -416,7 +415,8 @@ class StackedForward:
             elif isinstance(layer, nn.Flatten):
                 x = x.flatten(2)
             else:
-                x = layer(x)
+                x = x.relu_() if is_fresh and type(layer) is nn.ReLU else layer(x)
+            is_fresh = isinstance(layer, nn.Linear)
         return x
 
 
