@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import ndtr, ndtri
 
 from deeptram._html import HeadedTable, card, few_digits
 from deeptram._validation import check_float_vector
@@ -44,7 +44,7 @@ def effect_table(model: BaseTram, y: Any, level: float) -> pd.DataFrame:
             "dt.Varying(...), or read coef_"
         )
     points, rows = _basis_rows(model.outcome_, y)
-    half = stats.norm.ppf((1 + level) / 2)
+    half = ndtri((1 + level) / 2)
     frames = []
     for j, name in enumerate(model.design_.varying.names):
         value, se = _linear_combination(model, j, rows)
@@ -171,14 +171,14 @@ def wald_table(
     latent : Latent
         F_Z; with the normal one exp(coefficient) has no meaning and is left out.
     """
-    half = stats.norm.ppf((1 + level) / 2) * se
+    half = ndtri((1 + level) / 2) * se
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         z = coef / se
         columns = {
             "coef": coef,
             "se": se,
             "z": z,
-            "p": 2 * stats.norm.sf(np.abs(z)),
+            "p": 2 * ndtr(-np.abs(z)),
             "lower": coef - half,
             "upper": coef + half,
         }
@@ -351,7 +351,7 @@ def _add_time_ratios(model: BaseTram, table: pd.DataFrame, level: float) -> None
         ratio = np.where(np.isfinite(beta), beta, np.nan) / slope
         variance = variance - 2 * ratio * covariance[shift, 1] + ratio**2 * covariance[1, 1]
     with np.errstate(invalid="ignore", over="ignore"):
-        half = stats.norm.ppf((1 + level) / 2) * np.sqrt(variance) / slope
+        half = ndtri((1 + level) / 2) * np.sqrt(variance) / slope
         for name, values in (("", 0.0), ("_lower", -half), ("_upper", half)):
             table[f"time_ratio{name}"] = np.exp(beta / slope + values)
 

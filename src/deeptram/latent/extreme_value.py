@@ -68,6 +68,11 @@ class MinimumExtremeValue(Latent):
         log_difference = lo + torch.exp(log_increment) + log1mexp_of_log(log_increment)  # of e^hi and e^lo
         return -torch.exp(lo) + log1mexp_of_log(log_difference)
 
+    def log_pdf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log f(z) with its first and second derivative, from one exponential."""
+        rate = torch.exp(z)
+        return torch.where(torch.isinf(z), -torch.inf, z - rate), 1 - rate, -rate
+
     def log_sf_derivatives(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log(1 - F(z)) = -e^z, which is its own first and second derivative."""
         value = -torch.exp(z)

@@ -47,10 +47,10 @@ class Point:
     shift_offset: Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Keep the constant Jacobian in one contiguous matrix."""
+        """Keep the constant Jacobian in one matrix, column by column: sums over rows are quicker."""
         self.n_theta, self.n_beta = self.a.shape[1], self.x.shape[1]
-        self._fixed = torch.cat([self.a, -self.x], dim=1)
-        self.a, self.x = self._fixed[:, : self.n_theta], -self._fixed[:, self.n_theta :]
+        self._fixed = torch.cat([self.a.T, -self.x.T]).T
+        self.a = self._fixed[:, : self.n_theta]
 
     def at(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Return z (m,), the Jacobian dz/dparameters (m, d+p+q), exp(s) and h."""
@@ -157,7 +157,8 @@ class LineDesign:
             offset = torch.from_numpy(self.basis.offset(values)) if has_offset else None
             setattr(part, end, Point(a, x, scale, offset, known))
         if "exact" in ends:
-            part.derivative = self._modulated(self.basis.derivative(ends["exact"]), chosen)
+            slopes = self._modulated(self.basis.derivative(ends["exact"]), chosen)
+            part.derivative = slopes.T.contiguous().T  # as the Jacobian in Point
             if has_offset:
                 part.derivative_offset = torch.from_numpy(self.basis.offset_derivative(ends["exact"]))
         return part

@@ -164,7 +164,8 @@ class ScaledColumns:
     def of(self, x: Array) -> Array:
         """Return the columns of the fit, shape (n, k), of any rows of plain columns (n, p)."""
         if self.are_plain:
-            return np.asarray((x - self.mean) / self.sd)
+            scaled = x - self.mean
+            return np.divide(scaled, self.sd, out=scaled)
         kept = ~self.aliased
         scaled = (x[:, kept] - self.mean[kept]) / self.sd[kept]
         return scaled if self.orthogonal is None else self.orthogonal.of(x[:, kept], scaled)

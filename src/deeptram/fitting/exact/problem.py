@@ -436,8 +436,11 @@ def weighted_quantile(values: Array, weights: Array | None, probabilities: Array
     >>> weighted_quantile(np.array([3.0, 1.0]), np.array([1.0, 3.0]), np.array([0.5, 0.9]))
     array([1., 3.])
     """
+    if weights is None:
+        place = np.ceil(probabilities * len(values)).astype(np.int64) - 1
+        return np.asarray(np.sort(values)[np.maximum(place, 0)])
     order = np.argsort(values, kind="stable")
-    share = np.arange(1.0, len(values) + 1) if weights is None else np.cumsum(weights[order])
+    share = np.cumsum(weights[order])
     place = np.searchsorted(share, probabilities * share[-1])
     return np.asarray(values[order[np.minimum(place, len(values) - 1)]])
 
