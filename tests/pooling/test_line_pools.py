@@ -110,6 +110,26 @@ def test_log_linear_density_of_normals_is_normal_far_into_the_tails():
     np.testing.assert_allclose(pooled.quantile([0.001, 0.5])[:, 0], exact.ppf(0.001), rtol=1e-8)
 
 
+def test_log_linear_density_of_normals_has_their_quantiles_and_draws(rng):
+    means, spreads = rng.normal(scale=3.0, size=(3, 50)), rng.uniform(0.5, 2.0, size=(3, 50))
+    members = [dt.Predictive.from_scipy(scipy.stats.norm(*one)) for one in zip(means, spreads, strict=True)]
+    total = WEIGHTS @ spreads**-2
+    exact = scipy.stats.norm(((WEIGHTS @ (means * spreads**-2)) / total)[:, None], total[:, None] ** -0.5)
+    pooled = dt.pool(members, method="log-linear-density", weights=WEIGHTS)
+    levels = np.array([1e-15, 1e-9, 1e-4, 0.1, 0.5, 0.9, 1 - 1e-4, 1 - 1e-9])
+    np.testing.assert_allclose(pooled.quantile(levels), exact.ppf(levels), rtol=1e-9, atol=1e-9)
+    drawn, uniform = pooled.sample(200, random_state=0), np.random.default_rng(0).random((50, 200))
+    np.testing.assert_allclose(drawn, exact.ppf(uniform), rtol=1e-10, atol=1e-10)
+
+
+def test_log_linear_density_leaves_point_masses_out():
+    """Of quantiles -1, 0, 0, 1 a density of 0.2 is left on either side, and tails of scale 1/2."""
+    member = dt.Predictive.from_quantiles([0.1, 0.3, 0.7, 0.9], [[-1.0, 0.0, 0.0, 1.0]])
+    quantiles = dt.pool([member], method="log-linear-density").quantile([0.05, 0.3, 0.5, 0.8])
+    tail = -1 + 0.5 * np.log(0.05 * 0.6 / 0.1)
+    np.testing.assert_allclose(quantiles, [[tail, -0.6, 0.0, 0.9]], rtol=1e-10, atol=1e-10)
+
+
 def test_log_linear_density_of_members_far_apart():
     members = [dt.Predictive.from_scipy(scipy.stats.norm([m], 1.0)) for m in (-30.0, 30.0)]
     pooled = dt.pool(members, method="log-linear-density")

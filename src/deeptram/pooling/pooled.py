@@ -162,6 +162,21 @@ class PooledLine(_PooledNumbers, LinePredictive):
         rule = self.recipe.trafo_rule(latent)
         return super().log_slope_t(y, latent) if rule is None else rule.log_slope(self.recipe.at(y))
 
+    def trafo_and_slope_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return h and log h' together on the pool's own scale, each (n, G); members are asked once."""
+        rule, at = self.recipe.trafo_rule(), self.recipe.at(y)
+        if rule is not None:
+            return rule.trafo(at), rule.log_slope(at)
+        tails = self.recipe.rule.log_cdf(at), self.recipe.rule.log_sf(at)
+        log_pdf = self.log_pdf_t(y) if self.with_density() is not self else self.recipe.rule.log_pdf(at)
+        latent = self._own_latent
+        return latent.from_log_t(*tails), log_pdf - latent.log_pdf_from_log_t(*tails)
+
+    def near_inverse_t(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return bounds of y with h(y) = z and guesses, each (n, G), where the rule knows any."""
+        tails = self._own_latent.log_cdf_t(z), self._own_latent.log_sf_t(z)
+        return self.recipe.rule.near_quantiles(self.recipe.at(), *tails)
+
     def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor | None:
         """Return the log of the gap of h at two points, shape (n, G), where h is pooled."""
         rule = self.recipe.trafo_rule()
@@ -185,6 +200,8 @@ class PooledLine(_PooledNumbers, LinePredictive):
             return self._mean_of("rough_quantile_t", q)
         with torch.no_grad():
             z = self._own_latent.icdf_t(torch.atleast_2d(q)).expand(len(self), -1)
+            if (near := self.near_inverse_t(z)) is not None:
+                return near[1]
             found, known = self._between_members(z, torch.full_like(z, _ROUGH))
         return found if bool(known.all()) else torch.where(known, found, super().rough_quantile_t(q))
 
@@ -205,6 +222,8 @@ class PooledLine(_PooledNumbers, LinePredictive):
         """Return y with h(y) = z, shape (n, G): between the members' own where it lies there."""
         if self._averages("inverse_t"):
             return self._mean_of("inverse_t", z, self._own_latent)
+        if self.recipe.rule.integrated:
+            return super().own_inverse_t(z)
         z = z.expand(len(self), -1)
         with torch.no_grad():
             noise = _NOISE * torch.finfo(self.dtype).eps * (1 + z.abs())

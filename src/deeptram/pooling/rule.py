@@ -102,6 +102,8 @@ class Rule(ABC):
         zeros included: then weights are tuned with exact gradients, else with differences of scores.
     ordered : bool
         Whether quantiles of the pool lie where ``between`` says for every distribution.
+    integrated : bool
+        Whether ``near_quantiles`` knows where quantiles of the pool lie, from an integral.
     """
 
     name: ClassVar[str]
@@ -111,6 +113,7 @@ class Rule(ABC):
     tabulated: ClassVar[bool] = False
     differentiable: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
+    integrated: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.parameters)
@@ -168,6 +171,12 @@ class Rule(ABC):
         """Return between which two of the members' quantiles those of the pool lie."""
         stacked = torch.stack(torch.broadcast_tensors(*values))
         return stacked.amin(dim=0), stacked.amax(dim=0)
+
+    def near_quantiles(
+        self, at: Points, log_cdf: Tensor, log_sf: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return bounds of quantiles on the line and guesses between them, of an integrated rule."""
+        return None
 
     def crps(self, at: Points) -> Tensor | None:
         """Return the CRPS of outcomes y (n, 1) on the line, (n,), if there is a quicker way than from F."""

@@ -281,6 +281,17 @@ def kronrod_nodes(dtype: torch.dtype) -> Tensor:
     return torch.tensor([*(-x for x in _NODES), *_NODES[-2::-1]], dtype=dtype)
 
 
+def kronrod_weights(dtype: torch.dtype) -> Tensor:
+    """Return the weights of the 15 nodes, whose sum is 2.
+
+    Examples
+    --------
+    >>> kronrod_weights(torch.float64).sum()
+    tensor(2., dtype=torch.float64)
+    """
+    return torch.tensor([*_KRONROD, *_KRONROD[-2::-1]], dtype=dtype)
+
+
 def kronrod(values: Tensor, half_width: Tensor) -> tuple[Tensor, Tensor]:
     """Return integrals and error estimates of panels from the integrand at their 15 nodes.
 
@@ -303,7 +314,7 @@ def kronrod(values: Tensor, half_width: Tensor) -> tuple[Tensor, Tensor]:
     >>> kronrod((x**22).unsqueeze(0), torch.ones(1, dtype=torch.float64))[0] * 23 / 2
     tensor([1.], dtype=torch.float64)
     """
-    weights = values.new_tensor([*_KRONROD, *_KRONROD[-2::-1]])
+    weights = kronrod_weights(values.dtype)
     gauss = values.new_tensor([*_GAUSS, *_GAUSS[-2::-1]])
     integral = values @ weights
     difference = (integral - values @ gauss).abs() * half_width

@@ -16,7 +16,7 @@ from deeptram.errors import ExtrapolationWarning, UnsupportedError, warn
 from deeptram.latent import Latent
 from deeptram.predictive import functionals
 from deeptram.predictive.base import NumericPredictive
-from deeptram.predictive.calculus import FAR, coordinate, solve_increasing
+from deeptram.predictive.calculus import FAR, coordinate, coordinate_of, solve_increasing
 from deeptram.predictive.rows import check_one_per_row, grid_values
 from deeptram.responses.observations import Observations, Surv
 
@@ -88,6 +88,14 @@ class LinePredictive(NumericPredictive):
         r"""Return :math:`\log h'(y) = \log f(y) - \log f_Z(h(y))` on the scale of ``latent``."""
         latent = self._own_latent if latent is None else latent
         return self.log_pdf_t(y) - latent.log_pdf_from_log_t(*self.smooth_tails_t(y))
+
+    def trafo_and_slope_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return h(y) and log h'(y) together on the distribution's own scale, each (n, G)."""
+        return self.trafo_t(y), self.log_slope_t(y)
+
+    def near_inverse_t(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return bounds of y with h(y) = z and guesses between them, each (n, G), where known; else None."""
+        return None
 
     def log_increment_t(self, lower: Tensor, upper: Tensor) -> Tensor | None:
         """Return log(h(upper) - h(lower)) for finite h, (n, G), where h is known better than F; else None."""
@@ -319,28 +327,36 @@ class LinePredictive(NumericPredictive):
 
     def _solve(self, goal: Tensor, noise: Tensor) -> Tensor:
         """Return y with trafo(y) = goal to within ``noise``, shape (n, G)."""
-        latent = self._own_latent
         lower, upper = self.support_t()
 
         def residual(u: Tensor) -> tuple[Tensor, Tensor]:
             y, dy, _ = coordinate(u, lower, upper)
-            return self.trafo_t(y, latent) - goal, torch.exp(self.log_slope_t(y, latent)) * dy
+            h, log_slope = self.trafo_and_slope_t(y)
+            return h - goal, torch.exp(log_slope) * dy
 
-        far = torch.full(goal.shape, FAR, dtype=self.dtype)
-        # What F jumps over, or never reaches, needs no search.
-        first = torch.where(residual(-far)[0] >= 0, -far, far)
-        last = torch.where(residual(far)[0] <= 0, far, -far)
-        u = solve_increasing(residual, torch.minimum(last, first), first, (last + first) / 2, noise)
-        return coordinate(u, lower, upper)[0]
+        near = self.near_inverse_t(goal)
+        if near is None:
+            far = torch.full(goal.shape, FAR, dtype=self.dtype)
+            # What F jumps over, or never reaches, needs no search.
+            last = torch.where(residual(-far)[0] >= 0, -far, far)
+            first = torch.where(residual(far)[0] <= 0, far, -far)
+            first, start = torch.minimum(first, last), (first + last) / 2
+        else:
+            first, start, last = (coordinate_of(y, lower, upper) for y in near)
+        return coordinate(solve_increasing(residual, first, last, start, noise), lower, upper)[0]
 
     def _polish(self, y: Tensor, target: Tensor) -> Tensor:
         """Take Newton steps in y itself where they reduce the residual."""
-        residual = self.trafo_t(y) - target
+        h, log_slope = self.trafo_and_slope_t(y)
         for _ in range(_POLISHING_STEPS):
-            new = y - residual * torch.exp(-self.log_slope_t(y))
-            new_residual = self.trafo_t(torch.where(torch.isfinite(new), new, y)) - target
-            better = torch.isfinite(new) & (new_residual.abs() < residual.abs())
-            y, residual = torch.where(better, new, y), torch.where(better, new_residual, residual)
+            new = y - (h - target) * torch.exp(-log_slope)
+            usable = torch.isfinite(new)
+            new_h, new_slope = self.trafo_and_slope_t(torch.where(usable, new, y))
+            better = usable & ((new_h - target).abs() < (h - target).abs())
+            if not bool(better.any()):
+                break
+            y, h = torch.where(better, new, y), torch.where(better, new_h, h)
+            log_slope = torch.where(better, new_slope, log_slope)
         return y
 
     def _with_gradient(self, y: Tensor, target: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from deeptram.predictive.calculus import coordinate, coordinate_of, kronrod, kronrod_nodes
+from deeptram.predictive.calculus import coordinate, coordinate_of, kronrod, kronrod_nodes, kronrod_weights
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -28,6 +28,7 @@ FAR_OUT = {torch.float64: 600.0, torch.float32: 80.0}  # sinh and exp of it are 
 _ROUNDS = 12
 _SPLITS = 6
 _TOLERANCE = 1e-11
+_NEGLIGIBLE = 1e-18  # the share of a tail below which its panels need not be exact
 
 
 class RowTensors:
@@ -135,9 +136,7 @@ def fixed_rule(frame: Frame, edges: Tensor) -> tuple[Tensor, Tensor]:
     """
     u, half = panel_nodes(edges[:, :-1], edges[:, 1:])
     y, dy, _ = frame.to_y(u.flatten(1))
-    unit = torch.eye(15, dtype=edges.dtype).unsqueeze(1)
-    share, _ = kronrod(unit, torch.ones(1, dtype=edges.dtype))
-    log_weight = torch.log(half).unsqueeze(2) + torch.log(share.reshape(15))
+    log_weight = torch.log(half).unsqueeze(2) + torch.log(kronrod_weights(edges.dtype))
     return y, (log_weight.flatten(1) + torch.log(dy))
 
 
@@ -152,14 +151,12 @@ def partial_rule() -> Tensor:
     torch.Size([15, 15])
     """
     nodes = kronrod_nodes(torch.float64)
-    unit = torch.eye(15, dtype=torch.float64).unsqueeze(1)
-    weights = kronrod(unit, torch.ones(1, dtype=torch.float64))[0].reshape(15)
     legendre = np.polynomial.legendre
     values = legendre.legvander(nodes.numpy(), 14)
     integrals = np.stack(
         [legendre.legval(nodes.numpy(), legendre.legint(np.eye(15)[k], lbnd=-1)) for k in range(15)], axis=1
     )
-    return torch.as_tensor(integrals @ np.linalg.inv(values)) / weights
+    return torch.as_tensor(integrals @ np.linalg.inv(values)) / kronrod_weights(torch.float64)
 
 
 @dataclass(frozen=True)
@@ -180,7 +177,10 @@ class Panels(RowTensors):
 
 @torch.no_grad()
 def refine(frame: Frame, edges: Tensor, log_g: Callable[[Tensor], Tensor]) -> Panels:
-    """Integrate exp(log_g(y)): the worst panels of each row are halved until the error is small."""
+    """Integrate exp(log_g(y)): the worst panels of each row are halved until the error is small.
+
+    Small against the smaller of both tails, each with the panel, that is, unless that is negligible itself.
+    """
 
     def height_at(left: Tensor, right: Tensor) -> Tensor:
         y, dy, _ = frame.to_y(panel_nodes(left, right)[0].flatten(1))
@@ -192,9 +192,10 @@ def refine(frame: Frame, edges: Tensor, log_g: Callable[[Tensor], Tensor]) -> Pa
     peak = torch.where(torch.isfinite(peak), peak, torch.zeros_like(peak))
     value, error = _integrate(height, peak, left, right)
     for _ in range(_ROUNDS):
-        if not bool((error.sum(dim=1) > _TOLERANCE * value.sum(dim=1)).any()):
+        relative = error / _smaller_tail(value)
+        if not bool((relative.nansum(dim=1) > _TOLERANCE).any()):
             break
-        worst = error.topk(min(_SPLITS, error.shape[1]), dim=1).indices
+        worst = relative.nan_to_num().topk(min(_SPLITS, error.shape[1]), dim=1).indices
         a, b = left.gather(1, worst), right.gather(1, worst)
         middle = (a + b) / 2
         new_left, new_right = torch.cat([a, middle], dim=1), torch.cat([middle, b], dim=1)
@@ -208,6 +209,12 @@ def refine(frame: Frame, edges: Tensor, log_g: Callable[[Tensor], Tensor]) -> Pa
         order = parts[0].argsort(dim=1, stable=True)
         left, right, value, error = (part.gather(1, order) for part in parts)
     return Panels(left, right, value, peak)
+
+
+def _smaller_tail(value: Tensor) -> Tensor:
+    """Return the sum up to or from each panel, whichever is smaller, at least a negligible part of all."""
+    below, above = value.cumsum(dim=1), value.flip(1).cumsum(dim=1).flip(1)
+    return torch.maximum(torch.minimum(below, above), _NEGLIGIBLE * below[:, -1:])
 
 
 def _integrate(height: Tensor, peak: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
