@@ -62,6 +62,11 @@ def test_numpy_functions_are_read_only_and_take_their_arguments(name):
     assert a.tolist() == [0.5, 0.25]
 
 
+def test_function_that_is_not_known_is_named_whatever_its_arguments():
+    with pytest.raises(InvalidInputError, match=r"got ns in 'ns\(age, df=4\)'"):
+        read_expression("ns(age, df=4)")
+
+
 def test_what_may_be_called_is_what_the_message_says():
     assert set(KNOWN) == {*FUNCTIONS, *TRANSFORMS, "C", "I", "Q"}
     assert {"Treatment", "contr.treatment", "contr.SAS", "contr.sum", "contr.poly"} <= set(CONTRASTS)

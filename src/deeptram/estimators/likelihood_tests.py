@@ -226,9 +226,9 @@ def _names(models: list[BaseTram]) -> list[str]:
 
 def _terms(model: BaseTram) -> str:
     design = model.design_
-    found = [*design.names]
-    found += [] if design.varying is None else [f"Varying({', '.join(design.varying.names)})"]
-    found += [] if design.scale is None else [f"Scale({', '.join(design.scale.names)})"]
+    found = [] if design.linear is None else [*design.linear.terms]
+    found += [] if design.varying is None else [f"Varying({', '.join(design.varying.terms)})"]
+    found += [] if design.scale is None else [f"Scale({', '.join(design.scale.terms)})"]
     found += [] if design.strata_column is None else [f"SI(strata={design.strata_column})"]
     return " + ".join(found) or "1"
 

@@ -318,7 +318,8 @@ class _Reader:
                 raise self._refused(f"the columns of {name} inside another expression")
             return self._transform(node)
         if node.keywords:
-            raise self._refused(f"named arguments of {self._text(node.func)}")
+            known = name in KNOWN or name.startswith("np.")
+            raise self._refused(f"{'named arguments of ' * known}{self._text(node.func)}")
         if name == "Q" and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
             return self._column(str(node.args[0].value))
         if name == "I" and len(node.args) == 1:
