@@ -1,4 +1,4 @@
-"""Survival metrics at n = 100,000 against scikit-survival: the same numbers, and the ratio of processor times.
+"""Survival metrics at n = 100,000 against scikit-survival: the same numbers, ratios of processor times.
 
     python benchmarks/survival_metrics.py [--n 100000] [--times 100]
 

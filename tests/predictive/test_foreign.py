@@ -91,7 +91,7 @@ def test_answers_are_not_what_the_object_holds(numpy):
     grid, values = np.array([1.0, 2.0, 4.0]), np.array([[0.9, 0.5, 0.2]])
     kind = np.array if numpy else torch.tensor
     curves = Predictive.from_survival(grid, kind(values))
-    quantiles = Predictive.from_quantiles(values[0, ::-1].copy(), kind(values + [0.0, 1.0, 2.0]))
+    quantiles = Predictive.from_quantiles(values[0, ::-1].copy(), kind(np.add(values, [0.0, 1.0, 2.0])))
     for answer in (lambda: curves.sf_grid(grid), lambda: quantiles.quantile(values[0, ::-1].copy())):
         before = np.asarray(answer()).copy()
         answer()[:] = 7.0

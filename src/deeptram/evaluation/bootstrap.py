@@ -32,8 +32,8 @@ class Statistic(ABC):
 
     Implementing a statistic:
 
-    - ``columns`` returns the values (S, n) whose weighted sums are needed (S may be 0).
-    - ``n_columns`` says roughly how many these are, for the division of work;
+    - ``columns`` returns the values (S, n) whose weighted sums are needed, if any.
+    - ``n_columns`` says roughly how many these are (0: none), for the division of work;
       ``thread_safe`` whether other statistics may be computed at the same time; ``additive``
       whether ``finish`` needs no more of the counts than their total, so that rows may come in chunks.
     - ``finish`` turns these sums, and if need be the counts, into B values.
@@ -43,13 +43,13 @@ class Statistic(ABC):
     thread_safe: bool = True
     additive: bool = False
 
-    @abstractmethod
     def columns(self) -> Tensor:
-        """Return the values to be summed, shape (S, n), float64."""
+        """Return the values to be summed, shape (S, n), float64; none by default."""
+        return torch.empty(0, 0, dtype=torch.float64)
 
     def sums(self, counts: Tensor) -> Tensor:
         """Return the weighted sums of the columns, shape (S, B), for counts (n, B)."""
-        return self.columns() @ counts
+        return self.columns() @ counts if self.n_columns else counts[:0]
 
     @abstractmethod
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
@@ -89,9 +89,6 @@ class Resampled(Statistic):
 
     def __init__(self, metric: Callable[..., Any], y: Any, pred: Predictive) -> None:
         self._metric, self._y, self._pred = metric, y, pred
-
-    def columns(self) -> Tensor:
-        return torch.empty(0, len(self._pred), dtype=torch.float64)
 
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
         rows = np.arange(len(self._pred))
@@ -328,13 +325,12 @@ def replicates(statistics: Sequence[Statistic], counts: Tensor, n_workers: int =
     values = counts.new_empty(len(statistics), counts.shape[1])
 
     def run(group: list[int]) -> None:
-        if len(group) == 1:
-            parts: Sequence[Tensor] = [statistics[group[0]].sums(counts)]
-        else:
-            columns = [statistics[position].columns() for position in group]
-            parts = (torch.cat(columns) @ counts).split([len(own) for own in columns])
-        for position, part in zip(group, parts, strict=True):
-            values[position] = statistics[position].finish(part, counts)
+        own = [statistics[position] for position in group]
+        summed = [one for one in own if one.n_columns] if len(own) > 1 else []
+        columns = [one.columns() for one in summed]
+        parts = iter((torch.cat(columns) @ counts).split(list(map(len, columns))) if columns else ())
+        for position, one in zip(group, own, strict=True):
+            values[position] = one.finish(next(parts) if one in summed else one.sums(counts), counts)
 
     shared = [position for position, one in enumerate(statistics) if one.thread_safe and n_workers > 1]
     if shared:
@@ -356,6 +352,11 @@ def values_of(statistics: Sequence[Statistic], n: int) -> Floats:
     """
     once = torch.ones(n, 1, dtype=torch.float64)
     return np.array([float(one.finish(one.sums(once), once)[0]) for one in statistics])
+
+
+def in_blocks(function: Callable[[Tensor], Tensor], counts: Tensor, elements: int) -> Tensor:
+    """Return a function of counts (n, B), shape (B,), some elements at a time, which stay in the cache."""
+    return torch.cat([function(block) for block in counts.split(max(1, elements // len(counts)), dim=1)])
 
 
 def cumulative(counts: Tensor) -> Tensor:

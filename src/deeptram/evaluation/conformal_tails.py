@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -45,42 +44,28 @@ class Tails:
         return (1 - v) * self.below + v * self.up_to, (1 - v) * self.at_least + v * self.above
 
 
-class Reader(ABC):
-    """How one kind of outcome is read; made by :func:`reader`."""
+class _Line:
+    """How numbers are read; counts and levels likewise, made by :func:`reader`."""
 
-    @abstractmethod
-    def observe(self, y: Any) -> Observations | None:
-        """Return outcomes on the line or the counts; None for levels, of which all are seen."""
-
-    @abstractmethod
-    def tails(self, y: Any) -> Tails:
-        """Return the tail probabilities of the outcomes (of a censored one at the time of censoring)."""
-
-    @abstractmethod
-    def lower(self, tail: Floats) -> Any:
-        """Return the smallest outcome with P(Y <= y) >= tail, for one tail per row, shape (n,)."""
-
-    @abstractmethod
-    def upper(self, tail: Floats) -> Any:
-        """Return the largest outcome with P(Y >= y) >= tail, for one tail per row, shape (n,)."""
-
-
-class _Line(Reader):
     def __init__(self, pred: Any) -> None:
         self.pred = pred
 
     def observe(self, y: Any) -> Observations:
+        """Return outcomes on the line or the counts; None for levels, of which all are seen."""
         return encode_continuous(y)
 
     def tails(self, y: Any) -> Tails:
+        """Return the tail probabilities of the outcomes (of a censored one at the time of censoring)."""
         at = self.observe(y).lower
         cdf, sf = as_numpy_of(self.pred.cdf(at)), as_numpy_of(self.pred.sf(at))
         return Tails(cdf, cdf, sf, sf)
 
     def lower(self, tail: Floats) -> Any:
+        """Return the smallest outcome with P(Y <= y) >= tail, for one tail per row, shape (n,)."""
         return as_numpy(self.pred.quantile_t(self._column(tail))[:, 0])
 
     def upper(self, tail: Floats) -> Any:
+        """Return the largest outcome with P(Y >= y) >= tail, for one tail per row, shape (n,)."""
         found = np.array(as_numpy(self.pred.quantile_t(self._column(1 - tail))[:, 0]))
         far = tail < _FAR
         if far.any():  # there 1 - tail is one, or nearly so
@@ -123,7 +108,7 @@ class _Counts(_Line):
         return np.where(high > _LARGEST, np.inf, high)
 
 
-class _Levels(Reader):
+class _Levels:
     def __init__(self, pred: DiscretePredictive) -> None:
         self.pred = pred
         self.cdf, self.sf = as_numpy_of(pred.cdf()), as_numpy_of(pred.sf())
@@ -168,5 +153,4 @@ def reader(pred: Any, y: Any = None) -> Any:
         check_rows(y, checked)
     if checked.is_nominal:
         return _Classes(pred)
-    forms: dict[str, Callable[[Any], Reader]] = {"discrete": _Levels, "count": _Counts, "continuous": _Line}
-    return forms[checked.kind](checked)
+    return {"discrete": _Levels, "count": _Counts, "continuous": _Line}[checked.kind](checked)

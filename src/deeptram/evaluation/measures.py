@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -176,27 +176,18 @@ class WithOptions(Metric):
 
     def __init__(self, metric: Metric, options: dict[str, Any]) -> None:
         self.metric, self.options = metric, options
-        self.name, self.needs_order = metric.name, metric.needs_order
+        self.name, self.needs_order, self.sign, self.ideal = (
+            metric.name,
+            metric.needs_order,
+            metric.sign,
+            metric.ideal,
+        )
+        for name in ("statistics", "kept", "of_kept", "utility"):
+            setattr(self, name, functools.partial(getattr(metric, name), **options))
 
     def __call__(self, y: Any, pred: Any, **options: Any) -> Any:
         """Return the metric with these options."""
         return self.metric(y, pred, **{**self.options, **options})
-
-    def statistics(self, y: Any, pred: Predictive, **options: Any) -> list[Statistic]:
-        """Return the statistics with these options."""
-        return self.metric.statistics(y, pred, **{**self.options, **options})
-
-    def kept(self, y: Any, pred: Predictive, **options: Any) -> tuple[Any, ...] | None:
-        """Return what is kept of rows with these options."""
-        return self.metric.kept(y, pred, **{**self.options, **options})
-
-    def of_kept(self, *kept: Any, **options: Any) -> list[Statistic]:
-        """Return the statistics of what was kept with these options."""
-        return self.metric.of_kept(*kept, **{**self.options, **options})
-
-    def utility(self, value: float, **options: Any) -> float:
-        """Return the utility with these options."""
-        return self.metric.utility(value, **{**self.options, **options})
 
 
 MetricLike: TypeAlias = str | Metric | Function
@@ -250,7 +241,7 @@ def get(metric: Any) -> Metric:
     if isinstance(metric, functools.partial) and not metric.args:
         return WithOptions(get(metric.func), metric.keywords)
     if callable(metric):
-        known = _OF_FUNCTIONS.get(metric) if _is_hashable(metric) else None
+        known = _OF_FUNCTIONS.get(metric) if isinstance(metric, Hashable) else None
         made = FunctionScore if known is None and _takes_reduction(metric) else FunctionMetric
         return known or made(metric)
     return _REGISTRY.find(check_choice(metric, names(), "metric"))
@@ -266,7 +257,12 @@ def get_score(score: Any) -> Metric:
     'rps'
     """
     if not isinstance(score, str):
-        found = get(_callable(score))
+        if not callable(score):
+            raise InvalidTypeError(
+                f"score must be a name, a Score or a function (y, pred), got {type(score).__name__}; "
+                f"names are {', '.join(score_names())}"
+            )
+        found = get(score)
         if found in map(get, names()) and (found.sign > 0 or found.ideal is not None):
             raise UnsupportedError(
                 f"a score must be smaller for better predictions, got the metric {found.name!r} "
@@ -292,24 +288,11 @@ def score_names() -> list[str]:
     return [name for name in names() if isinstance(_REGISTRY.find(name), Score)]
 
 
-def _callable(score: Any) -> Any:
-    if callable(score):
-        return score
-    raise InvalidTypeError(
-        f"score must be a name, a Score or a function (y, pred), got {type(score).__name__}; "
-        f"names are {', '.join(score_names())}"
-    )
-
-
 def _takes_reduction(function: Function) -> bool:
     try:
         return "reduction" in inspect.signature(function).parameters
     except (TypeError, ValueError):  # functions written in C do not tell
         return False
-
-
-def _is_hashable(value: Any) -> bool:
-    return getattr(type(value), "__hash__", None) is not None
 
 
 def _name_of(function: Function) -> str:

@@ -185,14 +185,12 @@ class _Sums:
             of_parts = [s.finish(own, self._total) for s, own in zip(parts, self._sums[key], strict=True)]
             found[key] = of_parts[0] if len(parts) == 1 else torch.nanmean(torch.stack(of_parts), dim=0)
         found |= self._of_kept()
-        of_members: dict[tuple[str, str], list[Sample]] = {}
-        for name, label, m in sorted(found, key=lambda key: (self.names.index(key[0]), *self._place(key))):
-            value = found[name, label, m].numpy()
-            of_members.setdefault((name, label), []).append(Sample(float(value[0]), value[1:]))
+        of_members: dict[tuple[str, str], list[Sample]] = {
+            key: [] for key in product(self.names, self._wanted)
+        }
+        for (name, label, _), value in found.items():  # those of one name and metric in the order of members
+            of_members[name, label].append(Sample(float(value[0]), value[1:].numpy()))
         return {key: mean_sample(group) for key, group in of_members.items()}
-
-    def _place(self, key: tuple[str, str, int]) -> tuple[int, int]:
-        return list(self._wanted).index(key[1]), key[2]
 
     def _of_kept(self) -> dict[tuple[str, str, int], Tensor]:
         """Return value and replicates of the metrics that numbers of every row were kept for."""

@@ -363,7 +363,7 @@ class NumericPredictive(Predictive):
 
     def cumhazard(self, t: Any) -> Any:
         """Return the cumulative hazard -log P(Y > t), shape (n,)."""
-        return self._out(-self._any_log_sf_t(self._rows(t, "t"))[:, 0])
+        return self._out(-self.any_log_sf_t(self._rows(t, "t"))[:, 0])
 
     def mean(self) -> Any:
         """Return the expectation of each row; infinite where the tail is too heavy for one."""
@@ -421,9 +421,10 @@ class NumericPredictive(Predictive):
 
     def sf_t(self, y: Tensor) -> Tensor:
         """Return P(Y > y) at any real y; what the object holds is not copied."""
-        return torch.exp(self._any_log_sf_t(y))
+        return torch.exp(self.any_log_sf_t(y))
 
-    def _any_log_sf_t(self, y: Tensor) -> Tensor:
+    def any_log_sf_t(self, y: Tensor) -> Tensor:
+        """Return log P(Y > y) at any real y."""
         return self.log_sf_t(y)
 
     def _any_trafo_t(self, y: Tensor) -> Tensor:

@@ -164,7 +164,7 @@ class CountPredictive(NumericPredictive):
     def hazard(self, t: Any) -> Any:
         """Return P(Y = t | Y >= t), shape (n,); 1 where P(Y >= t) = 0."""
         k = self._counts(t, "t")
-        at_risk = self._any_log_sf_t(k - 1)
+        at_risk = self.any_log_sf_t(k - 1)
         gone = torch.isneginf(at_risk)
         log_hazard = self.log_pmf_t(k) - torch.where(gone, torch.zeros_like(at_risk), at_risk)
         return self._out(torch.exp(torch.where(gone, torch.zeros_like(at_risk), log_hazard))[:, 0])
@@ -186,7 +186,7 @@ class CountPredictive(NumericPredictive):
     def _cdf_t(self, y: Tensor) -> Tensor:
         return torch.where(y < 0, 0.0, torch.exp(self.log_cdf_t(torch.floor(y).clamp(min=0))))
 
-    def _any_log_sf_t(self, y: Tensor) -> Tensor:
+    def any_log_sf_t(self, y: Tensor) -> Tensor:
         return torch.where(y < 0, 0.0, self.log_sf_t(torch.floor(y).clamp(min=0)))
 
     def _any_trafo_t(self, y: Tensor) -> Tensor:
@@ -229,4 +229,4 @@ class CountPredictive(NumericPredictive):
         if seen.entry is None:
             return value
         entry = torch.as_tensor(seen.entry, dtype=self.dtype).unsqueeze(1) - offset
-        return value - self._any_log_sf_t(entry)[:, 0]
+        return value - self.any_log_sf_t(entry)[:, 0]

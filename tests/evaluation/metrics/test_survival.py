@@ -18,7 +18,7 @@ from deeptram.evaluation.bootstrap import Resampled, replicates, resample
 from deeptram.evaluation.censoring import CensoringDistribution
 from deeptram.evaluation.measures import get
 from deeptram.evaluation.metrics import survival
-from deeptram.evaluation.metrics.pair_concordance import NODES, PairSums
+from deeptram.evaluation.metrics.pair_concordance import NODES, PairSums, log_cumulative_hazard, survivor
 
 SETS = ["aids", "breast_cancer", "flchain", "gbsg2", "veterans_lung_cancer", "whas500"]
 METRICS = {
@@ -254,6 +254,15 @@ def test_exact_times_and_counts(rng):
     assert dt.metrics.brier_survival(visits, counts, 3) == pytest.approx(
         np.mean((counts.sf(3) - (visits > 3)) ** 2)
     )
+
+
+def test_between_counts_nothing_changes(rng):
+    x = rng.normal(size=(60, 2))
+    visits = rng.poisson(np.exp(1 + 0.5 * x[:, 0])) + 1
+    pred = dt.Cotram().fit(x, visits).predict_distribution(x)
+    risks = log_cumulative_hazard(pred, np.array([2.0, 2.5, 2.9]))
+    torch.testing.assert_close(risks, risks[:, :1].expand(-1, 3), rtol=0, atol=0)
+    torch.testing.assert_close(risks, torch.log(-torch.log(survivor(pred, np.array([2.0, 2.5, 2.9])))))
 
 
 def test_times_before_the_first_are_allowed(rng):

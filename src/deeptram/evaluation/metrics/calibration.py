@@ -7,7 +7,7 @@ frequency is compared with the predicted probability, bin by bin (a reliability 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -135,10 +135,10 @@ def calibration_table(y: Any, pred: Any, level: float = 0.95) -> pd.DataFrame:
     """
     pred = check_discrete(pred, "calibration")
     width = float(ndtri((1 + check_probability_level(level)) / 2))
-    log_odds, events = exceedance_log_odds(pred), exceedances(codes_of(y, pred), len(pred.levels))
+    thresholds = _thresholds(y, pred)
     table: dict[str, Any] = {"threshold": [*pred.levels[:-1], "mean"]}
     for name, slope in (("citl", False), ("slope", True)):
-        fits = [fit_threshold(log_odds[:, k], events[:, k], slope) for k in range(log_odds.shape[1])]
+        fits = [fit_threshold(*one, slope) for one in thresholds]
         defined = [fit for fit in fits if np.isfinite(fit.estimate)]
         mean = float(np.mean([fit.estimate for fit in defined])) if defined else np.nan
         spread = defined[0].standard_error if len(defined) == 1 else np.nan
@@ -195,11 +195,14 @@ def fit_threshold(log_odds: Tensor, event: Tensor, slope: bool) -> ThresholdFit:
 def _estimates(y: Any, pred: Any, per_threshold: bool, slope: bool) -> Any:
     pred = check_discrete(pred, "calibration")
     check_flag(per_threshold, "per_threshold")
-    log_odds, events = exceedance_log_odds(pred), exceedances(codes_of(y, pred), len(pred.levels))
-    values = np.array(
-        [fit_threshold(log_odds[:, k], events[:, k], slope).estimate for k in range(log_odds.shape[1])]
-    )
+    values = np.array([fit_threshold(*one, slope).estimate for one in _thresholds(y, pred)])
     return values if per_threshold else _mean_of_defined(values, pred, "slope" if slope else "intercept")
+
+
+def _thresholds(y: Any, pred: DiscretePredictive) -> list[tuple[Tensor, Tensor]]:
+    """Return log-odds and events of every threshold, each (n,)."""
+    log_odds, events = exceedance_log_odds(pred), exceedances(codes_of(y, pred), len(pred.levels))
+    return [(log_odds[:, k].contiguous(), events[:, k].contiguous()) for k in range(log_odds.shape[1])]
 
 
 def _mean_of_defined(values: Floats, pred: DiscretePredictive, what: str) -> float:
@@ -270,13 +273,7 @@ def calibration_curve(
     0    1  2       0.5  0.013  0.987       0.15
     1    2  2       1.0  0.158  1.000       0.75
     """
-    pred = check_discrete(pred, "a calibration curve")
-    level = check_probability_level(level)
-    cut_points = _cut_rule(cuts, quantiles)
-    probability, events = _exceeding(y, pred)
-    points = [cut_points(own) for own in probability]
-    sums = [_bin_sums(*row) for row in zip(probability, events, points, strict=True)]
-    return _curve(sums, points, pred.levels, level, check_flag(per_threshold, "per_threshold"))
+    return _curve([(pred, y, None)], _cut_rule(cuts, quantiles), level, per_threshold)
 
 
 def calibration_curve_stream(
@@ -308,33 +305,31 @@ def calibration_curve_stream(
             f"cuts over chunks must be a number of bins or cut points, got {cuts!r}, quantiles of all "
             "predictions; write for example cuts=10"
         )
-    level, cut_points = check_probability_level(level), _cut_rule(cuts, None)
+    return _curve(read_chunks(chunks), _cut_rule(cuts, None), level, per_threshold)
+
+
+def _curve(
+    chunks: Iterable[tuple[Any, Any, Any]],
+    cut_points: Callable[[Floats], Floats],
+    level: float,
+    per_threshold: bool,
+) -> pd.DataFrame:
+    level, apart = check_probability_level(level), check_flag(per_threshold, "per_threshold")
     levels: tuple[Any, ...] = ()
     sums: list[Floats] = []
-    for pred, y, _ in read_chunks(chunks):
+    for pred, y, _ in chunks:
         pred = check_discrete(pred, "a calibration curve")
         if levels and tuple(pred.levels) != levels:
             raise InvalidInputError(
                 f"every chunk must have the levels {list(levels)}, got {list(pred.levels)}; predict with the "
                 "same model"
             )
-        probability, events = _exceeding(y, pred)
+        events = exceedances(codes_of(y, pred), len(pred.levels)).numpy().T
+        probability = np.exp(as_numpy(pred.log_sf_t())).astype(np.float64).T
         points = [cut_points(own) for own in probability]
         found = [_bin_sums(*row) for row in zip(probability, events, points, strict=True)]
         sums = [a + b for a, b in zip(sums, found, strict=True)] if levels else found
         levels = tuple(pred.levels)
-    return _curve(sums, points, levels, level, check_flag(per_threshold, "per_threshold"))
-
-
-def _exceeding(y: Any, pred: DiscretePredictive) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return the predicted probabilities of Y > y_k and whether it happened, each (K-1, n)."""
-    events = exceedances(codes_of(y, pred), len(pred.levels)).numpy()
-    return np.exp(as_numpy(pred.log_sf_t())).astype(np.float64).T, events.T
-
-
-def _curve(
-    sums: Sequence[Floats], points: Sequence[Floats], levels: Sequence[Any], level: float, apart: bool
-) -> pd.DataFrame:
     tables = []
     for own, cuts, threshold in zip(sums, points, levels[:-1], strict=True):
         table = _bin_table(own, cuts, level)
@@ -449,12 +444,8 @@ def _bin_table(sums: Floats, cuts: Floats, level: float) -> pd.DataFrame:
 
 def _statistics(slope: bool, y: Any, pred: Predictive, tolerance: float = CERTIFIED) -> list[Statistic]:
     """One statistic per threshold; the error of a replicate is certified to be below the tolerance."""
-    levels = check_discrete(pred, "calibration")
-    log_odds, events = exceedance_log_odds(levels), exceedances(codes_of(y, levels), len(levels.levels))
-    return [
-        ThresholdCalibration(log_odds[:, k].contiguous(), events[:, k].contiguous(), slope, tolerance)
-        for k in range(log_odds.shape[1])
-    ]
+    thresholds = _thresholds(y, check_discrete(pred, "calibration"))
+    return [ThresholdCalibration(*one, slope, tolerance) for one in thresholds]
 
 
 register(FunctionMetric(citl, partial(_statistics, False), ideal=0.0, needs_order=True))

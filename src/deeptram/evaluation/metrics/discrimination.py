@@ -15,7 +15,7 @@ from torch import Tensor
 from deeptram import latent as latents
 from deeptram._validation import check_choice, check_flag, check_integer
 from deeptram.errors import InvalidInputError
-from deeptram.evaluation.bootstrap import Mean, Statistic, cumulative, values_of
+from deeptram.evaluation.bootstrap import Mean, Statistic, cumulative, in_blocks, values_of
 from deeptram.evaluation.checks import check_discrete, codes_of
 from deeptram.evaluation.measures import FunctionMetric, register
 from deeptram.predictive.discrete import DiscretePredictive
@@ -198,11 +198,6 @@ def half_ranks(pred: DiscretePredictive) -> tuple[Tensor, Tensor]:
     return pmf, torch.nn.functional.pad(tail, (0, 1)) + 0.5 * pmf
 
 
-def probabilistic_index(lower: Tensor, upper: Tensor) -> Tensor:
-    """Return the index from the mean pmf of non-events and the mean half-ranks of events (levels first)."""
-    return (lower * upper).sum(0)
-
-
 def folded(area: Tensor) -> Tensor:
     """Return max(AUC, 1 - AUC)."""
     return torch.maximum(area, 1 - area)
@@ -239,19 +234,11 @@ def at_cutoff(y: Any, pred: Any, cutoff: int = 0) -> tuple[npt.NDArray[np.bool_]
     event = (codes_of(y, pred) > cutoff).numpy()
     column = slice(cutoff, cutoff + 1)
     if pred.has_trafo:
-        h = pred.trafo_t()[..., column]
-        binary = DiscretePredictive(levels=(False, True), latent=pred.latent, numpy=pred.gives_numpy, h=h)
+        held = {"h": pred.trafo_t()[..., column]}
     else:
-        log_cdf, log_sf = pred.log_cdf_t()[..., column], pred.log_sf_t()[..., column]
-        binary = DiscretePredictive(
-            levels=(False, True),
-            latent=pred.latent,
-            numpy=pred.gives_numpy,
-            log_cdf=log_cdf,
-            log_sf=log_sf,
-            log_pmf=torch.cat([log_cdf, log_sf], dim=-1),
-        )
-    return event, binary
+        held = {"log_cdf": pred.log_cdf_t()[..., column], "log_sf": pred.log_sf_t()[..., column]}
+        held["log_pmf"] = torch.cat(list(held.values()), dim=-1)
+    return event, DiscretePredictive(levels=(False, True), latent=pred.latent, numpy=pred.gives_numpy, **held)
 
 
 def check_cutoff(cutoff: Any, pred: DiscretePredictive) -> int:
@@ -313,14 +300,10 @@ class RocArea(Statistic):
         self._order, self._below, self._up_to = pair_positions(scores, event, others)
         self._events = torch.nonzero(event).squeeze(1)
         self._tied = bool((self._below != self._up_to).any())
-        self._n, self._fold = len(event), fold
-
-    def columns(self) -> Tensor:
-        return torch.empty(0, self._n, dtype=torch.float64)
+        self._fold = fold
 
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
-        parts = [self._areas(block) for block in counts.split(max(1, CHUNK // self._n), dim=1)]
-        area = torch.cat(parts)
+        area = in_blocks(self._areas, counts, CHUNK)
         return folded(area) if self._fold else area
 
     def _of_events(self, counts: Tensor) -> Tensor:
@@ -351,7 +334,7 @@ class IndexArea(Statistic):
         n_levels = self._pmf.shape[1]
         events = sums[-1]
         others = counts.sum(0) - events
-        area = probabilistic_index(sums[:n_levels] / others, sums[n_levels : 2 * n_levels] / events)
+        area = (sums[:n_levels] / others * sums[n_levels : 2 * n_levels] / events).sum(0)
         return folded(area) if self._fold else area
 
 

@@ -25,6 +25,7 @@ interpolated exactly.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -104,11 +105,7 @@ def fit_intercept(offset: Tensor, event: Tensor, counts: Tensor, start: Tensor |
     >>> round(float(fit.coef), 4)  # log(3 / 1)
     1.0986
     """
-    sign = _signs(event, offset)
-
-    def solver(weights: Tensor, coef: Tensor) -> tuple[Tensor, Tensor]:
-        return _bracketed_newton(offset.unsqueeze(1), sign, weights, coef)
-
+    solver = functools.partial(_bracketed_newton, offset.unsqueeze(1), _signs(event, offset))
     drawn = counts > 0
     exists = drawn[event].any(0) & drawn[~event].any(0)
     return _in_chunks(solver, 1, counts, start, exists)
@@ -137,12 +134,7 @@ def fit_slope(z: Tensor, event: Tensor, counts: Tensor, start: Tensor | None = N
     >>> fit_slope(z, event, torch.ones(6, 1)).coef[1]  # log odds-ratio of the 2 x 2 table, log 4
     tensor([1.3863])
     """
-    design = torch.stack([torch.ones_like(z), z])
-    sign = _signs(event, z)
-
-    def solver(weights: Tensor, coef: Tensor) -> tuple[Tensor, Tensor]:
-        return _ascending_newton(design, sign, weights, coef)
-
+    solver = functools.partial(_ascending_newton, torch.stack([torch.ones_like(z), z]), _signs(event, z))
     return _in_chunks(solver, 2, counts, start, overlaps(z, event, counts))
 
 

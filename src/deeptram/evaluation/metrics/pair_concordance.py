@@ -17,7 +17,7 @@ from torch import Tensor
 
 from deeptram._validation import check_choice, check_number
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.evaluation.bootstrap import Statistic, cumulative, values_of
+from deeptram.evaluation.bootstrap import Statistic, cumulative, in_blocks, values_of
 from deeptram.evaluation.censoring import Censoring, InverseCensoring, right_censored
 from deeptram.evaluation.checks import check_predictive, check_rows
 from deeptram.evaluation.measures import FunctionMetric, register
@@ -105,14 +105,15 @@ def concordance(
     return float(values_of(_statistics(y, pred, kind, tau, train), len(pred))[0])
 
 
-def check_times(pred: Any, what: str) -> Times:
-    """Return ``pred`` if it is a distribution of times (or counts), else say that ``what`` needs one."""
-    if isinstance(check_predictive(pred), LinePredictive | CountPredictive):
-        return pred  # type: ignore[no-any-return]
-    raise UnsupportedError(
-        f"{what} needs a distribution of times, got one on the levels {pred.levels}; "
-        "use auc or qwk for outcomes on levels"
-    )
+def check_times(y: Any, pred: Any, what: str) -> tuple[Times, Floats, Mask]:
+    """Return distributions of times (or counts), the times, and which are events; refuse others."""
+    if not isinstance(check_predictive(pred), LinePredictive | CountPredictive):
+        raise UnsupportedError(
+            f"{what} needs a distribution of times, got one on the levels {pred.levels}; "
+            "use auc or qwk for outcomes on levels"
+        )
+    check_rows(y, pred)
+    return pred, *right_censored(y, what)
 
 
 def survivor(pred: Times, times: Floats) -> Tensor:
@@ -124,7 +125,7 @@ def survivor(pred: Times, times: Floats) -> Tensor:
 def log_cumulative_hazard(pred: Times, times: Floats) -> Tensor:
     """Return log(-log P(Y > t)), shape (n, T), which tells risks apart where S is near 0 and near 1."""
     grid = torch.as_tensor(times, dtype=pred.dtype).reshape(1, -1)
-    return torch.log(-pred.log_sf_t(grid).detach().to(torch.float64)).expand(len(pred), -1)
+    return torch.log(-pred.any_log_sf_t(grid).detach().to(torch.float64)).expand(len(pred), -1)
 
 
 class PairSums:
@@ -204,15 +205,11 @@ class RankConcordance(Statistic):
 
     n_columns = 0
 
-    def __init__(self, pairs: PairSums, events: Tensor, weights: InverseCensoring | None, n: int) -> None:
-        self._pairs, self._events, self._weights, self._n = pairs, events, weights, n
-
-    def columns(self) -> Tensor:
-        return torch.empty(0, self._n, dtype=torch.float64)
+    def __init__(self, pairs: PairSums, events: Tensor, weights: InverseCensoring | None) -> None:
+        self._pairs, self._events, self._weights = pairs, events, weights
 
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
-        width = max(1, CHUNK // self._n)
-        return torch.cat([self._index(block) for block in counts.split(width, dim=1)])
+        return in_blocks(self._index, counts, CHUNK)
 
     def _index(self, counts: Tensor) -> Tensor:
         own = counts[self._events]
@@ -229,9 +226,6 @@ class CurveConcordance(Statistic):
     def __init__(self, pred: Times, time: Floats, place: npt.NDArray[Any], events: npt.NDArray[Any]) -> None:
         self._pred, self._time = pred, time
         self._place, self._events = torch.from_numpy(place), torch.from_numpy(events)
-
-    def columns(self) -> Tensor:
-        return torch.empty(0, len(self._time), dtype=torch.float64)
 
     def finish(self, sums: Tensor, counts: Tensor) -> Tensor:
         n = len(self._time)
@@ -260,10 +254,8 @@ def _statistics(
 
 def _checked(y: Any, pred: Any, kind: str, tau: float | None) -> tuple[Times, Floats, Mask, float]:
     """Return distributions, times, which are events, and the horizon."""
-    times = check_times(pred, "concordance")
+    times, time, event = check_times(y, pred, "concordance")
     check_choice(kind, KINDS, "kind")
-    check_rows(y, times)
-    time, event = right_censored(y, "concordance")
     horizon = float(time.max()) if tau is None else check_number(tau, "tau", 0.0)
     if horizon <= 0:
         raise InvalidInputError(f"tau must be positive, got {tau}; leave it out, or give a time")
@@ -314,7 +306,7 @@ def _of_risks(
         inverse = Censoring(time, event, train).inverse("Uno's concordance", events)
     ranks = dense_ranks(torch.from_numpy(risk)).numpy()
     pairs = PairSums(_places(time, event), ranks, events)
-    return [RankConcordance(pairs, torch.from_numpy(events), inverse, len(time))]
+    return [RankConcordance(pairs, torch.from_numpy(events), inverse)]
 
 
 def _check_followed(tau: float, time: Floats, train: Any) -> None:

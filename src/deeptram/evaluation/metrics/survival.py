@@ -18,8 +18,7 @@ from torch import Tensor
 from deeptram._validation import as_float
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation.bootstrap import Statistic, values_of
-from deeptram.evaluation.censoring import Censoring, InverseCensoring, right_censored
-from deeptram.evaluation.checks import check_rows
+from deeptram.evaluation.censoring import Censoring, InverseCensoring
 from deeptram.evaluation.measures import FunctionMetric, register
 from deeptram.evaluation.metrics.discrimination import RocArea
 from deeptram.evaluation.metrics.pair_concordance import (
@@ -208,7 +207,9 @@ class CensoredBrier(Statistic):
         """
         n, n_times = len(self._waits), len(self._grid)
         step = min(n, max(1, CACHED // n_times))
-        table = survivor(self._pred, self._grid).numpy() if isinstance(self._pred, SurvivalPredictive) else None
+        table = (
+            survivor(self._pred, self._grid).numpy() if isinstance(self._pred, SurvivalPredictive) else None
+        )
         first_ones = np.tri(n_times + 1, n_times, -1)
         all_at_risk, all_squares = np.empty((2, step, n_times))
         for start in range(0, n, step):
@@ -282,9 +283,7 @@ def _auc(y: Any, pred: Any, times: Any = None, train: Any = None) -> list[Statis
 
 
 def _checked(y: Any, pred: Any, train: Any, what: str) -> tuple[Times, Floats, Any, Censoring]:
-    curves = check_times(pred, what)
-    check_rows(y, curves)
-    time, event = right_censored(y, what)
+    curves, time, event = check_times(y, pred, what)
     return curves, time, event, Censoring(time, event, train)
 
 

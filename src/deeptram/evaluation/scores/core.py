@@ -56,14 +56,14 @@ def brier_of_codes(pred: DiscretePredictive, codes: Tensor) -> Tensor:
     The error at the observed level is summed from the other probabilities, so
     that it keeps its relative accuracy when it is tiny.
     """
-    others = torch.where(_is_truth(pred, codes), 0.0, torch.exp(pred.log_pmf_t()))
+    is_truth = torch.arange(pred.log_pmf_t().shape[-1], device=codes.device) == codes.unsqueeze(-1)
+    others = torch.where(is_truth, 0.0, _pmf(pred))
     return 0.5 * (others.sum(dim=-1) ** 2 + (others**2).sum(dim=-1))
 
 
 def quadratic_of_codes(pred: DiscretePredictive, codes: Tensor) -> Tensor:
     r"""Return :math:`\sum_k f(y_k)^2 - 2 f(y)`, shape (n,) (Table D.1)."""
-    probability = torch.exp(pred.log_pmf_t())
-    return (probability**2).sum(dim=-1) - 2 * torch.exp(pred.log_prob_of_codes_t(codes))
+    return (_pmf(pred) ** 2).sum(dim=-1) - 2 * torch.exp(pred.log_prob_of_codes_t(codes))
 
 
 def cdf_errors(pred: DiscretePredictive, codes: Tensor) -> Tensor:
@@ -71,10 +71,6 @@ def cdf_errors(pred: DiscretePredictive, codes: Tensor) -> Tensor:
     log_cdf, log_sf = pred.log_cdf_t(), pred.log_sf_t()
     at_or_above = torch.arange(log_cdf.shape[-1], device=codes.device) >= codes.unsqueeze(-1)
     return torch.exp(torch.where(at_or_above, log_sf, log_cdf))
-
-
-def _is_truth(pred: DiscretePredictive, codes: Tensor) -> Tensor:
-    return torch.arange(pred.log_pmf_t().shape[-1], device=codes.device) == codes.unsqueeze(-1)
 
 
 def _pmf(pred: DiscretePredictive) -> Tensor:

@@ -98,8 +98,7 @@ def brier(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
     >>> brier([1, 0], DiscretePredictive.from_log_pmf(np.log([[0.2, 0.8], [0.5, 0.5]])), reduction="none")
     array([0.04, 0.25])
     """
-    pred = check_discrete(pred, "brier")
-    return reduce_rows(core.brier_of_codes(pred, codes_of(y, pred)), reduction, numpy=pred.gives_numpy)
+    return _of_codes("brier", y, pred, reduction)
 
 
 def quadratic(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
@@ -120,8 +119,7 @@ def quadratic(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
     >>> quadratic([2], DiscretePredictive.from_log_pmf(np.log([[0.2, 0.5, 0.3]])))
     -0.22
     """
-    pred = check_discrete(pred, "quadratic")
-    return reduce_rows(core.quadratic_of_codes(pred, codes_of(y, pred)), reduction, numpy=pred.gives_numpy)
+    return _of_codes("quadratic", y, pred, reduction)
 
 
 def rps(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
@@ -153,8 +151,7 @@ def rps(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
     >>> rps(["a", "b", "c"], pred, reduction="none")
     array([0.365, 0.065, 0.265])
     """
-    pred = check_discrete(pred, "rps")
-    return reduce_rows(core.rps_of_codes(pred, codes_of(y, pred)), reduction, numpy=pred.gives_numpy)
+    return _of_codes("rps", y, pred, reduction)
 
 
 def crps(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
@@ -185,6 +182,11 @@ def crps(y: Any, pred: Any, *, reduction: str = "mean") -> Any:
     pred = check_predictive(pred)
     check_rows(y, pred)
     return reduce_rows(pred.crps(y), reduction, numpy=pred.gives_numpy)
+
+
+def _of_codes(name: str, y: Any, pred: Any, reduction: str) -> Any:
+    pred = check_discrete(pred, name)
+    return reduce_rows(core.get(name)(pred, codes_of(y, pred)), reduction, numpy=pred.gives_numpy)
 
 
 register(FunctionScore(nll))
