@@ -153,4 +153,4 @@ def reader(pred: Any, y: Any = None) -> Any:
         check_rows(y, checked)
     if checked.is_nominal:
         return _Classes(pred)
-    return {"discrete": _Levels, "count": _Counts, "continuous": _Line}[checked.kind](checked)
+    return {"discrete": _Levels, "count": _Counts, "continuous": _Line}[checked.kind](pred)

@@ -193,7 +193,7 @@ class WithOptions(Metric):
 MetricLike: TypeAlias = str | Metric | Function
 
 _REGISTRY: Registry[Metric] = Registry("metric", "deeptram.metrics.register(metric)")
-_OF_FUNCTIONS: dict[Function, Metric] = {}
+_OF_FUNCTIONS: dict[Any, Metric] = {}
 
 
 def register(metric: Any) -> Any:
