@@ -42,6 +42,10 @@ def test_models_are_named_by_what_differs(data: tuple[np.ndarray, np.ndarray]) -
     )
     assert table["model"].tolist() == ["x0 + x1 + x2", "x1 + x2 + Varying(x0)"]
     assert table["df"].iloc[1] == 3
+    table = dt.compare(
+        *(dt.Colr([dt.LS(f"bs(x0, df=4){more}")], order=3).fit(x, z) for more in ("", " + x1"))
+    )
+    assert table["model"].tolist() == ["bs(x0, df=4)", "bs(x0, df=4) + x1"]
     same = dt.compare(dt.Lm([dt.LS("x0")]).fit(x, z), dt.BoxCox([dt.LS("x0")], order=3).fit(x, z))
     assert same["model"].tolist() == ["Lm, order None", "BoxCox, order 3"]
 
