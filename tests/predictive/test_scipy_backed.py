@@ -118,3 +118,24 @@ def test_messages(distribution, error, match):
 def test_parameters_that_are_no_numbers_are_refused():
     with pytest.raises(InvalidInputError, match="the parameters must be numbers, got some SciPy cannot"):
         Predictive.from_scipy(st.norm(np.array([1.0, None], dtype=object), 1.0))
+
+
+def test_rows_ask_scipy_about_themselves_alone():
+    asked = []
+
+    class Uniform(st.rv_continuous):
+        def _cdf(self, x, width):
+            asked.append(np.size(x))
+            return x / width
+
+        def _argcheck(self, width):
+            return width > 0
+
+    widths = np.linspace(2.0, 9.0, 50)
+    whole = Predictive.from_scipy(Uniform(a=0.0, b=1.0)(widths, loc=0.5, scale=2.0))
+    asked.clear()
+    some = whole[[3, 3, 40]]
+    np.testing.assert_allclose(some.cdf(1.0), 0.25 / widths[[3, 3, 40]])
+    assert max(asked) <= 3
+    np.testing.assert_array_equal(some[1:].cdf(1.0), whole.cdf(1.0)[[3, 40]])
+    assert len(whole[:0][:0]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +18,10 @@ from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
-from deeptram.predictive.rows import RowMap
+from deeptram.predictive.rows import RowMap, row_index
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +36,7 @@ class _Methods:
     log_density: Callable[..., Any]
     support: Callable[[], Any]
     mean: Callable[[], Any]
+    frozen: Any = None  # of the kind whose parameters can be taken by rows
 
 
 def predictive_of_scipy(frozen: Any) -> Predictive:
@@ -77,7 +81,7 @@ def predictive_of_scipy(frozen: Any) -> Predictive:
     return ScipyCount(methods, RowMap(n))
 
 
-class _Rows:
+class _Rows(Predictive):
     """What both kinds share: methods of n SciPy distributions and the rows in use."""
 
     _row_parts: ClassVar[tuple[str, ...]] = ("_map",)
@@ -89,6 +93,19 @@ class _Rows:
         self.gives_numpy = True
         self._methods = methods
         self._map = rows
+
+    def __getitem__(self, rows: Any) -> Self:
+        """Return the distributions of some rows, with the parameters of these rows alone."""
+        index, frozen = row_index(rows, len(self._map)), self._methods.frozen
+        if frozen is None or len(index) == 0:
+            return super().__getitem__(rows)
+
+        def taken(parameter: Any) -> Any:
+            return np.broadcast_to(parameter, (self._map.n,))[index.numpy()]
+
+        named = {name: taken(value) for name, value in frozen.kwds.items()}
+        methods = _methods(frozen.dist(*map(taken, frozen.args), **named))
+        return self._with(_methods=methods, _map=RowMap(len(index)))
 
     def log_cdf_t(self, y: Tensor) -> Tensor:
         """Return log F(y), shape (n, G)."""
@@ -175,7 +192,8 @@ def _methods(frozen: Any) -> _Methods:
             "call the distribution with its parameters first, as in scipy.stats.norm(loc, scale)"
         )
     every = ("logcdf", *names, "logpmf" if discrete else "logpdf", "support", "mean")
-    return _Methods(discrete, *(getattr(frozen, name) for name in every))
+    sliceable = None if kind is None else frozen
+    return _Methods(discrete, *(getattr(frozen, name) for name in every), frozen=sliceable)
 
 
 def _quiet(function: Callable[..., Any], *values: Any) -> Any:
