@@ -134,6 +134,12 @@ def test_inputs_are_not_written_to():
     assert entry.tolist() == [1.0, 2.5]
 
 
+def test_limits_of_detection_have_any_sign():
+    found = Surv.left([0.0, -1.5, -2.0], [0, 1, 0], entry=[-INF, -3.0, -INF]).observations
+    assert found.lower.tolist() == [-INF, -1.5, -INF]
+    assert found.upper.tolist() == [0.0, -1.5, -2.0]
+
+
 T = [1.0, 2.0, 3.0]
 
 
@@ -144,7 +150,6 @@ T = [1.0, 2.0, 3.0]
             lambda: Surv.right([1.0, 0.0, -2.0], [1, 1, 1]),
             r"time must be positive, got time <= 0 in rows 1, 2; leave out rows censored at 0.* use Surv.interval, as \(0, inf\)",
         ),
-        (lambda: Surv.left([0.0], [1]), r"time must be positive, got time <= 0 in row 0"),
         (
             lambda: Surv.right([1.0, np.nan, 2.0], [1, 1, 1]),
             r"Input time contains NaN: 1 missing value in row 1",

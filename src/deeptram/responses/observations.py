@@ -225,6 +225,11 @@ class Surv:
         if _is_deferred(time):
             return SurvColumns("right", {"time": time, "event": event, "entry": entry})
         times, seen = _times_and_events(time, event, entry)
+        remedy = (
+            "leave out rows censored at 0, which say nothing, or use Surv.interval, as (0, inf); an event at "
+            "0 is one before some time t, (0, t)"
+        )
+        _refuse(times <= 0, "time must be positive", "time <= 0", remedy)
         return cls.of(
             _observations(times, np.where(seen, times, np.inf), entry, times), "right", _labels(time)
         )
@@ -237,9 +242,10 @@ class Surv:
     def left(cls, time: npt.ArrayLike, event: npt.ArrayLike, entry: npt.ArrayLike | None = None) -> Surv: ...
     @classmethod
     def left(cls, time: Any, event: Any, entry: Any = None) -> Surv | SurvColumns:
-        """Return left-censored times: exact where ``event``, else known not to exceed ``time``.
+        """Return left-censored values: exact where ``event``, else known not to exceed ``time``.
 
-        Arguments as in :meth:`right`.
+        Arguments as in :meth:`right`, but ``time`` may have any sign: measurements with a limit of
+        detection, as on a log scale, and the tobit model, where the limit is 0.
 
         Examples
         --------
@@ -386,11 +392,6 @@ def _times_and_events(time: Any, event: Any, entry: Any) -> tuple[Floats, Mask]:
     check_same_length(time=time, event=event, entry=entry)
     seen = _events(event, times, entry)
     check_finite(times, "time")
-    remedy = (
-        "leave out rows censored at 0, which say nothing, or use Surv.interval, as (0, inf); an event at 0 "
-        "is one before some time t, (0, t)"
-    )
-    _refuse(times <= 0, "time must be positive", "time <= 0", remedy)
     return times, seen
 
 
