@@ -63,6 +63,16 @@ def test_summary_is_built_from_coefficients_and_covariance(frame, grades):
     pd.testing.assert_frame_equal(model.confint(0.9), table[["lower", "upper"]], check_like=True)
 
 
+def test_a_summary_has_the_same_columns_with_the_normal_latent(frame, grades):
+    """There exp(coefficient) means nothing: it is in the table, and not shown."""
+    model = dt.Polr([dt.LS("a + b")], latent="probit", levels=LEVELS).fit(frame, grades)
+    table = model.summary()
+    assert list(table.columns) == COLUMNS[:-2]
+    np.testing.assert_allclose(table["exp_coef"], np.exp(model.coef_))
+    assert "exp_coef" not in repr(table)
+    assert "exp_coef" not in table._repr_html_()
+
+
 def test_summary_says_what_a_coefficient_is(frame, grades, latent):
     table = dt.Polr([dt.LS("a")], levels=LEVELS).fit(frame, grades).summary()
     assert table.attrs["sign"].startswith("F_Z(h(y) - x'beta)")
@@ -235,7 +245,7 @@ def test_headers_say_what_a_coefficient_is(frame, grades, latent):
     assert "log odds-ratio of the level in its name against low" in repr(nominal)
     normal = dt.BoxCox([dt.LS("a")], order=3).fit(frame, latent).summary()
     assert "difference in standard deviations" in repr(normal)
-    assert list(normal.columns) == COLUMNS[:6]
+    assert list(normal.columns) == COLUMNS[:7]
 
 
 def test_survival_shows_events_hazard_and_time_ratios(frame, latent, tmp_path):

@@ -325,7 +325,8 @@ class BaseTram(PredictiveMethods, BaseEstimator):
         -------
         DataFrame
             Columns ``coef, se, z, p, lower, upper, exp_coef, exp_lower, exp_upper``; the last three are odds
-            ratios with limits, for the logistic latent, and missing with the normal one. Proportional
+            ratios with limits, for the logistic latent; with the normal one ``exp_coef`` means nothing, is
+            not printed and has no limits. Proportional
             hazards have ``hazard_ratio`` (:math:`e^{-\beta}`) with limits instead of ``exp_lower`` and
             ``exp_upper``, models of log time ``time_ratio`` with limits
             (:math:`e^{\beta/\vartheta_1}`, by which times are multiplied). Rows

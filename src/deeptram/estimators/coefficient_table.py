@@ -142,6 +142,10 @@ class CoefficientTable(HeadedTable):
 
     whole: ClassVar[frozenset[str]] = frozenset({"coef", "se", "lower", "upper"})
 
+    def printed(self) -> pd.DataFrame:
+        """Return the columns that mean something: with the normal latent, exp(coefficient) does not."""
+        return super().printed().drop(columns=self.attrs.get("hidden", []), errors="ignore")
+
 
 def add_exp_limits(table: pd.DataFrame) -> None:
     """Add the limits of ``exp_coef``.
@@ -160,7 +164,7 @@ def add_exp_limits(table: pd.DataFrame) -> None:
 def wald_table(
     index: Sequence[str], coef: Array, se: Array, level: float, latent: Latent
 ) -> CoefficientTable:
-    """Return estimates with standard errors, tests and limits; exponentials where they mean something.
+    """Return estimates with standard errors, tests, limits and exponentials.
 
     Parameters
     ----------
@@ -169,7 +173,7 @@ def wald_table(
     coef, se : array, shape (p,)
     level : float
     latent : Latent
-        F_Z; with the normal one exp(coefficient) has no meaning and is left out.
+        F_Z.
     """
     half = ndtri((1 + level) / 2) * se
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -181,9 +185,8 @@ def wald_table(
             "p": 2 * ndtr(-np.abs(z)),
             "lower": coef - half,
             "upper": coef + half,
+            "exp_coef": np.exp(coef),
         }
-        if latent.name != "normal":
-            columns["exp_coef"] = np.exp(coef)
     table = CoefficientTable(columns, index=list(index))
     table.attrs.update(sign=SIGN, effect=latent.effect_name, exp_effect=latent.exp_effect_name, level=level)
     return table
@@ -294,7 +297,8 @@ def model_summary(model: BaseTram, level: float, exp: bool = False) -> Coefficie
     if model.latent_.name == "minimum-extreme-value" and not model.outcome_.is_discrete:
         add_hazard_ratios(table, shift)
     _add_time_ratios(model, table, level)
-    if "exp_coef" in table and (exp or not any(name.endswith("_lower") for name in table)):
+    table.attrs["hidden"] = ["exp_coef"] if model.latent_.name == "normal" else []
+    if not table.attrs["hidden"] and (exp or not any(name.endswith("_lower") for name in table)):
         add_exp_limits(table)
     table.attrs["header"] = _header(model, level, table)
     table.attrs["sign"] = sign(model.outcome_)
