@@ -29,6 +29,7 @@ class _Methods:
     """The methods of a SciPy distribution under one set of names."""
 
     discrete: bool
+    frozen: Any  # if of the kind whose parameters can be taken by rows
     log_cdf: Callable[..., Any]
     log_sf: Callable[..., Any]
     ppf: Callable[..., Any]
@@ -36,7 +37,6 @@ class _Methods:
     log_density: Callable[..., Any]
     support: Callable[[], Any]
     mean: Callable[[], Any]
-    frozen: Any = None  # of the kind whose parameters can be taken by rows
 
 
 def predictive_of_scipy(frozen: Any) -> Predictive:
@@ -193,7 +193,7 @@ def _methods(frozen: Any) -> _Methods:
         )
     every = ("logcdf", *names, "logpmf" if discrete else "logpdf", "support", "mean")
     sliceable = None if kind is None else frozen
-    return _Methods(discrete, *(getattr(frozen, name) for name in every), frozen=sliceable)
+    return _Methods(discrete, sliceable, *(getattr(frozen, name) for name in every))
 
 
 def _quiet(function: Callable[..., Any], *values: Any) -> Any:
