@@ -302,6 +302,18 @@ def test_foreign_members():
     assert dt.Ensemble.from_members([ensemble, Coin(0.5)]).predict_proba(X).shape == (len(X), 2)
 
 
+def test_members_of_two_latents_pool_on_the_scale_that_is_named():
+    X, z = table()
+    members = [dt.Polr([dt.LS("a")], latent=name).fit(X, z > 0) for name in ("logit", "probit")]
+    with pytest.raises(
+        InvalidInputError, match=r"got logistic, normal; .*pooling=.*TransformationRule\(latent"
+    ):
+        dt.Ensemble.from_members(members).predict_proba(X)
+    ensemble = dt.Ensemble.from_members(members, pooling=dt.pooling.TransformationRule("logistic"))
+    odds = [np.log(p[:, 1] / p[:, 0]) for p in (one.predict_proba(X) for one in members)]
+    np.testing.assert_allclose(ensemble.predict_proba(X)[:, 1], expit(np.mean(odds, axis=0)), atol=1e-12)
+
+
 def test_exact_models_as_members():
     X, z = table()
     halves = [dt.Lm([dt.LS("a", "b")]).fit(X[rows], z[rows]) for rows in (slice(0, 60), slice(60, 120))]

@@ -16,6 +16,7 @@ from deeptram.pooling.pool import METHODS, get_rule, pool, register_rule, rule_f
 from deeptram.pooling.quasi_arithmetic import QuasiArithmetic
 from deeptram.pooling.rule import CdfRule, PoolInfo, Rule
 from deeptram.pooling.structure import StructureCheck, structure_check
+from deeptram.pooling.transformation import TransformationRule
 from deeptram.pooling.trimmed import TrimmedMean
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "Statement",
     "StructureCheck",
     "compare_pools",
+    "TransformationRule",
     "TrimmedMean",
     "get_rule",
     "guarantees",

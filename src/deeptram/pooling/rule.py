@@ -323,7 +323,7 @@ def pooling_latent(members: Sequence[Predictive], latent: str | Latent | None) -
         raise InvalidInputError(
             f"members must share one latent distribution for the transformation pool, got "
             f"{', '.join(sorted(own))}; pass latent= to say on which scale to pool: "
-            f"{', '.join(latents.names())}"
+            f"{', '.join(latents.names())} (an ensemble: pooling=deeptram.pooling.TransformationRule(latent))"
         )
     return common_latent(members) or latents.get("logistic")
 
