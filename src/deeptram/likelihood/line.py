@@ -49,7 +49,10 @@ class Point:
     def __post_init__(self) -> None:
         """Keep the constant Jacobian in one matrix, column by column: sums over rows are quicker."""
         self.n_theta, self.n_beta = self.a.shape[1], self.x.shape[1]
-        self._fixed = torch.cat([self.a.T, -self.x.T]).T
+        columns = torch.empty(self.n_theta + self.n_beta, len(self.a), dtype=torch.float64)
+        columns[: self.n_theta] = self.a.T
+        torch.neg(self.x.T, out=columns[self.n_theta :])
+        self._fixed = columns.T
         self.a = self._fixed[:, : self.n_theta]
 
     def at(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
@@ -262,17 +265,13 @@ class LineLikelihood:
         return (total if total == total else float("inf")), gradient, hessian
 
     def _add(self, part: Rows, parameters: Tensor, gradient: Tensor, hessian: Tensor) -> float:
-        if part.entry is not None:
-            return self._add_single(part.entry, "entry", part, parameters, gradient, hessian)
         if part.exact is not None:
             return self._add_exact(part, part.exact, parameters, gradient, hessian)
         if part.lower is not None and part.upper is not None:
             return self._add_interval(part, part.lower, part.upper, parameters, gradient, hessian)
-        if part.upper is not None:
-            return self._add_single(part.upper, "upper", part, parameters, gradient, hessian)
-        if part.lower is not None:
-            return self._add_single(part.lower, "lower", part, parameters, gradient, hessian)
-        return 0.0
+        ends = {"entry": part.entry, "upper": part.upper, "lower": part.lower}
+        kind, point = next((kind, point) for kind, point in ends.items() if point is not None)
+        return self._add_single(point, kind, part, parameters, gradient, hessian)
 
     def _add_single(
         self, point: Point, kind: str, part: Rows, parameters: Tensor, gradient: Tensor, hessian: Tensor

@@ -137,8 +137,7 @@ class Likeness:
         own = pilot.evaluate(self.point)
         self.constant = found[0] - own[0]
         self.slope, self.curvature = (
-            torch.from_numpy(all_rows) - part
-            for all_rows, part in zip(found[1:], own[1:], strict=True)
+            torch.from_numpy(all_rows) - part for all_rows, part in zip(found[1:], own[1:], strict=True)
         )
 
     def value(self, parameters: Tensor) -> float:
