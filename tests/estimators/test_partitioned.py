@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.base import clone
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import deeptram as dt
@@ -361,7 +362,8 @@ def test_parquet_knows_its_columns_and_rows_and_reads_lists_and_folders_by_name(
     np.testing.assert_allclose(other.fit(source, "grade").coef_, expected.coef_, rtol=1e-9)
 
 
-def test_classes_need_a_pass_for_the_rows_and_few_for_the_fit(monkeypatch, tmp_path):
+@pytest.mark.parametrize("model", [dt.Polr(), dt.Cotram(order=4)])
+def test_a_fit_needs_a_pass_for_the_rows_and_few_for_the_steps(model, monkeypatch, tmp_path):
     rng = np.random.default_rng(2)
     table = pd.DataFrame(rng.normal(size=(40_000, 3)), columns=["a", "b", "c"])
     table["y"] = np.digitize(table["a"] - table["b"] / 2 + rng.logistic(size=40_000), [-2, 0, 1])
@@ -369,8 +371,8 @@ def test_classes_need_a_pass_for_the_rows_and_few_for_the_fit(monkeypatch, tmp_p
     monkeypatch.setattr(partitioned, "PILOT_ROWS", 8_000)
     passes, reduce = [], Parquet.reduce
     monkeypatch.setattr(Parquet, "reduce", lambda *one: passes.append(1) or reduce(*one))
-    found = dt.Polr().fit(dt.parquet(tmp_path / "rows.parquet", batch_rows=9_000), "y")
-    expected = dt.Polr().fit(table[["a", "b", "c"]], table["y"])
+    found = clone(model).fit(dt.parquet(tmp_path / "rows.parquet", batch_rows=9_000), "y")
+    expected = clone(model).fit(table[["a", "b", "c"]], table["y"])
     assert len(passes) <= 4
     np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-8)
     np.testing.assert_allclose(found.vcov_, expected.vcov_, rtol=1e-7)
