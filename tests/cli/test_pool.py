@@ -290,7 +290,7 @@ def test_tuning_levels_must_agree(tables, refused, tmp_path):
         "--tune-truth", tables.truth("tune"), "--out", tmp_path / "o",
     )  # fmt: skip
     assert "must have the columns of" in message
-    assert "got low, mid, top; rename or reorder them" in message
+    assert "got an unknown column 'top' and no column 'high'; rename the columns" in message
 
 
 def test_out_must_be_a_folder(tables, refused, tmp_path):

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from deeptram.plots import wording
 from deeptram.plots.style import AVERAGE, metric_label
 from deeptram.pooling import Guarantees, PoolInfo
 from deeptram.pooling.weights import TunedWeights
@@ -113,8 +112,9 @@ def _scores(report: PoolReport, width: int) -> Table:
 
 
 def _cell(row: pd.Series, separator: str) -> str:
-    limits = wording.interval(row["lower"], row["upper"], 3)
-    return wording.decimal(row["estimate"]) + (f"{separator}[dim]{limits}[/dim]" if limits else "")
+    if not np.isfinite(row["lower"]) and not np.isfinite(row["upper"]):
+        return f"{row['estimate']:.4f}"
+    return f"{row['estimate']:.4f}{separator}[dim]{row['lower']:.3f} to {row['upper']:.3f}[/dim]"
 
 
 def _guarantees(found: Guarantees) -> Table:
@@ -158,7 +158,7 @@ def verdict(table: pd.DataFrame, method: str, pools: Sequence[str], score: str) 
     ... )
     >>> verdict(found, "linear", ["log-linear"], "nll")
     ['The linear pool is better than the average member by 0.1000 (0.0500 to 0.1500) in NLL.',
-     'No other pool is clearly better: log-linear comes next, 0.0500 (−0.0100 to 0.1100) behind.']
+     'No other pool is clearly better: log-linear comes next, 0.0500 (-0.0100 to 0.1100) behind.']
     """
     rows = table[table["metric"] == score].set_index("name")
     label = metric_label(score)
@@ -190,4 +190,5 @@ def _size(row: Any) -> str:
     """Return a difference without its sign, and its interval."""
     value, *ends = (float(row[name]) for name in ("difference", "difference_lower", "difference_upper"))
     sign = -1 if value < 0 else 1
-    return wording.estimate(sign * value, *sorted(sign * end for end in ends))
+    lower, upper = sorted(sign * end for end in ends)
+    return f"{sign * value:.4f}" + (f" ({lower:.4f} to {upper:.4f})" if np.isfinite(ends).all() else "")
