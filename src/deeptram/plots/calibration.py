@@ -147,7 +147,8 @@ class CalibrationDisplay(PanelsDisplay):
         ]
 
     def _draw_legend(self, ax: Axes) -> None:
-        style.legend_beside(ax.child_axes[0], title="event")
+        curves: Any = ax.child_axes[0]
+        style.legend_beside(curves, title="event")
 
     def _draw_panel(self, ax: Axes, table: pd.DataFrame, look: style.Look) -> None:
         curves, counts = above_counts(ax)

@@ -359,11 +359,11 @@ def coefficients_in_words(table: pd.DataFrame, model: Any, X: Any) -> pd.DataFra
         event = str(outcome.levels[1]) if is_binary else "a larger outcome"
         event = f"{group} against {outcome.levels[0]}" if nominal else event
         subject, unit = known.get(column, ("", 1.0))
-        values = [unit * float(row[key]) for key in ("coef", "lower", "upper")]
+        coef, lower, upper = (unit * float(row[key]) for key in ("coef", "lower", "upper"))
         words = "Read it with the curves of its covariates below."
         if subject:
-            words = wording.coefficient_words(subject, *values, model.latent_.name, event)
-        rows[f"{name} (per {wording.short(unit)})" if unit != 1 else str(name)] = [*values, words]
+            words = wording.coefficient_words(subject, coef, lower, upper, model.latent_.name, event)
+        rows[f"{name} (per {wording.short(unit)})" if unit != 1 else str(name)] = [coef, lower, upper, words]
     found = pd.DataFrame.from_dict(rows, orient="index", columns=["coef", "lower", "upper", "words"])
     found.attrs |= table.attrs
     if is_binary and not nominal:
