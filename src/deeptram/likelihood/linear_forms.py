@@ -11,8 +11,8 @@ Designs are stored as (p, n), the parameters along the first axis, and worked on
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Tensor
@@ -53,15 +53,10 @@ class Term(ABC):
 
     def evaluate(self, theta: Tensor) -> Sums:
         """Return value, gradient and Hessian of the sum over all rows."""
-        p, n = len(theta), len(self.rows)
-        value, gradient = theta.new_zeros(()), theta.new_zeros(p)
-        hessian = theta.new_zeros((p, p))
+        n = len(self.rows)
         step = max(1, _BLOCK * n // max(a.numel() for a in self.arrays)) if n else 1
-        for start in range(0, n, step):
-            part = [a[..., start : start + step] for a in self.arrays]
-            v, g, h = self.block(theta, *part)
-            value, gradient, hessian = value + v, gradient + g, hessian + h
-        return value, gradient, hessian
+        parts = ([a[..., start : start + step] for a in self.arrays] for start in range(0, n, step))
+        return _added((self.block(theta, *part) for part in parts), theta)
 
     def take(self, keep: Tensor) -> Term:
         """Return the contributions of all observations as often as counted; a mask counts none or once."""
@@ -83,10 +78,13 @@ def total(terms: Sequence[Term], theta: Tensor) -> Sums:
     >>> value, gradient
     (tensor(4., dtype=torch.float64), tensor([4.], dtype=torch.float64))
     """
+    return _added((term.evaluate(theta) for term in terms), theta)
+
+
+def _added(sums: Iterable[Sums], theta: Tensor) -> Sums:
     p = len(theta)
-    value, gradient, hessian = theta.new_zeros(()), theta.new_zeros(p), theta.new_zeros((p, p))
-    for term in terms:
-        v, g, h = term.evaluate(theta)
+    value, gradient, hessian = (theta.new_zeros(size) for size in ((), (p,), (p, p)))
+    for v, g, h in sums:
         value, gradient, hessian = value + v, gradient + g, hessian + h
     return value, gradient, hessian
 
@@ -141,48 +139,40 @@ class LogOneMinusExp(Term):
 
 
 class LatentTerm(Term):
-    """A function of the latent distribution at one linear form; arrays: x (p, m)."""
+    """A function of the latent distribution, which gives its derivatives, at one linear form; x (p, m)."""
+
+    function: ClassVar[str]
 
     def __init__(self, latent: Latent, rows: Tensor, *arrays: Tensor) -> None:
         super().__init__(rows, *arrays)
         self.latent = latent
 
-    @abstractmethod
-    def derivatives(self, eta: Tensor) -> Sums:
-        """Return the function with its first and second derivative, elementwise."""
-
     def block(self, theta: Tensor, *arrays: Tensor) -> Sums:
         """Return the sum over rows."""
         x = arrays[0]
-        value, first, second = self.derivatives(theta @ x)
+        value, first, second = getattr(self.latent, f"{self.function}_derivatives")(theta @ x)
         return value.sum(), x @ first, (x * second) @ x.T
 
 
 class LogCdf(LatentTerm):
     r""":math:`\sum_i \log F_Z(\eta_i)`: left-censored rows and the first class."""
 
-    def derivatives(self, eta: Tensor) -> Sums:
-        """Return log F_Z and its derivatives."""
-        return self.latent.log_cdf_derivatives(eta)
+    function = "log_cdf"
 
 
 class LogSf(LatentTerm):
     r""":math:`\sum_i \log(1 - F_Z(\eta_i))`: right-censored rows and the last class."""
 
-    def derivatives(self, eta: Tensor) -> Sums:
-        """Return log(1 - F_Z) and its derivatives."""
-        return self.latent.log_sf_derivatives(eta)
+    function = "log_sf"
 
 
 class LogPdf(LatentTerm):
     r""":math:`\sum_i \log f_Z(\eta_i)`: exact values (with a ``LogForm`` for h')."""
 
-    def derivatives(self, eta: Tensor) -> Sums:
-        """Return log f_Z and its derivatives."""
-        return self.latent.log_pdf_derivatives(eta)
+    function = "log_pdf"
 
 
-class LogInterval(Term):
+class LogInterval(LatentTerm):
     r""":math:`\sum_i \log(F_Z(u_i) - F_Z(l_i))`, jointly concave in the ends.
 
     Arrays: lower and upper end (p, m), their gap up to a factor per row (p, m), logs of the factors (m,).
@@ -190,9 +180,7 @@ class LogInterval(Term):
     cancel.
     """
 
-    def __init__(self, latent: Latent, rows: Tensor, *arrays: Tensor) -> None:
-        super().__init__(rows, *arrays)
-        self.latent = latent
+    function = "log_interval"
 
     def block(self, theta: Tensor, *arrays: Tensor) -> Sums:
         """Return the sum over intervals."""

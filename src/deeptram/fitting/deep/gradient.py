@@ -58,14 +58,24 @@ def fit_deep(task: DeepTask, seed: int) -> DeepFit:
     started = time.perf_counter()
     setup = Setup(task)
     member = setup.member(seed)
-    engine = SingleEngine(setup, member)
-    small = is_small_step([member.model], task.training)
+    return trained(SingleEngine(setup, member), setup, [member], "training", started)[0]
+
+
+def trained(
+    engine: Engine, setup: Setup, members: Sequence[Member], label: str, started: float
+) -> list[DeepFit]:
+    """Return members after their training; see :func:`fit_deep` for its errors."""
+    small = is_small_step([member.model for member in members], setup.training)
     with one_thread(small), kept_memory(not small):
         try:
-            (record,) = train(engine, [member], task.training, "training", task.resume, setup.data.row_blocks)
+            records = train(engine, members, setup.training, label, setup.task.resume, setup.data.row_blocks)
         except Diverged as stop:
-            raise non_finite_error(stop, setup, [member], started) from None
-    return finish(setup, member, record, time.perf_counter() - started)
+            error, record = NonFiniteLossError(str(stop)), stop.records[stop.member]
+            if record.best_state is not None:
+                error.best = finish(setup, members[stop.member], record, time.perf_counter() - started)
+            raise error from None
+    seconds = time.perf_counter() - started
+    return [finish(setup, member, record, seconds) for member, record in zip(members, records, strict=True)]
 
 
 class SingleEngine(Engine):
@@ -248,16 +258,6 @@ def still_falling(losses: NDArray[np.float64]) -> bool:
         return False
     fall = losses[-2 * k : -k].mean() - losses[-k:].mean()
     return bool(fall > max(0.05 * (losses[0] - losses.min()), 1e-3 * abs(losses.min())))
-
-
-def non_finite_error(
-    stop: Diverged, setup: Setup, members: Sequence[Member], started: float
-) -> NonFiniteLossError:
-    """Return the error of a member whose loss is not finite, with its best state so far."""
-    error, record = NonFiniteLossError(str(stop)), stop.records[stop.member]
-    if record.best_state is not None:
-        error.best = finish(setup, members[stop.member], record, time.perf_counter() - started)
-    return error
 
 
 def identify_shifts(model: DeepModel, setup: Setup, rows: Tensor) -> None:

@@ -305,8 +305,7 @@ class WarmUp:
         """Return the factor when a share of the training is done."""
         if done < self.share:
             return done / self.share
-        left = 0.5 * (1 + math.cos(math.pi * (done - self.share) / (1 - self.share)))
-        return self.last + (1 - self.last) * left
+        return _between(1.0, self.last, (done - self.share) / (1 - self.share))
 
 
 @dataclass(frozen=True)

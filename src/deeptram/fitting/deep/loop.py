@@ -308,145 +308,126 @@ def train(
     KeyboardInterrupt
         If interrupted before the first epoch was finished.
     """
-    records = [Record() for _ in members]
-    active = list(range(len(members)))
-    shuffles = [generator(member.seeds.shuffle) for member in members]
+    loop = _Loop(engine, members, training)
     rows = torch.stack([member.train_rows for member in members])
-    begin, seeds = 1, [member.seed for member in members]
+    seeds = [member.seed for member in members]
     found = None if resume is None else resume.load(seeds)
     if found is not None:
-        begin, active, records = _go_on(found, engine, shuffles, training)
+        loop.go_on_from(found)
     try:
         with EpochBar(training, label) as bar:
-            for epoch in range(begin, training.epochs + 1):
-                started = time.perf_counter()
-                rates = [_rate(members[m].training, epoch, records[m]) for m in active]
-                engine.set_learning_rates(rates)
-                streams = [shuffles[m] for m in active]
-                batches = shuffled_batches(rows[active], training.batch_size, streams, row_blocks)
-                engine.expect(batches)
-                losses = _epoch(engine, batches, epoch, active, members, records, training)
-                if callable(training.schedule):
-                    done = (epoch - 1 / len(batches)) / training.epochs
-                    rates = _scheduled(members, active, training.schedule(done))
-                engine.end_epoch(epoch / training.epochs)
-                validation = engine.validation_losses()
-                seconds = time.perf_counter() - started
-                for position, m in enumerate(active):
-                    row = {
-                        "epoch": epoch,
-                        "train_loss": float(losses[position]),
-                        "validation_loss": math.nan if validation is None else validation[position],
-                        "learning_rate": rates[position],
-                        "seconds": seconds,
-                    }
-                    _note(records[m], row, "train_loss" if validation is None else "validation_loss")
-                    if records[m].best_epoch == epoch:
-                        records[m].best_state = engine.state(position)
-                bar.update(
-                    epoch,
-                    float(np.mean(losses)),
-                    math.nan if validation is None else float(np.mean(validation)),
-                )
-                ended = {p for p, m in enumerate(active) if _is_over(training, records[m], epoch)}
-                if training.callbacks:
-                    states = [
-                        _epoch_state(engine, members[m], p, records[m], training)
-                        for p, m in enumerate(active)
-                    ]
-                    ended |= {p for p, one in enumerate(states) if wants_to_stop(training.callbacks, one)}
-                going = [p for p in range(len(active)) if p not in ended]
-                for position, m in enumerate(active):
-                    if position not in going or epoch == training.epochs:
-                        records[m].last_state = engine.state(position)
-                if not going:
-                    break
-                if len(going) < len(active):
-                    engine.keep(going)
-                    active = [active[p] for p in going]
-                if resume is not None and resume.is_due(epoch) and epoch < training.epochs:
-                    resume.save(seeds, _so_far(epoch, active, records, engine, shuffles, training))
+            while loop.active and loop.epoch < training.epochs:
+                bar.update(*loop.train_epoch(rows, row_blocks))
+                loop.end_epoch()
+                if resume is not None and loop.active and resume.is_due(loop.epoch):
+                    resume.save(seeds, loop.state())
     except KeyboardInterrupt:
-        if any(record.n_epochs == 0 for record in records):
+        if any(record.n_epochs == 0 for record in loop.records):
             raise
-        for position, m in enumerate(active):
-            records[m].interrupted = True
-            records[m].last_state = engine.state(position)
-    return records
+        for position, m in enumerate(loop.active):
+            loop.records[m].interrupted = True
+            loop.records[m].last_state = engine.state(position)
+    return loop.records
 
 
-def _so_far(
-    epoch: int,
-    active: list[int],
-    records: list[Record],
-    engine: Engine,
-    shuffles: list[torch.Generator],
-    training: Training,
-) -> dict[str, Any]:
-    """Return a training after an epoch, from which :func:`_go_on` goes on."""
-    return {
-        "epoch": epoch,
-        "active": active,
-        "records": [vars(record) for record in records],
-        "engine": engine.whole_state(),
-        "shuffles": [one.get_state() for one in shuffles],
-        "callbacks": [one.state_dict() for one in training.callbacks if hasattr(one, "load_state_dict")],
-    }
+class _Loop:
+    """A training under way: after so many epochs, with the records of all members and those still active."""
 
+    def __init__(self, engine: Engine, members: Sequence[Member], training: Training) -> None:
+        self.engine, self.members, self.training = engine, members, training
+        self.epoch, self.active = 0, list(range(len(members)))
+        self.records = [Record() for _ in members]
+        self._shuffles = [generator(member.seeds.shuffle) for member in members]
+        self._lasting = [one for one in training.callbacks if hasattr(one, "load_state_dict")]
 
-def _go_on(
-    found: dict[str, Any], engine: Engine, shuffles: list[torch.Generator], training: Training
-) -> tuple[int, list[int], list[Record]]:
-    """Bring a training to where it was; returns the next epoch, the active members and their records."""
-    active = found["active"]
-    if len(active) < len(shuffles):
-        engine.keep(active)
-    engine.go_on_from(found["engine"])
-    for one, state in zip(shuffles, found["shuffles"], strict=True):
-        one.set_state(state)
-    own = [one for one in training.callbacks if hasattr(one, "load_state_dict")]
-    for callback, state in zip(own, found["callbacks"], strict=True):
-        callback.load_state_dict(state)
-    return found["epoch"] + 1, active, [Record(**record) for record in found["records"]]
+    def state(self) -> dict[str, Any]:
+        """Return all that the next epoch depends on."""
+        return {
+            "epoch": self.epoch,
+            "active": self.active,
+            "records": [vars(record) for record in self.records],
+            "engine": self.engine.whole_state(),
+            "shuffles": [one.get_state() for one in self._shuffles],
+            "callbacks": [one.state_dict() for one in self._lasting],
+        }
 
+    def go_on_from(self, found: dict[str, Any]) -> None:
+        """Be as a training was when it gave its :meth:`state`."""
+        self.epoch, self.active = found["epoch"], found["active"]
+        self.records = [Record(**record) for record in found["records"]]
+        if len(self.active) < len(self.members):
+            self.engine.keep(self.active)
+        self.engine.go_on_from(found["engine"])
+        for one, state in zip(self._shuffles, found["shuffles"], strict=True):
+            one.set_state(state)
+        for callback, state in zip(self._lasting, found["callbacks"], strict=True):
+            callback.load_state_dict(state)
 
-def _epoch(
-    engine: Engine,
-    batches: list[Tensor],
-    epoch: int,
-    active: list[int],
-    members: Sequence[Member],
-    records: list[Record],
-    training: Training,
-) -> NDArray[np.float64]:
-    """Go through the data once and return the mean loss of each member."""
-    total = np.zeros(len(active))
-    for number, batch in enumerate(batches):
-        if callable(training.schedule):
-            done = (epoch - 1 + number / len(batches)) / training.epochs
-            engine.set_learning_rates(_scheduled(members, active, training.schedule(done)))
+    def train_epoch(self, rows: Tensor, row_blocks: Tensor | None) -> tuple[int, float, float]:
+        """Go through the data once more; return the epoch's number and the mean losses of its members."""
+        started = time.perf_counter()
+        self.epoch += 1
+        rates = [_rate(self.members[m].training, self.epoch, self.records[m]) for m in self.active]
+        self.engine.set_learning_rates(rates)
+        streams = [self._shuffles[m] for m in self.active]
+        batches = shuffled_batches(rows[self.active], self.training.batch_size, streams, row_blocks)
+        self.engine.expect(batches)
+        losses = np.zeros(len(self.active))
+        for number, batch in enumerate(batches):
+            if callable(self.training.schedule):
+                factor = self.training.schedule(
+                    (self.epoch - 1 + number / len(batches)) / self.training.epochs
+                )
+                rates = [self.members[m].training.learning_rate * factor for m in self.active]
+                self.engine.set_learning_rates(rates)
+            losses += self._step(batch) * (batch.shape[1] / rows.shape[1])
+        self.engine.end_epoch(self.epoch / self.training.epochs)
+        validation = self.engine.validation_losses()
+        watched = "train_loss" if validation is None else "validation_loss"
+        validation = [math.nan] * len(losses) if validation is None else validation
+        seconds = time.perf_counter() - started
+        for position, m in enumerate(self.active):
+            numbers = (self.epoch, float(losses[position]), validation[position], rates[position], seconds)
+            _note(self.records[m], dict(zip(HISTORY, numbers, strict=True)), watched)
+            if self.records[m].best_epoch == self.epoch:
+                self.records[m].best_state = self.engine.state(position)
+        return self.epoch, float(np.mean(losses)), float(np.mean(validation))
+
+    def _step(self, batch: Tensor) -> NDArray[np.float64]:
         try:
-            total += engine.step(batch) * batch.shape[1]
+            return self.engine.step(batch)
         except NonFiniteStep as stop:
-            m = active[stop.position]
-            which = "" if len(members) == 1 else f" of member {m}"
+            m = self.active[stop.position]
+            which = "" if len(self.members) == 1 else f" of member {m}"
             mask = np.zeros(int(stop.rows.max()) + 1, dtype=bool)
             mask[stop.rows.cpu().numpy()] = True
             raise Diverged(
-                f"the training loss{which} must stay finite, got {stop.value} in epoch {epoch} at "
+                f"the training loss{which} must stay finite, got {stop.value} in epoch {self.epoch} at "
                 f"{first_rows(mask)} of X; check these rows, lower learning_rate or set clip_norm",
                 m,
-                records,
+                self.records,
             ) from None
-    return total / sum(batch.shape[1] for batch in batches)
 
+    def end_epoch(self) -> None:
+        """Ask the callbacks, and go on with the members whose training is not over."""
+        training, over = self.training, set()
+        for position, m in enumerate(self.active):
+            ended = self.epoch == training.epochs or _is_over(training, self.records[m], self.epoch)
+            if training.callbacks and wants_to_stop(training.callbacks, self._epoch_state(position)):
+                ended = True
+            if ended:
+                over.add(position)
+                self.records[m].last_state = self.engine.state(position)
+        going = [p for p in range(len(self.active)) if p not in over]
+        if going and over:
+            self.engine.keep(going)
+        self.active = [self.active[p] for p in going]
 
-def _epoch_state(
-    engine: Engine, member: Member, position: int, record: Record, training: Training
-) -> EpochState:
-    row: dict[str, Any] = record.rows[-1]
-    predict = functools.partial(engine.predict, member, position)
-    return EpochState(member.seed, epochs=training.epochs, predict=predict, **row)
+    def _epoch_state(self, position: int) -> EpochState:
+        m = self.active[position]
+        row: dict[str, Any] = self.records[m].rows[-1]
+        predict = functools.partial(self.engine.predict, self.members[m], position)
+        return EpochState(self.members[m].seed, epochs=self.training.epochs, predict=predict, **row)
 
 
 def _note(record: Record, row: dict[str, float], watched: str) -> None:
@@ -462,10 +443,6 @@ def _is_over(training: Training, record: Record, epoch: int) -> bool:
     if training.patience is None or epoch < training.min_epochs:
         return False
     return epoch - record.best_epoch >= training.patience
-
-
-def _scheduled(members: Sequence[Member], active: list[int], factor: float) -> list[float]:
-    return [members[m].training.learning_rate * factor for m in active]
 
 
 def _rate(training: Training, epoch: int, record: Record) -> float:

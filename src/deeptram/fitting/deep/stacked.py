@@ -20,10 +20,10 @@ from torch.func import functional_call, vmap
 from torch.nn.functional import layer_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from deeptram._threads import alone, one_thread
+from deeptram._threads import alone
 from deeptram.errors import UnsupportedError
-from deeptram.fitting.deep.gradient import finish, is_small_step, make_optimizer, non_finite_error
-from deeptram.fitting.deep.loop import Diverged, Engine, NonFiniteStep, State, kept_memory, train
+from deeptram.fitting.deep.gradient import make_optimizer, trained
+from deeptram.fitting.deep.loop import Engine, NonFiniteStep, State
 from deeptram.fitting.deep.seeds import seeded
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.fitting.deep.training import Training
@@ -71,15 +71,8 @@ def fit_stacked(task: DeepTask | Sequence[DeepTask], seeds: Sequence[int]) -> li
     tasks = [task] * len(seeds) if isinstance(task, DeepTask) else list(task)
     setup = Setup(tasks[0])
     members = [setup.member(seed, own) for seed, own in zip(seeds, tasks, strict=True)]
-    engine = StackedEngine(setup, members)
-    with one_thread(engine.is_small), kept_memory(not engine.is_small):
-        try:
-            label = f"training {len(members)} members"
-            records = train(engine, members, setup.training, label, setup.task.resume, setup.data.row_blocks)
-        except Diverged as stop:
-            raise non_finite_error(stop, setup, members, started) from None
-    seconds = time.perf_counter() - started
-    return [finish(setup, member, record, seconds) for member, record in zip(members, records, strict=True)]
+    label = f"training {len(members)} members"
+    return trained(StackedEngine(setup, members), setup, members, label, started)
 
 
 def stacking_pays(task: DeepTask) -> bool:
@@ -137,7 +130,6 @@ class StackedEngine(Engine):
             raise _cannot(f"{type(optimizer).__name__}, which may not treat every number by itself")
         super().__init__(setup, members, parameters, buffers, optimizer)
         self._own: tuple[list[Tensor], ...] | None = None
-        self.is_small = is_small_step(models, setup.training)
         self._skeleton.train()
 
     def _member_raw(self, parameters: State, buffers: State, batch: Batch, masks: list[Tensor]) -> Raw:
@@ -288,14 +280,11 @@ class StackedEngine(Engine):
             parameter.data = parameter.data[here].contiguous()
             parameter.grad = None
         self._buffers = {name: value[index.to(value.device)] for name, value in self._buffers.items()}
-        self._dropouts = [self._dropouts[p] for p in positions]
-        self._rates = [self._rates[p] for p in positions]
-        self._names = [self._names[p] for p in positions]
-        self._latents = [self._latents[p] for p in positions]
+        for name in ("_dropouts", "_rates", "_names", "_latents", "_augments"):
+            setattr(self, name, [getattr(self, name)[p] for p in positions])
         self._setup.use_latents(self._latents)
         if self._decays is not None:
             self._decays = self._decays[index.to(self._decays.device)]
-        self._augments = [self._augments[p] for p in positions]
         if self._average is not None:
             self._average.keep(index)
         if self._mixup is not None:

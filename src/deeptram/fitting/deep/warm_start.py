@@ -15,7 +15,7 @@ from deeptram.errors import FittingError, InvalidInputError
 from deeptram.fitting.exact.columns import StructuredData, aliased_columns, rounding_of, standardize
 from deeptram.fitting.exact.fit import Estimate, fit_exact
 from deeptram.fitting.exact.nominal import fit_nominal
-from deeptram.fitting.exact.problem import typical_values
+from deeptram.fitting.exact.problem import line_scale
 from deeptram.latent import Latent
 from deeptram.model.deep import DeepModel
 from deeptram.model.outcome import Encoded, Outcome
@@ -71,7 +71,10 @@ class Scaling:
         if not standardized:
             sd = np.ones_like(sd)
         z = np.zeros((len(matrices.x), 0)) if matrices.scale is None else matrices.scale
-        return cls(mean, sd, ~aliased, standardize(z, weights, centre=False)[1], _line(outcome, encoded))
+        line = None
+        if encoded.observations is not None and outcome.basis.is_line:
+            line = line_scale(encoded.observations, outcome.basis, None)
+        return cls(mean, sd, ~aliased, standardize(z, weights, centre=False)[1], line)
 
     def columns(self, spec: Spec, matrices: Matrices) -> dict[str, Any]:
         """Return the structured columns on the working scale, as arrays."""
@@ -90,39 +93,11 @@ class Scaling:
             getattr(model, name).copy_(torch.as_tensor(getattr(self, name)))
 
 
-def _line(outcome: Outcome, encoded: Encoded) -> tuple[float, float] | None:
-    """Return mean and standard deviation of what a straight line's slope multiplies."""
-    basis = outcome.basis
-    one_slope = basis.n_coef == 2 and basis.monotone_differences.tolist() == [[0.0, 1.0]]
-    if encoded.observations is None or not one_slope:
-        return None
-    slope_column = basis.evaluate(typical_values(encoded.observations, basis, None)[0])[:, 1]
-    sd = float(slope_column.std())
-    return float(slope_column.mean()), sd if sd > 0 else 1.0
+def exact_start(data: StructuredData, kept: NDArray[np.bool_], *, nominal: bool) -> Estimate | None:
+    """Return the maximum-likelihood estimate of SI, LS and Scale, all of it finite; None where there is none.
 
-
-@dataclass(frozen=True)
-class Start:
-    """Parameters of the structured part in the user's units.
-
-    Attributes
-    ----------
-    theta : ndarray, shape (strata, d)
-    beta : ndarray, shape (p,) (nominal: (p, K - 1))
-        Zero where a column is aliased.
-    gamma : ndarray, shape (q,)
-    """
-
-    theta: Array
-    beta: Array
-    gamma: Array
-
-
-def exact_start(data: StructuredData, kept: NDArray[np.bool_], *, nominal: bool) -> Start | None:
-    """Return the maximum-likelihood estimate of SI, LS and Scale; None where there is none.
-
-    Separated or otherwise infinite coefficients start at zero, with the
-    intercept of the model without columns.
+    Coefficients of aliased columns are zero. Separated or otherwise infinite coefficients start at zero, with
+    the intercept of the model without columns.
 
     Parameters
     ----------
@@ -139,7 +114,8 @@ def exact_start(data: StructuredData, kept: NDArray[np.bool_], *, nominal: bool)
         if fit is not None:
             beta = np.nan_to_num(fit.beta)
             none = np.zeros((p - columns.shape[1], *beta.shape[1:]))
-            return Start(_finite(fit.theta, data.latent, n, nominal), np.concatenate([beta, none]), fit.gamma)
+            theta = _finite(fit.theta, data.latent, n, nominal)
+            return dataclasses.replace(fit, theta=theta, beta=np.concatenate([beta, none]))
     return None
 
 
@@ -159,21 +135,16 @@ def _finite_estimate(data: StructuredData, nominal: bool) -> Estimate | None:
 def _finite(theta: Array, latent: Latent, n: int, nominal: bool) -> Array:
     """Replace the infinite parameters of empty classes by those of half an observation."""
     rare = 0.5 / (n + 1)
-    low = np.log(rare) if nominal else float(latent.icdf(rare))
-    high = -low if nominal else float(latent.icdf(1 - rare))
     if nominal:
-        return np.where(np.isneginf(theta), low, theta)
-    result = np.where(np.isneginf(theta), np.minimum(low, _ends(theta, np.nanmin) - 1.0), theta)
-    return np.where(np.isposinf(theta), np.maximum(high, _ends(theta, np.nanmax) + 1.0), result)
+        return np.where(np.isneginf(theta), np.log(rare), theta)
+    finite = np.isfinite(theta)
+    some = np.where(finite.any(axis=1, keepdims=True), np.where(finite, theta, np.nan), 0.0)
+    low = np.minimum(float(latent.icdf(rare)), np.nanmin(some, axis=1, keepdims=True) - 1.0)
+    high = np.maximum(float(latent.icdf(1 - rare)), np.nanmax(some, axis=1, keepdims=True) + 1.0)
+    return np.where(finite | np.isnan(theta), theta, np.where(theta < 0, low, high))
 
 
-def _ends(theta: Array, reduce: object) -> Array:
-    finite = np.where(np.isfinite(theta), theta, np.nan)
-    some = np.where(np.isfinite(theta).any(axis=1, keepdims=True), finite, 0.0)
-    return np.asarray(reduce(some, axis=1, keepdims=True))  # type: ignore[operator]
-
-
-def apply_start(model: DeepModel, start: Start) -> None:
+def apply_start(model: DeepModel, start: Estimate) -> None:
     """Set the structured parameters of a model to given values, in place.
 
     For a complex intercept the baseline becomes the constant that is added to
@@ -183,7 +154,7 @@ def apply_start(model: DeepModel, start: Start) -> None:
     ----------
     model : DeepModel
         With its working scale set.
-    start : Start
+    start : Estimate
     """
     kept, sd = model.x_kept.cpu().numpy(), as_float64(model.x_sd)
     beta = start.beta * (kept if start.beta.ndim == 1 else kept[:, None])
@@ -199,13 +170,13 @@ def apply_start(model: DeepModel, start: Start) -> None:
             _set(model.gamma, start.gamma * as_float64(model.z_sd))
 
 
-def free_start(model: DeepModel, start: Start, moved: Any = 0.0) -> Array:
+def free_start(model: DeepModel, start: Estimate, moved: Any = 0.0) -> Array:
     """Return the free numbers of a starting baseline on a model's working scale, (strata, d).
 
     Parameters
     ----------
     model : DeepModel
-    start : Start
+    start : Estimate
     moved : array or float
         What centring the columns of LS takes from the baseline.
     """

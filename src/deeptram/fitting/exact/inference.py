@@ -144,11 +144,7 @@ def _with_columns(
         point: Point = getattr(part, end)
         value, slope = known(values, own)
         more = torch.from_numpy(-x[index] * value[:, None])
-        setattr(
-            rows,
-            end,
-            Point(_beside(point.a, more), point.x, point.scale, point.offset, point.shift_offset),
-        )
+        setattr(rows, end, dataclasses.replace(point, a=_beside(point.a, more)))
         if end == "exact" and part.derivative is not None:
             rows.derivative = _beside(part.derivative, torch.from_numpy(-x[index] * slope[:, None]))
     return rows

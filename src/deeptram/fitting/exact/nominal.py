@@ -17,11 +17,7 @@ from deeptram.errors import (
     warn,
 )
 from deeptram.fitting.exact.columns import aliased_columns, check_size, rounding_of, standardize
-from deeptram.fitting.exact.diagnosis import (
-    left_out,
-    separated,
-    stopped_early,
-)
+from deeptram.fitting.exact.diagnosis import left_out, separated, stopped_early
 from deeptram.fitting.exact.fit import Estimate
 from deeptram.fitting.exact.separation import CERTAIN, RecessionCone
 from deeptram.optimise.newton import NewtonResult, has_lost_information, minimize
@@ -62,7 +58,10 @@ class MultinomialLikelihood:
 
     def rows(self, parameters: Tensor) -> Tensor:
         """Return the log-likelihood of each row, unweighted."""
-        return self._log_probabilities(parameters).gather(1, self._codes.unsqueeze(1)).squeeze(1)
+        return self._of_truth(self._log_probabilities(parameters))
+
+    def _of_truth(self, log_p: Tensor) -> Tensor:
+        return log_p.gather(1, self._codes.unsqueeze(1)).squeeze(1)
 
     def value(self, parameters: Tensor) -> float:
         """Return the negative log-likelihood."""
@@ -71,7 +70,7 @@ class MultinomialLikelihood:
     def evaluate(self, parameters: Tensor) -> tuple[float, Tensor, Tensor]:
         """Return the negative log-likelihood with gradient and Hessian."""
         log_p = self._log_probabilities(parameters)
-        value = -float(self._w @ log_p.gather(1, self._codes.unsqueeze(1)).squeeze(1))
+        value = -float(self._w @ self._of_truth(log_p))
         p = torch.exp(log_p[:, 1:])
         gradient = ((p - self._truth) * self._w.unsqueeze(1)).T @ self._x
         size = self._x.shape[1]
@@ -91,9 +90,8 @@ class MultinomialLikelihood:
     def margin(self, parameters: Tensor) -> float:
         """Return by how much the truth's logit exceeds every other, at least."""
         log_p = self._log_probabilities(parameters)
-        truth = log_p.gather(1, self._codes.unsqueeze(1))
         others = log_p.scatter(1, self._codes.unsqueeze(1), -torch.inf)
-        return float((truth - others.max(dim=1, keepdim=True).values).min())
+        return float((self._of_truth(log_p) - others.amax(dim=1)).min())
 
     def recession_rows(self) -> Tensor:
         """Return rows (truth's logit minus every other) whose growth raises the likelihood."""

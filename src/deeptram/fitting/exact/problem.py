@@ -363,9 +363,15 @@ def _basis_scaling(data: StructuredData) -> Array:
     basis = data.basis
     if data.observations is None or basis.n_coef != 2 or len(basis.monotone_differences) != 1:
         return np.eye(basis.n_coef)
-    values, weights = typical_values(data.observations, basis, data.weights)
+    mean, sd = line_scale(data.observations, basis, data.weights)
+    return np.array([[1.0, -mean / sd], [0.0, 1 / sd]])
+
+
+def line_scale(observations: Observations, basis: Basis, weights: Array | None) -> tuple[float, float]:
+    """Return mean and standard deviation of what the second of two coefficients multiplies."""
+    values, weights = typical_values(observations, basis, weights)
     mean, sd, _ = standardize(basis.evaluate(values)[:, 1:], weights, centre=True)
-    return np.array([[1.0, -mean[0] / sd[0]], [0.0, 1 / sd[0]]])
+    return float(mean[0]), float(sd[0])
 
 
 def _back(columns: ScaledColumns) -> Array:

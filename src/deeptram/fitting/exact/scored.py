@@ -332,12 +332,7 @@ def check_loss(loss: str, outcome: Outcome, data: StructuredData) -> None:
     outcome, data : Outcome, StructuredData
         What it is to be minimised on.
     """
-    if loss in ("rps", "brier") and not outcome.is_discrete:
-        raise UnsupportedError(
-            f"loss={loss!r} is for classes, got outcome={outcome.kind!r}; use loss='crps'."
-        )
-    if loss == "crps" and outcome.is_discrete:
-        raise UnsupportedError("loss='crps' is for outcomes on the line; use loss='rps' for classes.")
+    outcome.kind.check_loss(loss)
     if data.varying is not None or data.n_strata > 1:
         raise UnsupportedError(
             f"loss={loss!r} is not available with strata or Varying terms; use loss='nll' for them."
@@ -360,9 +355,8 @@ def fit_scored(start: ExactFit, outcome: Outcome, loss: str) -> ExactFit:
     outcome : Outcome
         Kind of outcome and basis.
     loss : {"rps", "brier", "crps"}
-        The score.
+        The score; one that :func:`check_loss` lets pass.
     """
-    check_loss(loss, outcome, start.problem.data)
     if not np.isfinite(start.theta).all():
         raise UnsupportedError(
             f"loss={loss!r} needs every level to be observed; leave empty levels out of `levels`."
