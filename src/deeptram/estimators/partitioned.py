@@ -312,7 +312,8 @@ def _encoded_task(
     # a batch at a time, so that what is computed of them fits into caches
     batches = (frame.iloc[start : start + BATCH_ROWS] for start in range(0, len(frame), BATCH_ROWS))
     results = (task(found[2]) for batch in batches if (found := reader.encoded(batch, number)) is not None)
-    return functools.reduce(functools.partial(_merge_some, merge), results, None)
+    total: T | None = functools.reduce(functools.partial(_merge_some, merge), results, None)
+    return total
 
 
 def _merge_some(merge: Merge[T], first: T | None, second: T | None) -> T | None:

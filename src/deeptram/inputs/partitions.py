@@ -252,10 +252,12 @@ def _reuse_memory() -> None:
     a map of its own whose pages are made anew: more than half of the time of a pass. A setting other than
     that of Dask is left alone.
     """
-    if os.environ.get("MALLOC_TRIM_THRESHOLD_") == _DASK_TRIMS and sys.platform == "linux":
-        set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
-        for option, size in (_LARGEST_REUSED, _MOST_KEPT) if set_option is not None else ():
-            set_option(option, size)
+    if os.environ.get("MALLOC_TRIM_THRESHOLD_") != _DASK_TRIMS or sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):  # glibc
+        for option, size in (_LARGEST_REUSED, _MOST_KEPT):
+            library.mallopt(option, size)
 
 
 def reindexed(frame: pd.DataFrame, index: pd.Index[Any]) -> pd.DataFrame:
