@@ -16,7 +16,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from deeptram.errors import FittingError, InvalidInputError
+from deeptram.errors import FittingError, InvalidInputError, MissingDependencyError
 from deeptram.model.persistence import JSON_NAME, read_folder
 from deeptram.paper import RunFolder, make_study, run_study
 from deeptram.paper.places import Work, place_named
@@ -67,7 +67,7 @@ def test_places_that_do_not_exist(tmp_path, backend, address, text):
 @pytest.mark.parametrize(("backend", "module"), [("dask", "distributed"), ("ray", "ray")])
 def test_engines_that_are_not_installed(tmp_path, monkeypatch, backend, module):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InvalidInputError, match="pip install 'deeptram\\[cluster\\]'"):
+    with pytest.raises(MissingDependencyError, match="pip install 'deeptram\\[cluster\\]'"):
         list(place_named(backend)(None, [], 1))
 
 

@@ -282,15 +282,18 @@ class Checkpoint:
         return member
 
     def remembered(self, name: str, compute: Callable[[], Any]) -> Any:
-        """Return the content of a JSON file, which is computed and written where it is not there yet."""
-        path = self.folder / name
-        if not path.is_file():
-            write_json(path, plain(compute()))
-        return unplain(parse_json(path.read_bytes()))
+        """Return a value of this configuration, which is computed and kept where it is not there yet."""
+        if not self.members.is_done(name, self._code):
+            self.members.save(name, self._code, plain(compute()), {})
+        return unplain(self.members.load(name, self._code)[0])
+
+    @property
+    def _code(self) -> str:
+        return json_sha256(vars(self.configuration))
 
     def resume_points(self, every: int) -> ResumePoints:
         """Return where members in training write their state, every so many epochs."""
-        return ResumePoints(self.folder.absolute(), every, json_sha256(vars(self.configuration)))
+        return ResumePoints(self.folder.absolute(), every, self._code)
 
     def save(self, m: int, member: MemberFit) -> None:
         """Write a finished member: complete, or not at all."""

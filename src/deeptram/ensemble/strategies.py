@@ -138,7 +138,7 @@ def _settle_latent(
             pilot.fit(X, y, sample_weight=sample_weight, validation=1 / folds if folds else validation)
         return dict(pilot.latent_choice_.to_dict())
 
-    losses = compute() if checkpoint is None else checkpoint.remembered("latent.json", compute)
+    losses = compute() if checkpoint is None else checkpoint.remembered("latent", compute)
     template.latent_choice_ = pd.Series(losses, name=template.loss, dtype=float).sort_values()
     template.set_params(latent=template.latent_choice_.index[0])
 

@@ -17,7 +17,7 @@ import joblib
 import numpy as np
 import pandas as pd
 
-from deeptram._files import write_json, write_table
+from deeptram._files import json_sha256, write_json, write_table
 from deeptram._validation import check_integer, check_probability_level
 from deeptram._workers import worker_processes
 from deeptram.errors import FileFormatError, InvalidInputError
@@ -25,7 +25,7 @@ from deeptram.evaluation import metrics as metric_functions
 from deeptram.evaluation.bootstrap import Sample
 from deeptram.evaluation.metrics.calibration import TAIL_QUANTILES
 from deeptram.paper import storage
-from deeptram.paper.config import Study, Unit, digest_of, unit_hash
+from deeptram.paper.config import Study, Unit, unit_hash
 from deeptram.paper.ensembles import (
     LABELS,
     POOLS,
@@ -407,4 +407,4 @@ def _own_average(entry: Entry) -> Entry | None:
 def _key(study: Study, data: Mapping[str, str | None], done: list[Unit], n_boot: int, level: float) -> str:
     hashes = [unit_hash(study.fingerprint, data, unit) for unit in done]
     protocol = study.protocol.to_dict()
-    return digest_of([VERSION, hashes, list(map(str, study.units())), protocol, n_boot, level])
+    return json_sha256([VERSION, hashes, list(map(str, study.units())), protocol, n_boot, level])

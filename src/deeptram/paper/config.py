@@ -290,7 +290,7 @@ class Study:
     def fingerprint(self) -> str:
         """Hash of all settings that decide what a member looks like."""
         protocol, training = self.protocol.to_dict(), self.training.to_dict()
-        return digest_of(
+        return json_sha256(
             {
                 "schema": SCHEMA,
                 "protocol": {name: protocol[name] for name in _DECISIVE},
@@ -300,7 +300,7 @@ class Study:
                 "augment": dict(self.augment),
                 "seed": self.seed,
             }
-        )
+        )[:20]
 
     def merged(self, other: Study) -> Study:
         """Return the study with the other's selection added."""
@@ -352,7 +352,7 @@ def unit_hash(fingerprint: str, data: Mapping[str, str | None], unit: Unit) -> s
     False
     """
     image = None if unit.is_exact else data["image"]
-    return digest_of([fingerprint, data["table"], image, dataclasses.astuple(unit)])
+    return json_sha256([fingerprint, data["table"], image, dataclasses.astuple(unit)])
 
 
 def unit_seed(seed: int, unit: Unit) -> int:
@@ -365,14 +365,3 @@ def unit_seed(seed: int, unit: Unit) -> int:
     """
     sequence = np.random.SeedSequence(seed, spawn_key=(unit.split, unit.member))
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def digest_of(value: Any) -> str:
-    """Return a short hash of JSON-able values.
-
-    Examples
-    --------
-    >>> digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
-    True
-    """
-    return json_sha256(value)[:20]

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from deeptram import datasets, networks
-from deeptram._files import versions
+from deeptram._files import json_sha256, versions
 from deeptram._schema import fields, flag, integer, listed, mapping, number, text
 from deeptram.datasets.base import Dataset
 from deeptram.datasets.sources import Progress
@@ -32,7 +32,7 @@ from deeptram.fitting.deep.hooks import HISTORY
 from deeptram.model.persistence import FinishedWork, check_arrays
 from deeptram.model.terms import CI, CS, LS, SI
 from deeptram.paper import storage
-from deeptram.paper.config import EXACT_MODELS, N_SPLITS, Protocol, Study, Unit, digest_of, unit_seed
+from deeptram.paper.config import EXACT_MODELS, N_SPLITS, Protocol, Study, Unit, unit_seed
 from deeptram.paper.splits import PAPER, Split, grouped_splits, paper_splits, seeded_splits
 from deeptram.paper.storage import RunFolder
 from deeptram.predictive.discrete import DiscretePredictive
@@ -361,7 +361,7 @@ def prepare_parts(run: RunFolder, study: Study, data: Dataset, digest: str | Non
         Of the table.
     """
     splits, work = make_splits(study, data), FinishedWork(run.path)
-    code = digest_of([study.fingerprint, digest])
+    code = json_sha256([study.fingerprint, digest])
     rows = {
         "codes": data.codes.astype(np.int16),
         "rows": np.stack([np.concatenate([*split.parts()]) for split in splits]).astype(np.int32),

@@ -11,7 +11,7 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,13 @@ from deeptram._files import write_json
 from deeptram._threads import one_thread
 from deeptram._workers import worker_processes
 from deeptram.datasets.base import Dataset
-from deeptram.errors import ConvergenceWarning, DeeptramError, FittingError, InvalidInputError
+from deeptram.errors import (
+    ConvergenceWarning,
+    DeeptramError,
+    FittingError,
+    InvalidInputError,
+    optional_module,
+)
 from deeptram.fitting.deep.hooks import listening
 from deeptram.paper import storage
 from deeptram.paper.config import Study, Unit, unit_hash
@@ -129,11 +135,9 @@ class EpochFile:
 
     def __call__(self, epoch: int, epochs: int) -> None:
         """Note that an epoch is finished; nobody's work depends on it, so no error stops anybody."""
-        try:
+        with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.write_text(str(epoch), encoding="ascii")
-        except OSError:
-            return
 
     def read(self) -> float:
         """Return the number of finished epochs."""
@@ -144,10 +148,8 @@ class EpochFile:
 
     def remove(self) -> None:
         """Forget a finished unit."""
-        try:
+        with suppress(OSError):
             self._path.unlink(missing_ok=True)
-        except OSError:
-            return
 
 
 def fit_unit(work: Work, unit: Unit) -> Finished:
@@ -206,7 +208,7 @@ def _fit_on_cluster(
 
 @contextmanager
 def _dask(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence[Unit]], Iterator[Finished]]]:
-    distributed = _engine("distributed", "dask")
+    distributed = optional_module("distributed", "backend 'dask'", "cluster")
     local = {"n_workers": n_jobs, "threads_per_worker": 1, "dashboard_address": None}
     try:
         client = distributed.Client(**local) if address is None else distributed.Client(address, timeout=20)
@@ -237,7 +239,7 @@ def _dask(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence
 
 @contextmanager
 def _ray(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence[Unit]], Iterator[Finished]]]:
-    ray = _engine("ray", "ray")
+    ray = optional_module("ray", "backend 'ray'", "cluster")
     local = {"num_cpus": n_jobs} if address is None else {"address": address}
     try:
         ray.init(**local, include_dashboard=False, log_to_driver=False)
@@ -261,17 +263,6 @@ def _ray(address: str | None, n_jobs: int) -> Iterator[Callable[[Work, Sequence[
 
 
 _CLUSTERS = {"dask": _dask, "ray": _ray}
-
-
-def _engine(module: str, backend: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise InvalidInputError(
-            f"backend {backend!r} needs the package {module}, got none; pip install 'deeptram[cluster]'"
-        ) from error
 
 
 def _deadly() -> FittingError:
