@@ -327,17 +327,17 @@ def unplain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a :class:`Record`: what a file may hold, and how a value gets there and back."""
+    """One field of a :class:`SavedForm`: what a file may hold, and how a value gets there and back."""
 
     check: Check
     write: Callable[[Any], Any] = plain
     read: Callable[[Any], Any] = unplain
 
 
-class Record:
+class SavedForm:
     """What is saved of an object: every field said once, with its check and how it is written and read.
 
-    A record is a check itself. None is written as null, and null is read as None.
+    A form is a check itself. None is written as null, and null is read as None.
 
     Parameters
     ----------
@@ -350,7 +350,7 @@ class Record:
 
     Examples
     --------
-    >>> point = Record({"x": number(), "label": optional(text)}, suffix="_")
+    >>> point = SavedForm({"x": number(), "label": optional(text)}, suffix="_")
     >>> point.write({"x_": 1.5})
     {'x': 1.5, 'label': None}
     >>> point.read({"x": 1.5, "label": "a"})

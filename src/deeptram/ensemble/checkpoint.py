@@ -393,6 +393,7 @@ def distribution_to_record(pred: Any) -> tuple[dict[str, Any], Tensors]:
     >>> distribution_from_record(record, arrays).trafo()
     array([[-1.,  2.]])
     """
+    record: dict[str, Any]
     held: dict[str, Any]
     if isinstance(pred, DiscretePredictive):
         record = {"kind": "discrete", "levels": [plain(level) for level in pred.levels]}
@@ -443,10 +444,8 @@ def _discrete_from_record(record: dict[str, Any], arrays: Tensors) -> DiscretePr
     if "h" not in arrays:
         widths = {"log_cdf": k - 1, "log_sf": k - 1, "log_pmf": k}
     check_arrays({name: ((len(some), width), some.dtype.name) for name, width in widths.items()}, arrays)
-    pred = DiscretePredictive(
-        levels=record["levels"],
-        latent=None if record["latent"] is None else latents.get(record["latent"]),
-        **{name: torch.from_numpy(values) for name, values in arrays.items()},
-    )
+    latent = None if record["latent"] is None else latents.get(record["latent"])
+    held: dict[str, Any] = {name: torch.from_numpy(values) for name, values in arrays.items()}
+    pred = DiscretePredictive(levels=record["levels"], latent=latent, **held)
     pred.ordered = record["ordered"]
     return pred

@@ -14,7 +14,7 @@ from deeptram import latent as latents
 from deeptram._files import json_sha256, versions
 from deeptram._schema import (
     Field,
-    Record,
+    SavedForm,
     agree,
     choice,
     fields,
@@ -206,7 +206,7 @@ def _recalibration(record: dict[str, Any]) -> Recalibration:
     return one
 
 
-_SETTINGS = Record(
+_SETTINGS = SavedForm(
     {
         "n_members": integer(1, 10**6),
         "n_jobs": optional(integer(-(10**6), 10**6)),
@@ -229,7 +229,7 @@ _SETTINGS = Record(
     }
 )
 _VECTOR = (lambda values: values.tolist(), lambda values: np.array(values, dtype=float))
-_RECALIBRATION = Record(
+_RECALIBRATION = SavedForm(
     {
         "intercept": Field(listed(number(), 1), *_VECTOR),
         "slope": Field(listed(number(0), 1), *_VECTOR),
@@ -238,7 +238,7 @@ _RECALIBRATION = Record(
     },
     suffix="_",
 )
-_CORRECTION = Record(
+_CORRECTION = SavedForm(
     {
         "kind": choice(list(KINDS)),
         "intercept": number(),
@@ -247,8 +247,8 @@ _CORRECTION = Record(
         **dict.fromkeys(("before", "after"), unmarked(loss_value)),
     }
 )
-_CHOICE = Record({"pool": text, "reason": text, "correction": choice(["none", *KINDS])})
-_STATE = Record(
+_CHOICE = SavedForm({"pool": text, "reason": text, "correction": choice(["none", *KINDS])})
+_STATE = SavedForm(
     {
         "root_seed": optional(SEED),
         "strategy": optional(choice(STRATEGIES)),

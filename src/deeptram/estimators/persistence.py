@@ -231,7 +231,7 @@ def rebuilding() -> Iterator[None]:
     Examples
     --------
     >>> with rebuilding():
-    ...     Training(epochs=-1)
+    ...     {}["not in the file"]
     Traceback (most recent call last):
     ...
     deeptram.errors.FileFormatError: a saved model must be complete and consistent, got one that ...

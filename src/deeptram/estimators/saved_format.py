@@ -13,7 +13,7 @@ from deeptram import latent as latents
 from deeptram._schema import (
     Check,
     Field,
-    Record,
+    SavedForm,
     agree,
     choice,
     fields,
@@ -364,7 +364,7 @@ def saved_latent(value: Any) -> Any:
 
 
 _AS_IT_IS = (lambda terms: terms, lambda terms: terms)  # networks are made by those who have them
-PARAMETERS = Record(
+PARAMETERS = SavedForm(
     {
         "terms": Field(optional(listed(_TERM, 0, 1000)), *_AS_IT_IS),
         "training": Field(
@@ -395,7 +395,7 @@ PARAMETERS = Record(
         "dist": text,
     },
 )
-STATE = Record(
+STATE = SavedForm(
     {
         "outcome": Field(
             unmarked(_OUTCOME),
@@ -420,6 +420,6 @@ STATE = Record(
     },
     suffix="_",
 )
-_ARGUMENTS = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
+_ARGUMENTS: dict[str, Check] = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
 UNFITTED = fields(_ARGUMENTS)
 MODEL = fields({**_ARGUMENTS, "fitted": fields({**STATE.checks, "fit": _fit})}, then=_model_agrees)

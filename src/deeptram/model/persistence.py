@@ -170,7 +170,7 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
     FileFormatError
         If the folder is of another schema, incomplete, damaged or changed.
     """
-    content = check_folder(path)
+    content = check_saved(path)
     path, recorded = Path(path), content["tensors"]
     try:
         with safe_open(path / TENSOR_NAME, framework="numpy") as source:
@@ -182,7 +182,7 @@ def read_folder(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
     return content, tensors
 
 
-def check_folder(path: str | os.PathLike[str]) -> dict[str, Any]:
+def check_saved(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the checked JSON part of a saved folder whose arrays are as they were written; none is read.
 
     Parameters
@@ -249,7 +249,7 @@ class FinishedWork:
     def is_done(self, name: str, code: str | None = None) -> bool:
         """Whether a piece (of that code) is there as it was written."""
         try:
-            found = check_folder(self.folder / name).get("code")
+            found = check_saved(self.folder / name).get("code")
         except (OSError, FileFormatError):
             return False
         return code is None or found == code

@@ -362,13 +362,13 @@ def prepare_parts(run: RunFolder, study: Study, data: Dataset, digest: str | Non
     """
     splits, work = make_splits(study, data), FinishedWork(run.path)
     code = json_sha256([study.fingerprint, digest])
-    rows = {
+    rows: dict[str, NDArray[Any]] = {
         "codes": data.codes.astype(np.int16),
         "rows": np.stack([np.concatenate([*split.parts()]) for split in splits]).astype(np.int32),
         "sizes": np.array([[len(part) for part in split.parts()] for split in splits]),
     }
     kept = work.load(storage.DATA, code)[1] if work.is_done(storage.DATA, code) else {}
-    if kept and any(not np.array_equal(kept.get(name), values) for name, values in rows.items()):
+    if kept and any(not np.array_equal(kept.get(name, ()), values) for name, values in rows.items()):
         raise FileFormatError(
             f"{run.path / storage.DATA} must hold the splits of this study, got others; choose another folder"
         )

@@ -36,7 +36,7 @@ import pandas as pd
 
 from deeptram._files import parse_json, sha256, write_json
 from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError
-from deeptram.model.persistence import FinishedWork, check_folder
+from deeptram.model.persistence import FinishedWork, check_saved
 from deeptram.paper.config import CONFIGURATION, Study, Unit, unit_hash
 
 try:
@@ -173,7 +173,7 @@ class RunFolder:
         fingerprint, found = study.fingerprint, []
         for unit in study.units():
             try:
-                code = check_folder(self.member(unit)).get("code")
+                code = check_saved(self.member(unit)).get("code")
             except FileFormatError:
                 if strict and self.member(unit).exists():
                     raise
