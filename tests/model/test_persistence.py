@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,3 +188,18 @@ def test_types_without_meaning_here_are_refused(saved):
     rewrite(saved, lambda c: c.update(tensors={"bytes": size, "sha256": digest, "shapes": {"a": [2]}}))
     with pytest.raises(FileFormatError, match="tensor 'a' has the unknown type 'U64'"):
         read_folder(saved)
+
+
+def test_what_appears_while_a_model_is_written_is_not_touched(tmp_path, monkeypatch):
+    target, rename = tmp_path / "m", Path.rename
+
+    def late(path, to):
+        target.mkdir(exist_ok=True)
+        (target / "thesis.tex").write_text("precious")
+        monkeypatch.setattr(Path, "rename", rename)
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", late)
+    with pytest.raises(OSError, match="m'"):
+        write_folder(target, {"kind": "note"}, {"x": np.arange(3.0)})
+    assert [path.name for path in tmp_path.rglob("*")] == ["m", "thesis.tex"]

@@ -84,11 +84,13 @@ def write_folder(
     """
     path = Path(path)
     _check_target(path, overwrite)
-    _write(path, content, tensors)
+    _write(path, content, tensors, replace=overwrite)
     return path
 
 
-def _write(path: Path, content: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> None:
+def _write(
+    path: Path, content: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]], *, replace: bool
+) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
     temporary.mkdir()
@@ -117,7 +119,7 @@ def _write(path: Path, content: Mapping[str, Any], tensors: Mapping[str, NDArray
             )
         for written in (file, temporary):
             _flush(written)
-        _put_in_place(temporary, path)
+        _put_in_place(temporary, path, replace)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -237,7 +239,7 @@ class FinishedWork:
 
     def save(self, name: str, code: str, record: Any, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Keep a finished piece: JSON-able values and arrays."""
-        _write(self.folder / name, {"kind": "work", "code": code, "record": record}, tensors)
+        _write(self.folder / name, {"kind": "work", "code": code, "record": record}, tensors, replace=True)
 
     def load(self, name: str, code: str | None = None) -> tuple[Any, Tensors]:
         """Return what was saved, after all checks; ``FileFormatError`` where that is not there."""
@@ -324,12 +326,12 @@ def _check_target(path: Path, overwrite: bool) -> None:
         )
 
 
-def _put_in_place(temporary: Path, path: Path) -> None:
-    """Rename a complete folder to its final name, moving an older one out of the way."""
+def _put_in_place(temporary: Path, path: Path, replace: bool) -> None:
+    """Rename a complete folder to its final name, moving an older one out of the way where it may be."""
     try:
         temporary.rename(path)
     except OSError:
-        if not path.exists():
+        if not (replace and path.exists()):
             raise
         old = temporary.with_suffix(".old.tmp")
         path.rename(old)
