@@ -17,7 +17,7 @@ from sklearn.base import clone
 
 import deeptram as dt
 from deeptram import bases, latent, networks
-from deeptram.bases import Basis, elementwise
+from deeptram.bases import Basis, Linear, elementwise
 from deeptram.bases.basis import successive_differences
 from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.latent import Latent, distribution
@@ -298,3 +298,22 @@ def test_what_cannot_be_registered():
 
     with pytest.raises(InvalidInputError, match=r"name of a latent must be new, got 'logit', which is taken"):
         latent.register(Impostor())
+
+
+class LevelAndSlope(Linear):
+    """A straight line that does not say that it is one."""
+
+    name: ClassVar[str] = "level-and-slope"
+    is_line = False
+
+
+@pytest.mark.parametrize(
+    "basis", [LevelAndSlope(), Steps((-4.0, -1.0, 0.0, 1.0, 4.0))], ids=["line", "steps"]
+)
+def test_networks_train_and_predict_the_same_model_whatever_the_basis(basis, data):
+    x, y, _ = data
+    X = {"a": x[:, 0] + 3.0, "b": x[:, 1]}  # columns of LS are centred in training, and not in predictions
+    training = dt.Training(epochs=1, batch_size=300, learning_rate=1e-12, dtype="float64", progress=False)
+    terms = [dt.LS("a"), dt.CS(small_net, "b")]
+    model = dt.Tram(terms, outcome="continuous", basis=basis, training=training, random_state=1).fit(X, y)
+    assert model.history_["train_loss"].iloc[0] == pytest.approx(-model.score(X, y), rel=1e-9)

@@ -53,6 +53,13 @@ def test_free_parameters_give_positive_increments_and_come_back(basis, rng):
 
 
 @each_basis
+def test_the_constant_is_one_everywhere(basis):
+    low, high = basis.support if np.isfinite(basis.support).all() else (0.5, 2.5)
+    y = np.arange(basis.n_coef) if isinstance(basis, Cutpoints) else np.linspace(low, high, 5)
+    np.testing.assert_allclose(np.asarray(basis.evaluate(y)) @ basis.constant, 1.0, rtol=1e-12)
+
+
+@each_basis
 def test_h_increases_and_has_the_stated_slope(basis, rng):
     theta = basis.theta_from_free(rng.normal(size=basis.n_coef))
     if isinstance(basis, Cutpoints):

@@ -90,6 +90,12 @@ class Basis(ABC):
     def monotone_differences(self) -> npt.NDArray[np.float64]:
         """Matrix C of shape (m, d): h is increasing when every increment ``C @ theta`` is >= 0."""
 
+    @property
+    def constant(self) -> npt.NDArray[np.float64]:
+        """Coefficients of the function that is one everywhere, (d,): ones, or a level beside slopes."""
+        ones = np.ones(self.n_coef)
+        return np.eye(1, self.n_coef)[0] if (self.monotone_differences @ ones).any() else ones
+
     @abstractmethod
     def evaluate(self, y: Any) -> Any:
         """Return a(y), shape (..., d)."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from deeptram._threads import alone
 from deeptram._validation import first_rows
+from deeptram.bases import Basis
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.batches import spans
 from deeptram.inputs.network_inputs import NetworkInputs, seen_by
@@ -340,7 +341,8 @@ class DeepModel(nn.Module):
         if self.is_nominal:
             return free.numpy() + constant, np.empty((*free.shape[:-1], 0))
         basis, moved = self.outcome.basis, float(constant[0])
-        if not self.is_line and free.shape[-1] > 1 and bool((free[..., 1:] > _SAFE_LOG).all()):
+        sums_up = type(basis).theta_from_free is Basis.theta_from_free
+        if sums_up and free.shape[-1] > 1 and bool((free[..., 1:] > _SAFE_LOG).all()):
             # The usual case, nothing underflows: one softplus for both, in operations torch vectorises.
             tail = free[..., 1:]
             increments = tail.clamp(min=0.0) + torch.log1p(torch.exp(-tail.abs()))
@@ -348,9 +350,8 @@ class DeepModel(nn.Module):
             return theta.numpy(), torch.log(increments).numpy()
         theta, log_increments = self.on_line(basis.theta_from_free(free)), basis.log_increments(free)
         if self.is_line:
-            column = torch.tensor([moved, 0.0], dtype=torch.float64)
-            return (theta + column).numpy(), (log_increments - torch.log(self.line[1].cpu())).numpy()
-        return (theta + moved).numpy(), log_increments.numpy()
+            log_increments = log_increments - torch.log(self.line[1].cpu())
+        return theta.numpy() + moved * basis.constant, log_increments.numpy()
 
 
 def is_network_parameter(name: str) -> bool:

@@ -186,10 +186,9 @@ def free_start(model: DeepModel, start: Estimate, moved: Any = 0.0) -> Array:
     if model.is_line:
         # h = (theta_0 + m theta_1) + (s theta_1) (y - m) / s
         location, scale = as_float64(model.line)
-        theta = np.stack([theta[:, 0] + location * theta[:, 1] - moved, scale * theta[:, 1]], axis=1)
-    else:
-        theta = theta - moved
-    return free_numbers(model.outcome.basis, theta)
+        theta = np.stack([theta[:, 0] + location * theta[:, 1], scale * theta[:, 1]], axis=1)
+    basis = model.outcome.basis
+    return free_numbers(basis, theta - moved * basis.constant)
 
 
 def free_numbers(basis: Basis, theta: Array) -> Array:
