@@ -102,6 +102,8 @@ class Rule(ABC):
         zeros included: then weights are tuned with exact gradients, else with differences of scores.
     ordered : bool
         Whether quantiles of the pool lie where ``between`` says for every distribution.
+    of_steps : bool
+        Whether the pool has the steps of members whose F has them, whatever their densities.
     integrated : bool
         Whether ``near_quantiles`` knows where quantiles of the pool lie, from an integral.
     """
@@ -113,6 +115,7 @@ class Rule(ABC):
     tabulated: ClassVar[bool] = False
     differentiable: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
+    of_steps: ClassVar[bool] = False
     integrated: ClassVar[bool] = False
 
     def __repr__(self) -> str:
@@ -160,6 +163,8 @@ class Rule(ABC):
     def knots(self, of: Points) -> Tensor | None:
         """Return every point of the line at which the pool may not be smooth, (1, m) or (n, m), or None."""
         points = [knots for member in of.members if (knots := member.knots_t()) is not None]
+        if self.of_steps:
+            points.extend(jumps for member in of.members if (jumps := member.jumps_t()) is not None)
         for member in of.members:
             points.extend(end for end in member.support_t() if bool(torch.isfinite(end).all()))
         if not points:
@@ -194,11 +199,14 @@ class Rule(ABC):
 class CdfRule(Rule):
     """A rule that combines CDFs point by point."""
 
+    of_steps: ClassVar[bool] = True
+
 
 class TrafoRule(CdfRule):
     r"""A rule on the scale of :math:`F_Z^{-1}`: :math:`\bar F = F_Z(\bar h)` with :math:`\bar h` at hand."""
 
     latent: Latent
+    of_steps: ClassVar[bool] = False  # h of a step function is that of its density
 
     @abstractmethod
     def trafo(self, at: Points) -> Tensor:

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 _TAIL_PANELS = (7, 18)
 _NEGLIGIBLE = 1e-12
 _SUSPICIOUS = 0.15
+_INSET = 1e-9  # of half a panel: how near its ends steps are looked for, which may lie at the ends themselves
 _MAX_HALVINGS = 20
+_MOST_PANELS = 2**16  # at a time
 
 
 def mean(pred: LinePredictive) -> Tensor:
@@ -121,9 +123,11 @@ def tail_integrals(pred: LinePredictive, cut: Tensor, power: int) -> tuple[Tenso
     >>> tail_integrals(pred, torch.full((1, 1), 0.5, dtype=torch.float64), 1)
     (tensor([0.1250], dtype=torch.float64), tensor([0.1250], dtype=torch.float64))
     """
-    if len(row_chunks(len(pred))) == 1:
+    knots = pred.knots_t()
+    chunks = row_chunks(len(pred), _MOST_PANELS // (len(LEVELS) + (0 if knots is None else knots.shape[1])))
+    if len(chunks) == 1:
         return _integrals(pred, cut, power)
-    parts = [_integrals(pred[rows], cut[rows], power) for rows in row_chunks(len(pred))]
+    parts = [_integrals(pred[rows], cut[rows], power) for rows in chunks]
     return torch.cat([left for left, _ in parts]), torch.cat([right for _, right in parts])
 
 
@@ -231,7 +235,7 @@ def _integrate(pred: LinePredictive, frame: Frame, panels: _Panels, power: int) 
     half = (panels.stop - panels.start).unsqueeze(2) / 2
     inner = kronrod_nodes(half.dtype)
     nodes = panels.start.unsqueeze(2) + half * torch.cat(
-        [inner.new_zeros(1), 1 + inner, inner.new_full((1,), 2)]
+        [inner.new_full((1,), _INSET), 1 + inner, inner.new_full((1,), 2 - _INSET)]
     )
     t, dt, _ = frame.to_y(nodes.flatten(1))
     log_cdf, log_sf = (tail.reshape(nodes.shape) for tail in pred.log_tails_t(t))

@@ -84,6 +84,10 @@ class LinePredictive(NumericPredictive):
         """Return points where F is not smooth, (1, m) or (n, m), or None; quadrature is split there."""
         return None
 
+    def jumps_t(self) -> Tensor | None:
+        """Return points where F jumps though the density is smooth, (1, m) or (n, m), or None."""
+        return None
+
     def log_slope_t(self, y: Tensor, latent: Latent | None = None) -> Tensor:
         r"""Return :math:`\log h'(y) = \log f(y) - \log f_Z(h(y))` on the scale of ``latent``."""
         latent = self._own_latent if latent is None else latent

@@ -165,7 +165,7 @@ def row_chunks(n: int, size: int = 2048) -> list[Tensor]:
     >>> [len(rows) for rows in row_chunks(5000)]
     [2048, 2048, 904]
     """
-    return [torch.arange(start, min(start + size, n)) for start in range(0, max(n, 1), size)]
+    return [torch.arange(start, min(start + size, n)) for start in range(0, max(n, 1), max(size, 1))]
 
 
 class RowMap:

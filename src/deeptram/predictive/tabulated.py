@@ -79,6 +79,9 @@ class SamplesPredictive(_Table):
 
     # -- the empirical distribution ------------------------------------------------------------
 
+    def jumps_t(self) -> Tensor | None:
+        return self.draws
+
     def _share(self, y: Tensor) -> Tensor:
         y = y.expand(len(self), -1).contiguous()
         return torch.searchsorted(self.draws.contiguous(), y, right=True).to(self.dtype) / self.draws.shape[1]

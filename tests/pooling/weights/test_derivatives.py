@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
+import torch
 
 import deeptram as dt
 from deeptram.errors import UnsupportedError
@@ -121,3 +122,18 @@ def test_draws(rng):
     assert tuned <= equal + 1e-4
     trimmed = dt.tune_weights(members, y, method=dt.TrimmedMean(0.1))
     assert trimmed.value <= dt.scores.nll(y, dt.pool(members, method=dt.TrimmedMean(0.1))) + 1e-9
+
+
+@pytest.mark.parametrize("rule", ["transformation", "linear", "log-linear", "log-linear-density", "beta-linear"])
+@pytest.mark.parametrize("kind", ["levels", "censored"])
+def test_some_rows_of_some_rows(kind, rule):
+    members, y = outcome(kind)
+    objective = problem(members, y, rule, "nll", None).encode().objective
+    w, some, again = np.array([0.5, 0.3, 0.2]), np.array([20, 3, 3, 17, 9, 3, 22]), np.array([6, 1, 1, 0, 4])
+    twice = objective.take(torch.from_numpy(some)).take(torch.from_numpy(again))
+    for found, expected in zip(
+        twice.evaluate(w), objective.take(torch.from_numpy(some[again])).evaluate(w), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    alone = sum(objective.take(torch.tensor([row])).evaluate(w)[0] for row in some[again])
+    assert twice.evaluate(w)[0] == pytest.approx(alone, rel=1e-12)

@@ -223,9 +223,8 @@ class LogLikelihood(Objective):
     """Negative log-likelihood: minus a sum of terms in linear forms of the weights."""
 
     def __init__(self, terms: Sequence[Term], n_rows: int, *, convex: bool = True) -> None:
-        self.terms = list(terms)
-        self.n_rows = n_rows
-        self.convex = convex
+        self.terms, self.n_rows, self.convex = list(terms), n_rows, convex
+        self._whole, self._kept = self, torch.arange(n_rows)
 
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
         """Return minus the log-likelihood and its derivatives."""
@@ -234,8 +233,11 @@ class LogLikelihood(Objective):
 
     def take(self, keep: Tensor) -> LogLikelihood:
         """Return the objective of some rows."""
-        counts = torch.bincount(keep, minlength=self.n_rows)
-        return LogLikelihood([term.take(counts) for term in self.terms], len(keep), convex=self.convex)
+        kept = self._kept[keep]
+        counts = torch.bincount(kept, minlength=len(self._whole._kept))
+        some = LogLikelihood([term.take(counts) for term in self._whole.terms], len(kept), convex=self.convex)
+        some._whole, some._kept = self._whole, kept
+        return some
 
 
 class RuleLikelihood(Objective):
@@ -255,6 +257,7 @@ class RuleLikelihood(Objective):
         parts = ((values.at_exact, values.exact, 1.0), (values.at_entry, values.truncated, -1.0))
         self._points = [(at.remembered(), rows, sign) for at, rows, sign in parts if at and len(rows)]
         self._intervals = (values.between.remembered(), values.intervals) if len(values.intervals) else None
+        self._kept = torch.arange(self.n_rows)
         self._counts = torch.ones(self.n_rows, dtype=torch.float64)
 
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
@@ -292,8 +295,8 @@ class RuleLikelihood(Objective):
     def take(self, keep: Tensor) -> RuleLikelihood:
         """Return the objective of some rows, each as often as it is named."""
         some = copy.copy(self)
-        some.n_rows = len(keep)
-        some._counts = self._counts * torch.bincount(keep, minlength=len(self._counts))
+        some.n_rows, some._kept = len(keep), self._kept[keep]
+        some._counts = torch.bincount(some._kept, minlength=len(self._counts)).to(self._counts.dtype)
         return some
 
 
