@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -121,13 +121,13 @@ class SamplesPredictive(_Table):
     # -- the kernel estimate -------------------------------------------------------------------
 
     def log_pdf_t(self, y: Tensor) -> Tensor:
-        log_kernel = self._mix(y, _log_normal_pdf)
+        log_kernel = self._mix(y, _log_mean_pdf)
         value = log_kernel - torch.log(self._positive_bandwidth()).unsqueeze(1)
         return torch.where(torch.isinf(y).expand_as(value), torch.full_like(value, -torch.inf), value)
 
     def smooth_tails_t(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return the log-tails of the kernel estimate, which are finite at every y."""
-        return self._mix(y, torch.special.log_ndtr), self._mix(y, _log_normal_sf)
+        return self._mix(y, lambda z: _log_mean_sf(-z)), self._mix(y, _log_mean_sf)
 
     def log_hazard_t(self, y: Tensor) -> Tensor:
         return log_rate(self.log_pdf_t(y), self.smooth_tails_t(y)[1])
@@ -135,16 +135,15 @@ class SamplesPredictive(_Table):
     def log_entry_t(self, entry: Tensor) -> Tensor:
         return self.smooth_tails_t(entry)[1]
 
-    def _mix(self, y: Tensor, log_function: Any) -> Tensor:
-        """Return the log of the average of a function of (y - draw) / bandwidth, shape (n, G)."""
+    def _mix(self, y: Tensor, log_mean: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return what a function makes of (y - draw) / bandwidth of all draws, shape (n, G)."""
         n, size = self.draws.shape
         y = y.expand(n, -1)
         width = self._positive_bandwidth().reshape(-1, 1, 1)
         columns = max(1, _CELLS // max(n * size, 1))
         parts = []
         for part in y.split(columns, dim=1):
-            z = (part.unsqueeze(2) - self.draws.unsqueeze(1)) / width
-            parts.append(torch.logsumexp(log_function(z), dim=2) - math.log(size))
+            parts.append(log_mean((part.unsqueeze(2) - self.draws.unsqueeze(1)) / width))
         return torch.cat(parts, dim=1)
 
     def _positive_bandwidth(self) -> Tensor:
@@ -157,13 +156,19 @@ class SamplesPredictive(_Table):
         return width
 
 
-def _log_normal_pdf(z: Tensor) -> Tensor:
-    return -0.5 * z * z - _HALF_LOG_2PI
+def _log_mean_pdf(z: Tensor) -> Tensor:
+    return torch.logsumexp(-0.5 * z * z, dim=2) - _HALF_LOG_2PI - math.log(z.shape[2])
 
 
-def _log_normal_sf(z: Tensor) -> Tensor:
-    log_sf: Tensor = torch.special.log_ndtr(-z)
-    return log_sf
+def _log_mean_sf(z: Tensor) -> Tensor:
+    """Return the log of the mean of 1 - Phi(z) over draws; of logarithms where it would underflow."""
+    mean = torch.special.erfc(z * math.sqrt(0.5)).mean(dim=2) / 2
+    lost = mean < torch.finfo(z.dtype).tiny / torch.finfo(z.dtype).eps
+    value = torch.log(torch.where(lost, torch.ones_like(mean), mean))
+    if not bool(lost.any()):
+        return value
+    logs = torch.logsumexp(torch.special.log_ndtr(-z[lost]), dim=1) - math.log(z.shape[2])
+    return value.masked_scatter(lost, logs)
 
 
 class QuantilesPredictive(_Table):

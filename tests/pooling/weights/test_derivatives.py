@@ -124,7 +124,9 @@ def test_draws(rng):
     assert trimmed.value <= dt.scores.nll(y, dt.pool(members, method=dt.TrimmedMean(0.1))) + 1e-9
 
 
-@pytest.mark.parametrize("rule", ["transformation", "linear", "log-linear", "log-linear-density", "beta-linear"])
+@pytest.mark.parametrize(
+    "rule", ["transformation", "linear", "log-linear", "log-linear-density", "beta-linear"]
+)
 @pytest.mark.parametrize("kind", ["levels", "censored"])
 def test_some_rows_of_some_rows(kind, rule):
     members, y = outcome(kind)
