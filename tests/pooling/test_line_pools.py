@@ -278,3 +278,12 @@ def test_own_scales_may_overflow_in_silence():
         dt.Predictive.from_torch(torch.distributions.Normal(torch.tensor([m]), 0.01)) for m in (0.0, 3.0)
     ]
     assert torch.isfinite(dt.pool(members, method=harmonic).quantile([1e-3, 0.5, 0.999])).all()
+
+
+def test_the_crps_of_pooled_draws_is_that_of_all_draws(rng, monkeypatch):
+    """Panels end at the steps, so none is halved to find them."""
+    monkeypatch.setattr("deeptram.predictive.functionals._MAX_HALVINGS", 0)
+    draws, y = rng.normal(size=(2, 6, 40)), rng.normal(size=6)
+    pooled = dt.pool([dt.Predictive.from_samples(one) for one in draws], method="linear")
+    together = dt.Predictive.from_samples(np.concatenate(draws, axis=1))
+    np.testing.assert_allclose(pooled.crps(y), together.crps(y), rtol=1e-8)

@@ -103,7 +103,8 @@ class DensityRule(Rule):
     def near_quantiles(self, at: Points, log_cdf: Tensor, log_sf: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return bounds of quantiles and guesses between them from the integral, cumulated once per row."""
         total: Any = self._total(at)
-        return total.near_quantiles(at, self._unscaled, log_cdf, log_sf)
+        near: tuple[Tensor, Tensor, Tensor] = total.near_quantiles(at, self._unscaled, log_cdf, log_sf)
+        return near
 
     def _tails(self, at: Points) -> Tensor:
         """Return log F and log(1 - F), shape (2, ...)."""
