@@ -62,7 +62,7 @@ def test_gallery_shows_test_images(digits):
     study, data = digits
     splits = make_splits(study, data)
     shown = gallery(data, splits, dataclasses.replace(study, splits=(2, 3)))
-    assert int(shown["split"]) == 2
+    assert shown["split"].tolist() == [2]
     rows = splits[1].test[shown["position"]]
     assert np.array_equal(shown["images"], np.round(255 * data.X["image"][rows]).astype(np.uint8))
     assert len(set(shown["position"])) == len(shown["position"]) == 240

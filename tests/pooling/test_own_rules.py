@@ -181,7 +181,9 @@ def test_loading_needs_the_rule(registries, tmp_path, rng):
     path = ensemble.save(tmp_path / "e")
     rules = importlib.import_module("deeptram.pooling.pool")
     del rules._REGISTRY._known["power"]
-    with pytest.raises(FileFormatError, match=r"ensemble\.pooling: a saved pool must be one of .* 'power'"):
+    with pytest.raises(
+        FileFormatError, match=r"ensemble\.settings\.pooling: a saved pool must be one of .* 'power'"
+    ):
         dt.load(path)
     register_rule(type("Power", (Power,), {"parameters": ()})(1.0))
     with pytest.raises(
