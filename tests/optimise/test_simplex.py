@@ -99,3 +99,30 @@ def test_a_quadratic_programme_against_enumeration_takes_one_step(seed):
     assert found.value <= values.min() + 1e-12
     assert found.gap <= 1e-10
     assert found.n_iter == 1
+
+
+def test_a_kink_ends_the_search_soon():
+    best, calls = np.array([0.3, 0.3, 0.4]), {"oracle": 0, "value": 0}
+
+    def value(w):
+        calls["value"] += 1
+        return 1 + abs(w[0] - 0.3) + ((w - best) ** 2).sum()
+
+    def oracle(w):
+        calls["oracle"] += 1
+        slope = 2 * (w - best) + np.array([np.sign(w[0] - 0.3), 0, 0])
+        return 1 + abs(w[0] - 0.3) + ((w - best) ** 2).sum(), slope, 2 * np.eye(3)
+
+    found = minimize(oracle, np.array([0.8, 0.1, 0.1]), tol=1e-8, value_at=value)
+    assert found.value <= 1 + 1e-7
+    assert calls["oracle"] <= 2 * found.n_iter + 3  # a full step each, and what a shorter one ends with
+    assert sum(calls.values()) < 250  # halving down to nothing takes twice as many
+
+
+def test_small_slopes_are_not_lost_to_the_sum_of_weights():
+    rng = np.random.default_rng(2)  # all slopes are near -1: of the last Newton step nothing else was left
+    size = int(rng.integers(2, 9))
+    oracle, calls = mixture_oracle(rng.random((300, size)) ** rng.uniform(0.5, 6) + 1e-9), []
+    found = minimize(lambda w: calls.append(w) or oracle(w), np.full(size, 1 / size), tol=1e-12)
+    assert found.converged
+    assert len(calls) == found.n_iter + 1  # no step was shortened

@@ -23,10 +23,12 @@ from deeptram.optimise.newton import newton_step
 Vector: TypeAlias = npt.NDArray[np.float64]
 Matrix: TypeAlias = npt.NDArray[np.float64]
 Oracle: TypeAlias = Callable[[Vector], tuple[float, Vector, Matrix]]
+Value: TypeAlias = Callable[[Vector], float]
 
 _ROUNDING = 1e-15  # a weight below is none
 _SUFFICIENT = 1e-4
 _SHORTEST = 1e-10
+_WORTH = 1e-3  # of the tolerance: a step that promises less is not tried
 _FLAT = 1e-8  # of a second derivative
 
 
@@ -42,7 +44,13 @@ class SimplexSolution:
 
 
 def minimize(
-    oracle: Oracle, start: Vector, *, tol: float = 1e-10, max_iter: int = 100, free: int = 0
+    oracle: Oracle,
+    start: Vector,
+    *,
+    tol: float = 1e-10,
+    max_iter: int = 100,
+    free: int = 0,
+    value_at: Value | None = None,
 ) -> SimplexSolution:
     """Minimise a function on the simplex from ``start``.
 
@@ -56,6 +64,8 @@ def minimize(
     max_iter : int
     free : int
         How many numbers at the end of w are not weights but free. The gap is then an estimate.
+    value_at : callable, optional
+        The value alone, where that takes less: shortened steps are tried with it.
 
     Examples
     --------
@@ -76,10 +86,11 @@ def minimize(
     while steps < max_iter and np.isfinite(value):
         if _gap(w, gradient, hessian, size) <= tol * max(1.0, abs(value)):
             break
-        candidate = _second_order_step(w, gradient, hessian, size)
-        found = _search(oracle, w, value, gradient, candidate)
+        apart = gradient - np.where(np.arange(len(w)) < size, gradient[:size].mean(), 0.0)
+        line = _Line(oracle, value_at or (lambda at: oracle(at)[0]), w, value, apart, tol)
+        found = line.search(_second_order_step(w, gradient, hessian, size))
         if found is None:
-            found = _search(oracle, w, value, gradient, _vertex(w, gradient, size))
+            found = line.search(_vertex(w, gradient, size))
         if found is None:
             break
         steps += 1
@@ -133,27 +144,60 @@ def _directions(n: int) -> Matrix:
     return np.asarray(np.linalg.qr(np.ones((n, 1)), mode="complete")[0][:, 1:])
 
 
-def _search(
-    oracle: Oracle, w: Vector, value: float, gradient: Vector, candidate: Vector
-) -> tuple[Vector, float, Vector, Matrix] | None:
-    """Go towards the candidate as far as the value falls enough; None if it does not."""
-    direction = candidate - w
-    moved = direction != 0
-    slope = float(gradient[moved] @ direction[moved]) if np.isfinite(gradient).all() else -np.inf
-    if not slope < 0:
+@dataclass(frozen=True)
+class _Line:
+    """Lines from a point w along which the value is to fall.
+
+    ``gradient`` is that of weights less its mean: weights sum to one, and it would round away small slopes.
+    """
+
+    oracle: Oracle
+    value_at: Value
+    w: Vector
+    value: float
+    gradient: Vector
+    tol: float
+
+    def search(self, candidate: Vector) -> tuple[Vector, float, Vector, Matrix] | None:
+        """Go towards the candidate as far as the value falls enough; None if it does not.
+
+        A shorter step is that to the minimum of a parabola, from a tenth to a half of the last. There is none
+        where all that the slope promises is far below the tolerance: at a kink it promises too much.
+        """
+        direction = candidate - self.w
+        moved = direction != 0
+        slope = (
+            float(self.gradient[moved] @ direction[moved]) if np.isfinite(self.gradient).all() else -np.inf
+        )
+        if not slope < 0:
+            return None
+        value, gradient, hessian = self.oracle(candidate)
+        if self._accepts(value, slope):
+            return candidate, value, gradient, hessian
+        least, length = (
+            _WORTH * self.tol * max(1.0, abs(self.value)),
+            _shorter(1.0, value - self.value, slope),
+        )
+        while length >= _SHORTEST and -slope * length > least:
+            new = self.w + length * direction
+            value = self.value_at(new)
+            if self._accepts(value, slope * length):
+                return new, *self.oracle(new)
+            length = _shorter(length, value - self.value, slope)
         return None
-    length = 1.0
-    while length >= _SHORTEST:
-        new = candidate if length == 1.0 else w + length * direction
-        new_value, new_gradient, new_hessian = oracle(new)
-        if np.isfinite(new_value) and (
-            not np.isfinite(value)
-            or new_value <= value + _SUFFICIENT * length * slope
-            or _noise(value, new_value, slope * length)
-        ):
-            return new, new_value, new_gradient, new_hessian
-        length *= 0.5
-    return None
+
+    def _accepts(self, value: float, change: float) -> bool:
+        """Whether a value is low enough for the change that the slope promises."""
+        if not (np.isfinite(value) and np.isfinite(self.value)):
+            return bool(np.isfinite(value))
+        return value <= self.value + _SUFFICIENT * change or _noise(self.value, value, change)
+
+
+def _shorter(length: float, rise: float, slope: float) -> float:
+    """Return the length at which a parabola through what is known is least, within limits."""
+    bend = rise - slope * length
+    least = -slope * length / (2 * bend) if np.isfinite(bend) and bend > 0 else 0.5
+    return length * min(max(least, 0.1), 0.5)
 
 
 def _noise(value: float, new_value: float, change: float) -> bool:

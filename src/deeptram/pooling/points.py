@@ -91,10 +91,23 @@ class Points:
         return self._each(("slope", latent), lambda m: m.log_slope_t(*self._at, latent))
 
     def _each(self, name: Any, read: Callable[[Any], Tensor]) -> list[Tensor]:
+        return self._whatever_weights(name, lambda: [read(member) for member in self.members])
+
+    def order(self) -> Tensor:
+        """Return the members in the order of their F at every point, shape (M, ...)."""
+        return self._whatever_weights("order", self._order)[0]
+
+    def _order(self) -> list[Tensor]:
+        # The logit orders members also where all F round to 0, or all to 1.
+        logits = torch.stack([low - high for low, high in self.log_tails()])
+        return [logits.argsort(dim=0, stable=True)]
+
+    def _whatever_weights(self, name: Any, read: Callable[[], list[Tensor]]) -> list[Tensor]:
+        """Return what does not depend on the weights, of points that are kept read once."""
         if self._reads is None:
-            return [read(member) for member in self.members]
+            return read()
         if name not in self._reads:
-            self._reads[name] = [read(member) for member in self.members]
+            self._reads[name] = read()
         return self._reads[name]
 
     def remembered(self) -> Points:

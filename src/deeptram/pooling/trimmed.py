@@ -78,8 +78,7 @@ class TrimmedMean(CdfRule):
         return at.once("kept", lambda: self._kept(at))
 
     def _kept(self, at: Points) -> Tensor:
-        # The logit orders members also where all F round to 0, or all to 1.
-        order = torch.stack([low - high for low, high in at.log_tails()]).argsort(dim=0, stable=True)
+        order = at.order()
         kept = kept_weights(along(at.weights, order), self.trim)
         return torch.zeros_like(kept).scatter(0, order, kept)
 

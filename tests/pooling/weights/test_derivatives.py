@@ -62,7 +62,7 @@ def test_value_and_gradient(kind, score, rule):
     assert not isinstance(objective, ScoreOfPool)
     w = np.array([0.22, 0.45, 0.33])
     value, gradient, _ = objective.evaluate(w)
-    pooled = ScoreOfPool(task.members, y, task.rule, task.score)(w)
+    pooled = ScoreOfPool(task.members, y, task.rule, task.score).value(w)
     # the CRPS on the line is computed from 199 levels or fixed nodes
     assert value == pytest.approx(pooled, rel=3e-4 if (kind, score) == ("exact", "crps") else 1e-5)
     for j in (1, 2):

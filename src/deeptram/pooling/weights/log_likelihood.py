@@ -13,8 +13,9 @@ in the weights, and close to it near an optimum (``RuleLikelihood``).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ from deeptram.likelihood.linear_forms import (
 from deeptram.optimise.simplex import Matrix, Vector
 from deeptram.pooling.array_pool import CdfStack
 from deeptram.pooling.linear import LinearRule, LogLinearDensityRule, LogLinearRule, log_minus_log
+from deeptram.pooling.points import Points
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.transformation import TransformationRule
 from deeptram.pooling.weights.member_values import LevelValues, MemberValues
@@ -264,7 +266,8 @@ class RuleLikelihood(Objective):
         """Return minus the log-likelihood, its gradient and the stand-in for its Hessian."""
         value, gradient = torch.zeros((), dtype=torch.float64), torch.zeros(len(w), dtype=torch.float64)
         hessian = torch.zeros((len(w), len(w)), dtype=torch.float64)
-        for log_value, slope, rows, sign in self._terms(w):
+        for pooled, rows, sign in self._terms():
+            log_value, slope = followed(w, (len(rows), 1), pooled)
             counts = self._counts[rows]
             used = counts > 0
             log_value, slope, counts = log_value[used, 0], slope[:, used, 0], counts[used]
@@ -274,17 +277,25 @@ class RuleLikelihood(Objective):
             hessian = hessian + (slope * counts) @ slope.T
         return float(value), gradient.numpy(), hessian.numpy()
 
-    def _terms(self, w: Vector) -> list[tuple[Tensor, Tensor, Tensor, float]]:
-        terms = []
+    def value(self, w: Vector) -> float:
+        """Return minus the log-likelihood alone."""
+        weights, total = torch.from_numpy(w).reshape(-1, 1, 1), 0.0
+        for pooled, rows, sign in self._terms():
+            counts = self._counts[rows]
+            total -= sign * float((counts * pooled(weights)[:, 0])[counts > 0].sum())
+        return total
+
+    def _terms(self) -> Iterator[tuple[Callable[[Tensor], Tensor], Tensor, float]]:
+        """Yield logs (m, 1) of a pool as functions of the weights, the rows they are of and their sign."""
         for at, rows, sign in self._points:
-            read = self.rule.log_pdf if sign > 0 else self.rule.log_sf
-            found = followed(w, (len(rows), 1), lambda each, at=at, read=read: read(at.weighted(each)))  # type: ignore[misc]
-            terms.append((*found, rows, sign))
+            yield partial(self._log_value, at, sign), rows, sign
         if self._intervals is not None:
             between, rows = self._intervals
-            found = followed(w, (len(rows), 1), lambda each: self.rule.log_mass(between.weighted(each)))
-            terms.append((*found, rows, 1.0))
-        return terms
+            yield (lambda weights: self.rule.log_mass(between.weighted(weights))), rows, 1.0
+
+    def _log_value(self, at: Points, sign: float, weights: Tensor) -> Tensor:
+        """Return the log-density at outcomes, or the log-survivor function at entry."""
+        return (self.rule.log_pdf if sign > 0 else self.rule.log_sf)(at.weighted(weights))
 
     def shaped(self, *parameters: float) -> RuleLikelihood:
         """Return the same with other parameters of the rule."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 from deeptram._rows import take_rows
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation.measures import Metric
-from deeptram.optimise.simplex import Matrix, Oracle, SimplexSolution, Vector, minimize
+from deeptram.optimise.simplex import Matrix, SimplexSolution, Vector, minimize
 from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.pool import pool
 from deeptram.pooling.rule import Rule
@@ -53,6 +54,10 @@ class Objective(ABC):
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
         """Return the sum of scores, its gradient (M,) and its Hessian (M, M)."""
 
+    def value(self, w: Vector) -> float:
+        """Return the sum of scores alone."""
+        return self.evaluate(w)[0]
+
     @abstractmethod
     def take(self, keep: Tensor) -> Objective:
         """Return the objective of the rows with these numbers, some perhaps several times."""
@@ -61,6 +66,46 @@ class Objective(ABC):
         """Return the mean over rows with its derivatives."""
         value, gradient, hessian = self.evaluate(w)
         return value / self.n_rows, gradient / self.n_rows, hessian / self.n_rows
+
+    def mean_value(self, w: Vector) -> float:
+        """Return the mean over rows alone."""
+        return self.value(w) / self.n_rows
+
+
+class SumOfObjectives(Objective):
+    """The sum of the objectives of parts of the rows, which are made anew for every pass over them.
+
+    Parameters
+    ----------
+    parts : callable
+        Returns an iterator over the objectives; held in memory is one at a time.
+    """
+
+    def __init__(self, parts: Callable[[], Iterator[Objective]]) -> None:
+        self.parts, self.sizes = parts, []
+        self.convex, self.tolerance = True, 0.0
+        for part in parts():
+            self.sizes.append(part.n_rows)
+            self.convex &= part.convex
+            self.tolerance = max(self.tolerance, part.tolerance)
+        self.n_rows = sum(self.sizes)
+
+    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
+        """Return the sums of values, gradients and Hessians."""
+        values, gradients, hessians = zip(*(part.evaluate(w) for part in self.parts()), strict=True)
+        return sum(values), sum(gradients), sum(hessians)
+
+    def value(self, w: Vector) -> float:
+        """Return the sum of values alone."""
+        return sum(part.value(w) for part in self.parts())
+
+    def take(self, keep: Tensor) -> SumOfObjectives:
+        """Return the sum over some rows, which are kept in memory."""
+        ends = np.cumsum(self.sizes)
+        chosen = zip(self.parts(), ends - self.sizes, ends, strict=True)
+        own = [(part, keep[(keep >= start) & (keep < stop)] - int(start)) for part, start, stop in chosen]
+        some = [part.take(rows) for part, rows in own if len(rows)]
+        return SumOfObjectives(lambda: iter(some))
 
 
 def followed(w: Vector, shape: Sequence[int], pooled: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
@@ -86,7 +131,7 @@ class ScoreOfPool(Objective):
         self.members, self.y, self.rule, self.score = members, y, rule, score
         self.n_rows = len(members[0])
 
-    def __call__(self, w: Vector) -> float:
+    def value(self, w: Vector) -> float:
         """Return the sum of the scores of the pool."""
         pooled = pool(self.members, method=self.rule, weights=_clean(w))
         value = np.asarray(self.score(self.y, pooled))
@@ -99,15 +144,15 @@ class ScoreOfPool(Objective):
 
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
         """Return the score; gradient and Hessian are taken along the edges from w towards each vertex."""
-        value, m = self(w), len(w)
+        value, m = self.value(w), len(w)
         gradient, hessian = np.zeros(m), np.zeros((m, m))
         directions = [self._step * (np.eye(m)[j] - w) for j in range(m)]
-        single = [self(w + d) for d in directions]
+        single = [self.value(w + d) for d in directions]
         for j in range(m):
-            double = self(w + 2 * directions[j])
+            double = self.value(w + 2 * directions[j])
             gradient[j] = (4 * single[j] - double - 3 * value) / (2 * self._step)
             for k in range(j + 1):
-                both = double if k == j else self(w + directions[j] + directions[k])
+                both = double if k == j else self.value(w + directions[j] + directions[k])
                 hessian[j, k] = hessian[k, j] = (both - single[j] - single[k] + value) / self._step**2
         return value, gradient, hessian
 
@@ -153,10 +198,15 @@ class ShapedScore(Objective):
             gradient[m + k] = (up[0] - down[0]) / (2 * self._step)
             hessian[m + k, m + k] = (up[0] - 2 * value + down[0]) / self._step**2
             hessian[:m, m + k] = hessian[m + k, :m] = (up[1] - down[1]) / (2 * self._step)
-        corners = sum(self._at(weights, shape + sign * ways.sum(axis=0))[0] for sign in (1, -1))
+        corners = sum(self.value(np.append(weights, shape + sign * ways.sum(axis=0))) for sign in (1, -1))
         edges = sum(side[0] for pair in sides for side in pair)
         hessian[m, m + 1] = hessian[m + 1, m] = (corners - edges + 2 * value) / (2 * self._step**2)
         return value, gradient, hessian
+
+    def value(self, w: Vector) -> float:
+        """Return the sum of scores alone; infinite beyond the largest parameters."""
+        outside = np.abs(w[-2:]).max() > self._widest
+        return float("inf") if outside else float(self.inner.shaped(*np.exp(w[-2:])).value(w[:-2]))
 
     def _at(self, weights: Vector, shape: Vector) -> tuple[float, Vector, Matrix]:
         if np.abs(shape).max() > self._widest:
@@ -205,6 +255,10 @@ class PulledScore(Objective):
             hessian + strength * np.diag(1 / w),
         )
 
+    def value(self, w: Vector) -> float:
+        """Return the sum of scores plus the pull alone."""
+        return self.inner.value(w) + self.pull.penalty(w) if (w > 0).all() else float("inf")
+
     def shaped(self, a: float, b: float) -> PulledScore:
         """Return the same with other parameters of the pool."""
         inner: Any = self.inner
@@ -221,38 +275,36 @@ def solve(objective: Objective, n_members: int, start: Vector | None = None) -> 
 
     A sample of the rows gives the starting point for all of them, so that large data need few passes.
     """
-    convex, tol = objective.convex, objective.tolerance
     if start is None and objective.n_rows > _MANY_ROWS:
-        sample = objective.take(torch.arange(0, objective.n_rows, objective.n_rows // _FEW_ROWS)).mean
-        start = search(sample, n_members, convex=convex, tol=max(tol, _ROUGH)).weights
-    return search(objective.mean, n_members, convex=convex, start=start, tol=tol)
+        sample = objective.take(torch.arange(0, objective.n_rows, objective.n_rows // _FEW_ROWS))
+        start = search(sample, n_members, tol=max(objective.tolerance, _ROUGH)).weights
+    return search(objective, n_members, start=start, tol=objective.tolerance)
 
 
 def search(
-    oracle: Oracle, n_members: int, *, convex: bool, start: Vector | None = None, tol: float = TOLERANCE
+    objective: Objective, n_members: int, *, start: Vector | None = None, tol: float = TOLERANCE
 ) -> SimplexSolution:
     """Return the optimum (convex), or the stationary point reached from the best of several starts.
 
     Parameters
     ----------
-    oracle : callable
-        Value, gradient and Hessian of the mean score.
+    objective : Objective
     n_members : int
-    convex : bool
     start : array, optional
         Where to start; without it equal weights and, if not convex, every vertex, of which the one that got
         lowest in a few steps goes on.
     tol : float
         Stop at this Frank-Wolfe gap.
     """
+    descend = partial(minimize, objective.mean, tol=tol, value_at=objective.mean_value)
     steps = _MOST_STEPS if tol < 1e-7 else _FEW_STEPS
     starts = [np.full(n_members, 1.0 / n_members)] if start is None else [start]
     taken = 0
-    if start is None and not convex and n_members > 1:
+    if start is None and not objective.convex and n_members > 1:
         starts += [*np.eye(n_members)]
-        tried = [minimize(oracle, point, tol=tol, max_iter=_FIRST_STEPS) for point in starts]
+        tried = [descend(point, max_iter=_FIRST_STEPS) for point in starts]
         starts, taken = [min(tried, key=_rank).weights], sum(one.n_iter for one in tried)
-    found = minimize(oracle, starts[0], tol=tol, max_iter=steps)
+    found = descend(starts[0], max_iter=steps)
     return replace(found, n_iter=taken + found.n_iter)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -38,6 +38,17 @@ class EncodedMembers:
     objective: Objective
     held: Tensor
     decisive: Tensor
+
+
+class Encodable(Protocol):
+    """What weights are tuned for: members that become an objective."""
+
+    @property
+    def n_members(self) -> int:
+        """The number of members M."""
+
+    def encode(self, allowed: Tensor | None = None) -> EncodedMembers:
+        """Return the objective over the allowed members (all by default)."""
 
 
 @dataclass(frozen=True)

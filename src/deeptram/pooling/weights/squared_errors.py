@@ -298,6 +298,11 @@ class RuleErrors(Objective):
         gradient, hessian = weighted @ error.reshape(-1), weighted @ slope.flatten(1).T
         return self.grid.total(error), gradient.numpy(), hessian.numpy()
 
+    def value(self, w: Vector) -> float:
+        """Return the sum of squared errors alone."""
+        error = self._errors(torch.from_numpy(w).reshape(-1, 1, 1)).expand(self.grid.above.shape)
+        return self.grid.total(error if self.grid.truth is None else class_steps(error))
+
     def _errors(self, weights: Tensor) -> Tensor:
         at = self._at.weighted(weights)
         return torch.where(

@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
+from torch import Tensor
 
 from deeptram._threads import one_thread
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.evaluation.checks import read_chunks
 from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
-from deeptram.optimise.simplex import Matrix, Vector
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.weights.objectives import search
-from deeptram.pooling.weights.problem import Problem, problem
-from deeptram.pooling.weights.tuning import TunedWeights
+from deeptram.pooling.weights.objectives import SumOfObjectives
+from deeptram.pooling.weights.problem import EncodedMembers, Problem, problem
+from deeptram.pooling.weights.tuning import TunedWeights, tune_encoded
 
 
 def tune_weights_stream(
@@ -72,36 +71,39 @@ def tune_weights_stream(
             "pass the function that makes it, not its result"
         )
     with one_thread():
-        stream = _Stream(chunks, method, score, latent)
-        solution = search(stream, stream.n_held, convex=stream.convex, tol=stream.tolerance)
-    weights = np.zeros(stream.n_members)
-    weights[stream.held.numpy()] = solution.weights
-    gap = solution.gap if stream.convex else float("nan")
-    return TunedWeights(weights, solution.value, gap, solution.n_iter, solution.converged)
+        return tune_encoded(_Stream(chunks, method, score, latent))
 
 
 class _Stream:
-    """The mean score over all chunks as an oracle."""
+    """A problem whose rows come in chunks."""
 
     def __init__(
         self, chunks: Any, method: str | Rule, score: MetricLike, latent: str | Latent | None
     ) -> None:
         self.chunks, self.arguments = chunks, (method, score, latent)
-        self.n_rows, self.n_members = 0, 0
-        self.convex, self.tolerance = True, 0.0
-        self.held = torch.zeros(0, dtype=torch.bool)
-        for task in self.tasks():
-            self._look_at(task)
-        if not bool(self.held.any()):
+        self.n_members = next(self._tasks()).n_members
+
+    def _tasks(self) -> Iterator[Problem]:
+        for members, y, _ in read_chunks(self.chunks, "members", weighted=False):
+            yield problem(members, y, *self.arguments)
+
+    def encode(self, allowed: Tensor | None = None) -> EncodedMembers:
+        """Return the sum of the objectives of all chunks, over members that are possible in each."""
+        held = torch.ones(self.n_members, dtype=torch.bool) if allowed is None else allowed
+        decisive = torch.zeros_like(held)
+        for task in self._tasks():
+            self._check(task)
+            found = task.encode(held)
+            held, decisive = held & found.held, decisive | found.decisive
+        if not bool(held.any()):
             raise InvalidInputError(
                 "weights cannot be tuned: every member gives some outcome probability zero, so the score is "
                 "infinite; use the linear pool, or another score"
             )
+        parts = SumOfObjectives(lambda: (task.encode(held).objective for task in self._tasks()))
+        return EncodedMembers(parts, held, decisive & held)
 
-    def _look_at(self, task: Problem) -> None:
-        if self.n_members == 0:
-            self.n_members = task.n_members
-            self.held = torch.ones(task.n_members, dtype=torch.bool)
+    def _check(self, task: Problem) -> None:
         if task.n_members != self.n_members:
             raise InvalidInputError(
                 f"every chunk must hold the same members, got {self.n_members} in the first chunk and "
@@ -112,26 +114,3 @@ class _Stream:
                 "the parameters of the beta-linear pool are tuned on all rows at once, got chunks; tune them "
                 "on a sample with tune_weights, and pass the BetaLinear object here"
             )
-        encoded = task.encode()
-        self.n_rows += encoded.objective.n_rows
-        self.convex &= encoded.objective.convex
-        self.tolerance = max(self.tolerance, encoded.objective.tolerance)
-        self.held &= encoded.held
-
-    @property
-    def n_held(self) -> int:
-        """The number of members that may have a positive weight."""
-        return int(self.held.sum())
-
-    def tasks(self) -> Iterator[Problem]:
-        """Yield the chunks as checked problems."""
-        for members, y, _ in read_chunks(self.chunks, "members", weighted=False):
-            yield problem(members, y, *self.arguments)
-
-    def __call__(self, w: Vector) -> tuple[float, Vector, Matrix]:
-        """Return the mean score, its gradient and its Hessian from one pass over the chunks."""
-        value, gradient, hessian = 0.0, np.zeros(self.n_held), np.zeros((self.n_held, self.n_held))
-        for task in self.tasks():
-            v, g, h = task.encode(self.held).objective.evaluate(w)
-            value, gradient, hessian = value + v, gradient + g, hessian + h
-        return value / self.n_rows, gradient / self.n_rows, hessian / self.n_rows

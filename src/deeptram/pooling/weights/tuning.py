@@ -19,7 +19,7 @@ from deeptram.optimise.simplex import SimplexSolution, Vector, minimize
 from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights.objectives import Objective, Pull, PulledScore, ScoreOfPool, ShapedScore, solve
-from deeptram.pooling.weights.problem import EncodedMembers, Problem, problem
+from deeptram.pooling.weights.problem import Encodable, EncodedMembers, Problem, problem
 
 _SETTLED = 1e-9  # of the gap where some derivatives are differences
 
@@ -233,7 +233,7 @@ def tune_weights_cv(
     for held_out in np.array_split(order, folds):
         tuned = parts.tune(np.setdiff1d(np.arange(n), held_out))
         part = task.take(held_out)
-        total += ScoreOfPool(part.members, part.y, tuned.rule or part.rule, part.score)(tuned.weights)
+        total += ScoreOfPool(part.members, part.y, tuned.rule or part.rule, part.score).value(tuned.weights)
         results.append(tuned)
     weights = np.stack([result.weights for result in results])
     return TunedWeights(
@@ -317,7 +317,7 @@ def tune(task: Problem) -> TunedWeights:
         if task.tunes_shape:
             found = _tune_shape(task.encode().objective, task.n_members)
             return replace(found, task=replace(task, rule=found.rule or task.rule))
-        return replace(_tune(task), rule=task.rule, task=task)
+        return replace(tune_encoded(task), rule=task.rule, task=task)
 
 
 def _tune_shape(objective: Objective, n_members: int, start: Vector | None = None) -> TunedWeights:
@@ -325,7 +325,8 @@ def _tune_shape(objective: Objective, n_members: int, start: Vector | None = Non
     if start is None:  # the linear pool, and no transformation
         equal = np.full(n_members, 1 / n_members)
         start = np.append(solve(objective, n_members, equal).weights, [0.0, 0.0])
-    found = minimize(ShapedScore(objective).mean, start, tol=_SETTLED, free=2)
+    shaped = ShapedScore(objective)
+    found = minimize(shaped.mean, start, tol=_SETTLED, free=2, value_at=shaped.mean_value)
     weights, rule = found.weights[:-2], BetaLinear(*np.exp(found.weights[-2:]))
     value = _score_alone(objective, found.value, weights)
     return TunedWeights(weights, value, float("nan"), found.n_iter, found.converged, rule=rule)
@@ -338,7 +339,8 @@ def _score_alone(objective: Objective, value: float, weights: Vector) -> float:
     return value - objective.pull.penalty(weights) / objective.n_rows
 
 
-def _tune(task: Problem) -> TunedWeights:
+def tune_encoded(task: Encodable) -> TunedWeights:
+    """Find the weights of a problem in memory or in chunks."""
     encoded = task.encode()
     solution, held = _solve(encoded)
     if solution is None:
@@ -374,7 +376,7 @@ def _support(solution: SimplexSolution, held: torch.Tensor) -> torch.Tensor:
     return support
 
 
-def _hopeless(task: Problem) -> TunedWeights:
+def _hopeless(task: Encodable) -> TunedWeights:
     warn(
         f"every weighting of the {task.n_members} members gives some outcome probability zero, so the score "
         "is infinite whatever the weights; equal weights are returned: use the linear pool, or another score",
