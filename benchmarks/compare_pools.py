@@ -22,7 +22,7 @@ TEN = (
     "log-linear-density",
     "transformation",
     TransformationRule("normal"),
-    TransformationRule("minimum"),
+    TransformationRule("minimum-extreme-value"),
     "median",
     dt.TrimmedMean(0.1),
     dt.TrimmedMean(0.2),

@@ -28,6 +28,7 @@ Value: TypeAlias = Callable[[Vector], float]
 _ROUNDING = 1e-15  # a weight below is none
 _SUFFICIENT = 1e-4
 _SHORTEST = 1e-10
+_IDLE = 4  # steps in a row that gain less than the tolerance: Newton's method needs two of them
 _WORTH = 1e-3  # of the tolerance: a step that promises less is not tried
 _FLAT = 1e-8  # of a second derivative
 
@@ -82,18 +83,19 @@ def minimize(
     if not np.isfinite(value):
         w = np.concatenate([np.full(size, 1.0 / size), w[size:]])
         value, gradient, hessian = oracle(w)
-    steps = 0
-    while steps < max_iter and np.isfinite(value):
-        if _gap(w, gradient, hessian, size) <= tol * max(1.0, abs(value)):
+    steps, idle = 0, 0
+    while steps < max_iter and idle < _IDLE and np.isfinite(value):
+        small = tol * max(1.0, abs(value))
+        if _gap(w, gradient, hessian, size) <= small:
             break
         apart = gradient - np.where(np.arange(len(w)) < size, gradient[:size].mean(), 0.0)
-        line = _Line(oracle, value_at or (lambda at: oracle(at)[0]), w, value, apart, tol)
+        line = _Line(oracle, value_at or (lambda at: oracle(at)[0]), w, value, apart, _WORTH * small)
         found = line.search(_second_order_step(w, gradient, hessian, size))
         if found is None:
             found = line.search(_vertex(w, gradient, size))
         if found is None:
             break
-        steps += 1
+        steps, idle = steps + 1, idle + 1 if value - found[1] < small else 0
         w, value, gradient, hessian = found
     gap = _gap(w, gradient, hessian, size)
     return SimplexSolution(w, value, gap, steps, np.isfinite(value) and gap <= tol * max(1.0, abs(value)))
@@ -156,13 +158,13 @@ class _Line:
     w: Vector
     value: float
     gradient: Vector
-    tol: float
+    least: float
 
     def search(self, candidate: Vector) -> tuple[Vector, float, Vector, Matrix] | None:
         """Go towards the candidate as far as the value falls enough; None if it does not.
 
         A shorter step is that to the minimum of a parabola, from a tenth to a half of the last. There is none
-        where all that the slope promises is far below the tolerance: at a kink it promises too much.
+        where all that the slope promises is below ``least``: at a kink it promises too much.
         """
         direction = candidate - self.w
         moved = direction != 0
@@ -174,11 +176,8 @@ class _Line:
         value, gradient, hessian = self.oracle(candidate)
         if self._accepts(value, slope):
             return candidate, value, gradient, hessian
-        least, length = (
-            _WORTH * self.tol * max(1.0, abs(self.value)),
-            _shorter(1.0, value - self.value, slope),
-        )
-        while length >= _SHORTEST and -slope * length > least:
+        length = _shorter(1.0, value - self.value, slope)
+        while length >= _SHORTEST and -slope * length > self.least:
             new = self.w + length * direction
             value = self.value_at(new)
             if self._accepts(value, slope * length):
