@@ -287,3 +287,25 @@ def test_the_crps_of_pooled_draws_is_that_of_all_draws(rng, monkeypatch):
     pooled = dt.pool([dt.Predictive.from_samples(one) for one in draws], method="linear")
     together = dt.Predictive.from_samples(np.concatenate(draws, axis=1))
     np.testing.assert_allclose(pooled.crps(y), together.crps(y), rtol=1e-8)
+
+
+@pytest.mark.parametrize("method", ["linear", "transformation", "log-linear"])
+@pytest.mark.parametrize("family", [scipy.stats.gamma, scipy.stats.t])
+def test_quantiles_of_members_that_agree_need_no_search(family, method, monkeypatch):
+    """Their own quantiles are right but for rounding, so the pool is asked there and a few ulp away alone."""
+    asked, at = [], Recipe.at
+    monkeypatch.setattr(Recipe, "at", lambda self, *points: asked.append(points) or at(self, *points))
+    shape, levels = np.linspace(1, 5, 200), np.linspace(0.05, 0.95, 10)
+    member = dt.Predictive.from_scipy(family(shape))
+    found = dt.pool([member, member], method=method).quantile(levels)
+    np.testing.assert_allclose(found, family(shape[:, None]).ppf(levels), rtol=1e-12, atol=1e-15)
+    assert len(asked) <= 8
+
+
+def test_quantiles_beyond_the_members_leave_the_others_their_gradients():
+    mu = torch.zeros(2, dtype=torch.float64, requires_grad=True)
+    members = [dt.Predictive.from_torch(torch.distributions.Normal(mu + m, 1.0)) for m in (0.0, 2.0)]
+    found = dt.pool(members, method="linear").quantile_t(torch.tensor([0.25, 1.0], dtype=torch.float64))
+    assert torch.isposinf(found[:, 1]).all()
+    (slope,) = torch.autograd.grad(found[:, 0].sum(), mu)
+    np.testing.assert_allclose(slope.numpy(), 1.0, rtol=1e-9)  # all members move together

@@ -165,3 +165,22 @@ def test_the_crps_is_at_most_the_members_average(case):
     assert frame.loc["crps", "statement"] == "Jensen"
     assert frame.loc["crps", "held"] is True
     assert frame.loc["nll", "held"] == "does not apply"
+
+
+def test_the_likelihood_of_weights_of_quantile_members_needs_no_roots(rng, monkeypatch):
+    monkeypatch.delattr("deeptram.pooling.quantile.solve_increasing")
+    levels, truth = np.linspace(0.05, 0.95, 19), rng.normal(size=110)
+    y = truth + rng.normal(size=110)
+    members = [
+        P.from_quantiles(levels, (truth + off)[:, None] + scale * scipy.stats.norm.ppf(levels))
+        for off, scale in ((0.0, 1.0), (1.0, 2.0), (-1.0, 0.5))
+    ]
+    tuned = dt.tune_weights(members, y, method="quantile")
+
+    def nll(w):  # of the mean quantiles, as any other member
+        table = sum(weight * member.values.numpy() for weight, member in zip(w, members, strict=True))
+        return dt.scores.nll(y, P.from_quantiles(levels, table))
+
+    assert tuned.value == pytest.approx(nll(tuned.weights), rel=1e-12)
+    for w in (np.full(3, 1 / 3), *np.eye(3), *rng.dirichlet(np.ones(3), 20)):
+        assert tuned.value <= nll(w) + 0.01  # the density of such members jumps, so there are many minima

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _NOISE = 16.0  # rounding errors of h, in units of the last digit
+_ULPS = 64.0  # error of a member's quantile
 _ROUGH = 0.01  # of h, where quantiles serve as break points only
 
 
@@ -228,9 +229,12 @@ class PooledLine(_PooledNumbers, LinePredictive):
         with torch.no_grad():
             noise = _NOISE * torch.finfo(self.dtype).eps * (1 + z.abs())
             found, known = self._between_members(z, noise)
+        found = self._with_gradient(found, z)
         if bool(known.all()):
-            return self._with_gradient(found, z)
-        return torch.where(known, found, super().own_inverse_t(z))
+            return found
+        rows = torch.nonzero(~known)[:, 0]
+        rest = LinePredictive.own_inverse_t(self[rows.numpy()], z[~known].unsqueeze(1))
+        return found.index_put((~known,), rest[:, 0])
 
     def _averages(self, method: str) -> bool:
         return method in self.recipe.rule.averaged
@@ -250,14 +254,20 @@ class PooledLine(_PooledNumbers, LinePredictive):
         def residual(y: Tensor) -> Tensor:
             return self.trafo_t(y) - z
 
+        def near(y: Tensor, side: float) -> Tensor:
+            """Return the residuals beyond the error of a member's own quantile."""
+            step = _ULPS * torch.finfo(self.dtype).eps * y.abs()
+            return residual(torch.nextafter(y + side * step, step.new_tensor(side * torch.inf)))
+
         low, high = residual(lower), residual(upper)
-        jumps = low > noise
-        if bool(jumps.any()):  # F jumps over z where the first member reaches it
-            step = 4 * torch.finfo(self.dtype).eps * lower.abs()
-            jumps = jumps & (residual(torch.nextafter(lower - step, -torch.inf * step.new_ones(()))) <= noise)
-        known = known & ((low <= noise) | jumps) & (high >= -noise)
-        start = torch.where(known, lower, torch.zeros_like(lower))
-        stop = torch.where(known, torch.where(jumps, lower, upper), torch.zeros_like(upper))
+        first, last = low > noise, high < -noise
+        if bool(first.any()):  # F jumps over z where the first member reaches it, or that is rounded up
+            first = first & (near(lower, -1.0) <= noise)
+        if bool(last.any()):  # where the last member reaches z is rounded down
+            last = last & (near(upper, 1.0) >= -noise)
+        known = known & ((low <= noise) | first) & ((high >= -noise) | last)
+        start = torch.where(known, torch.where(last, upper, lower), torch.zeros_like(lower))
+        stop = torch.where(known, torch.where(first, lower, upper), torch.zeros_like(upper))
         found = solve_bracketed(residual, (start, low), (stop, high), noise)
         return self._at_knots(found, stop - start), known
 

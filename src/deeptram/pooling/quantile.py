@@ -8,8 +8,8 @@ of the members' own; F at a point is the root of :math:`\bar Q(F_Z(z)) = y` in z
 members' :math:`h_m(y)`.
 
 Members given by quantiles at the same levels, or by draws, are pooled exactly by the mean of these numbers
-(the tails that go with the quantiles are linear in them). Straight lines h of one latent distribution stay
-straight lines.
+(no root; the tails that go with the quantiles are linear in them). Straight lines h of one latent
+distribution stay straight lines.
 
 A count k is read as the interval (k - 1, k], on which F rises in a straight line. The quantile functions of
 these continuous distributions are averaged, and the result is rounded up to counts again: equal members give
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -102,7 +102,7 @@ class QuantileRule(TrafoRule):
 
     def closed_form(self, recipe: Recipe) -> Predictive | None:
         """Return the pool in the members' own class: of quantiles, of draws, of one location-scale family."""
-        for closed in (_mean_of_quantiles, _mean_of_draws, _mean_of_lines):
+        for closed in (lambda one: _mean_of_quantiles(one.at()), _mean_of_draws, _mean_of_lines):
             pooled = closed(recipe)
             if pooled is not None:
                 pooled.observed = common_range(recipe.members)
@@ -131,6 +131,8 @@ class QuantileRule(TrafoRule):
         if _are_counts(at):
             return self.latent.from_log_t(*count_tails(at))
         y: Any = at.y
+        if (exact := _mean_of_quantiles(at)) is not None:
+            return exact.trafo_t(y, self.latent)
         lower, upper = self.support(at)
         below, above = y <= lower, y >= upper
         with torch.no_grad():
@@ -145,6 +147,8 @@ class QuantileRule(TrafoRule):
 
     def log_slope(self, at: Points) -> Tensor:
         """Return the log of the harmonic mean of the members' slopes at equal probabilities."""
+        if (exact := _mean_of_quantiles(at)) is not None:
+            return exact.log_slope_t(cast(Tensor, at.y), self.latent)
         z = self.trafo(at)
         certain = torch.isinf(z)
         slope = self._log_slope_at(at, torch.where(certain, torch.zeros_like(z), z))
@@ -245,14 +249,14 @@ def _are_counts(of: Points) -> bool:
     return bool(of.members[0].kind == "count")
 
 
-def _mean_of_quantiles(recipe: Recipe) -> LinePredictive | None:
+def _mean_of_quantiles(of: Points) -> QuantilesPredictive | None:
     """Return the pool of quantiles at common levels: their means."""
-    first = recipe.members[0]
-    for member in recipe.members:
+    first = of.members[0]
+    for member in of.members:
         if not isinstance(member, QuantilesPredictive) or not torch.equal(member.q, first.q):
             return None
-    values = _mean_of_tables([member.values for member in recipe.members], recipe.weights)
-    return QuantilesPredictive(first.q, values, recipe.gives_numpy)
+    values = of.once("quantiles", lambda: _mean_of_tables([m.values for m in of.members], of.weights))
+    return QuantilesPredictive(first.q, values, _give_numpy(of))
 
 
 def _mean_of_tables(tables: Sequence[Tensor], weights: Tensor) -> Tensor:

@@ -91,6 +91,32 @@ def test_a_member_impossible_in_one_chunk_is_left_out_everywhere(case):
     np.testing.assert_allclose(streamed.weights, dt.tune_weights(cdfs, y).weights, atol=1e-6)
 
 
+def test_a_certain_member_that_loses_its_weight_decides_nothing_in_any_chunk(case):
+    cdfs, y = case
+    cdfs = cdfs.copy()
+    cdfs[2] = 0.25 * np.arange(1, 5)
+    row = int(np.flatnonzero(y == 3)[-1])
+    cdfs[2, row, :3] = 0.0  # certain, and right
+    at_once = dt.tune_weights(cdfs, y)
+    streamed = tune_weights_stream([(cdfs[:, :200], y[:200]), (cdfs[:, 200:], y[200:])])
+    assert streamed.value == pytest.approx(at_once.value, abs=1e-9)
+    assert streamed.gap == pytest.approx(at_once.gap, abs=1e-9)
+
+
+def test_many_rows_start_from_a_sample_of_the_chunks(case):
+    cdfs, y = (np.tile(part, reps) for part, reps in zip(case, ((1, 65, 1), 65), strict=True))
+    read = []
+
+    def chunks():
+        for start in range(0, len(y), 7000):
+            read.append(start)
+            yield cdfs[:, start : start + 7000], y[start : start + 7000]
+
+    streamed = tune_weights_stream(chunks)
+    np.testing.assert_allclose(streamed.weights, dt.tune_weights(*case).weights, atol=1e-6)
+    assert read.count(7000) <= 5  # two to look at them, one for the sample, and steps from its optimum
+
+
 def test_messages(case):
     cdfs, y = case
     with pytest.raises(InvalidTypeError, match="iterable more than once, got a generator; pass the function"):
