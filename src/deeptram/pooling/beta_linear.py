@@ -164,8 +164,9 @@ def _log_betainc(log_x: Floats, log_rest: Floats, a: float, b: float) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         x, rest = (np.exp(np.minimum(log, 0)) for log in (log_x, log_rest))  # weights may sum to 1 + 2e-16
         value = special.betainc(a, b, x)
-        result, upper = np.log(value), value > 0.5
-        result[upper] = np.log1p(-special.betainc(b, a, rest[upper]))
+        upper = value > 0.5
+        rest_value = special.betainc(b, a, rest, where=upper, out=np.zeros(np.shape(value)))
+        result = np.where(upper, np.log1p(-rest_value), np.log(value))
         small = (value < _UNDERFLOW) & (x < 1)
         if small.any():
             series = np.log(special.hyp2f1(a + b, 1.0, a + 1, x[small])) - np.log(a) - special.betaln(a, b)

@@ -29,7 +29,7 @@ def tune_weights_stream(
     """Return the same weights as ``tune_weights``, reading the data in chunks, several times over.
 
     Value, gradient and Hessian are sums over rows, so each Newton step needs one pass and memory for one
-    chunk.
+    chunk. Two passes look at the members first; many rows start from the optimum of a sample of them.
 
     Parameters
     ----------
