@@ -10,7 +10,7 @@ import torch
 
 import deeptram as dt
 from deeptram.errors import UnsupportedError
-from deeptram.pooling.weights.objectives import ScoreOfPool
+from deeptram.pooling.weights.objectives import Pull, PulledScore, ScoreOfPool, ShapedScore
 from deeptram.pooling.weights.problem import problem
 
 P = dt.Predictive
@@ -69,6 +69,23 @@ def test_value_and_gradient(kind, score, rule):
         step = 1e-6 * (np.eye(3)[j] - np.eye(3)[0])
         numeric = (objective.evaluate(w + step)[0] - objective.evaluate(w - step)[0]) / 2e-6
         assert gradient[j] - gradient[0] == pytest.approx(numeric, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("kind", "score"), CASES)
+def test_the_value_alone_is_the_same(kind, score, rule):
+    members, y = outcome(kind)
+    if rule == "quantile" and kind == "levels":
+        pytest.skip("refused")
+    objective = problem(members, y, RULES[rule], score, None).encode().objective
+    w, inner = np.array([0.0, 0.45, 0.55]), np.array([0.2, 0.35, 0.45])
+    tried = [(objective, w), (PulledScore(objective, Pull(3.0, np.full(3, 1 / 3))), inner)]
+    if rule == "beta" and hasattr(objective, "shaped"):
+        tried.append((ShapedScore(objective), np.append(w, [0.2, -0.1])))
+    for one, at in tried:
+        assert one.value(at) == pytest.approx(one.evaluate(at)[0], rel=1e-12)
+        some = one.take(torch.tensor([0, 3, 3]))
+        assert some.mean_value(at) == pytest.approx(some.mean(at)[0], rel=1e-12)
 
 
 def test_the_crps_of_the_quantile_pool_is_certified():
