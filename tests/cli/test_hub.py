@@ -396,7 +396,7 @@ def test_oracle_outputs_are_the_truth_where_they_are(hub, tmp_path):
         (["pool", "{hub}", "--out", "{empty}/o", "--weights", "team-good=-1"], "weights must be at least 0 and not all 0"),
         (["pool", "{hub}", "--out", "{empty}/o", "--models", "team-god"], "got 'team-god'.*did you mean 'team-good'"),
         (["pool", "{hub}", "--out", "{empty}/o", "--outputs", "pdf"], "--outputs must be one of"),
-        (["pool", "{hub}", "--out", "{empty}/o", "--rounds", "2030-01-01", "--methods", "linear", "--outputs", "pmf"], "--rounds must name rounds of the hub"),
+        (["pool", "{hub}", "--out", "{empty}/o", "--rounds", ROUNDS[0], "2030-01-01", "--methods", "linear", "--outputs", "pmf"], "--rounds must be one of"),
         (["pool", "{hub}", "--out", "{empty}/o", "--format", "xls"], "--format must be one of 'csv', 'parquet'"),
         (["score", "{hub}", "--pooled", "{empty}"], "must have a folder model-output, got none"),
         (["score", "{hub}", "--baseline", "nobody"], "--baseline must be one of"),

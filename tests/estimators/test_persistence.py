@@ -411,6 +411,16 @@ def test_a_baseline_that_does_not_increase_is_refused(tmp_path, theta):
         dt.load(path)
 
 
+def test_a_varying_effect_whose_baseline_decreases_at_zero_is_saved(tmp_path):
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame({"age": rng.uniform(40, 80, 300)})
+    y = X["age"] + rng.normal(size=300) * (100 - X["age"])
+    model = dt.Lm([dt.Varying("age")]).fit(X, y)
+    assert model.theta_[1] < 0  # the slope of h at age zero
+    again = dt.load(model.save(tmp_path / "m"))
+    np.testing.assert_array_equal(model.loglik(X, y), again.loglik(X, y))
+
+
 class AllKindsOfState(nn.Module):
     """Parameters and buffers of every kind a network can have."""
 

@@ -89,6 +89,9 @@ def hub_pool_command(
     check_free([output_folder(out) / "model-output" / name for name in names.values()], force)
     with working("reading", quiet):
         forecasts = _wanted(place.forecasts(models), outputs)
+    known = {str(name) for one in forecasts for name in one.tasks[place.round_column]}
+    for name in rounds or []:
+        check_choice(name, sorted(known), "--rounds")
     written: list[Path] = []
     notes: list[str] = []
     for method in chosen:
@@ -101,10 +104,6 @@ def hub_pool_command(
                 with table_writer(path) as write:
                     write(part)
                 written.append(path)
-    if not written:
-        raise InvalidInputError(
-            f"--rounds must name rounds of the hub, got {', '.join(rounds or [])}; check them"
-        )
     if as_json:
         emit({"models": list(names.values()), "files": written, "notes": notes})
     elif not quiet:

@@ -433,7 +433,7 @@ class ExactState:
         check_arrays({name: (shape, "float64") for name, shape in shapes.items()}, arrays)
         for name in ("theta", "beta", "gamma"):
             check_values(name, arrays[name])
-        if not nominal:
+        if not nominal and not varying:  # h varies with x: at x = 0, maybe out of range, it need not increase
             slopes = self.theta[: design.n_strata] @ outcome.basis.monotone_differences.T
             flat = slopes.shape[1] > 0 and not outcome.is_discrete and (slopes.sum(axis=1) < TINY).any()
             if flat or (slopes < 0).any():
