@@ -172,3 +172,9 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_graph, "TOLERANCE", -1.0)
     with pytest.raises(UnsupportedError, match="must compute what the model computes, got a difference of"):
         dt.export(whole, tmp_path / "m.onnx")
+
+
+def test_a_model_without_networks_is_refused_for_what_it_lacks(tmp_path):
+    X = np.arange(12.0)[:, None] % 5
+    with pytest.raises(MissingMethodError, match="for models with networks, got none; use predict_dist"):
+        dt.export(dt.Polr().fit(X, np.arange(12) % 3), tmp_path / "m.onnx")

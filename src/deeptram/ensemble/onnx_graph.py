@@ -114,7 +114,7 @@ def export(model: Any, path: str | os.PathLike[str]) -> Path:
     ...     dt.export(model, f"{folder}/model.onnx").name
     'model.onnx'
     """
-    if not hasattr(model, "module_"):
+    if not hasattr(type(model), "module_"):
         raise InvalidTypeError(
             f"export needs a fitted deeptram model or ensemble with networks, got {type(model).__name__}; "
             "fit one first"
