@@ -290,7 +290,7 @@ def test_the_crps_of_pooled_draws_is_that_of_all_draws(rng, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["linear", "transformation", "log-linear"])
-@pytest.mark.parametrize("family", [scipy.stats.gamma, scipy.stats.t])
+@pytest.mark.parametrize("family", [scipy.stats.gamma, scipy.stats.weibull_min])
 def test_quantiles_of_members_that_agree_need_no_search(family, method, monkeypatch):
     """Their own quantiles are right but for rounding, so the pool is asked there and a few ulp away alone."""
     asked, at = [], Recipe.at
