@@ -66,7 +66,8 @@ test-newest:  ## the test suite with the newest versions there are (torch stays 
 
 coverage: $(INSTALLED)  ## the default test suite, and which share of the lines and branches it runs
 	$(BIN)/python -m coverage erase
-	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) --dist worksteal $(TESTS)
+	# in eight threads at once the tracer of Python 3.11 cannot always start: an error of its own
+	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) --dist worksteal --ignore tests/test_threads.py $(TESTS)
 	$(BIN)/python -m coverage combine -q
 	$(BIN)/python -m coverage report
 
