@@ -39,6 +39,21 @@ def test_one_location_scale_family(case):
     np.testing.assert_allclose(1 / slope, 1 / (w @ (1 / sigma)), rtol=1e-12)
 
 
+@given(case=line_ensembles(rows=6))
+@settings(max_examples=10)
+def test_both_searches_find_the_same_root(case):
+    members, w, y = case
+    foreign = [P.from_scipy(scipy.stats.expon(scale=np.exp(y / 5))), *members]
+    pooled = dt.pool(foreign, method="quantile", weights=np.append(1, w) / 2)
+    at = y[:, None] + np.array([-9.0, -1.0, 0.0, 0.3, 4.0])
+    with pytest.MonkeyPatch.context() as patched:
+        fast = pooled.log_prob(at[:, 2]), pooled.cdf(at[:, 4]), pooled.cumhazard(at[:, 1])
+        patched.setattr("deeptram.pooling.quantile._TANGENTS", 1)
+        safe = pooled.log_prob(at[:, 2]), pooled.cdf(at[:, 4]), pooled.cumhazard(at[:, 1])
+    for one, other in zip(fast, safe, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
 def test_members_without_closed_form_are_the_same_pool():
     members = normal(([0.0, 1.0], [1.0, 2.0]), ([4.0, -1.0], [3.0, 0.5]))
     pooled = dt.pool(members, method="quantile", weights=[0.3, 0.7])

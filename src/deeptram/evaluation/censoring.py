@@ -67,7 +67,8 @@ class CensoringDistribution:
     def __init__(self, time: Floats, event: Mask) -> None:
         self.order = increasing_order(time)
         ordered = time[self.order]
-        is_new = np.diff(ordered, prepend=-np.inf) > 0
+        is_new = np.ones(len(time), dtype=np.bool_)
+        np.greater(ordered[1:], ordered[:-1], out=is_new[1:])
         self.times, place = ordered[is_new], np.empty(len(time), dtype=np.int64)
         place[self.order] = np.cumsum(is_new) - 1
         self.place = torch.from_numpy(place)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
@@ -52,6 +53,7 @@ _LEAST = -700.0  # log of the smallest F and 1 - F that are told apart: plain fl
 _LOGISTIC = Logistic()
 _OUTER = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)  # edges of panels on the logistic scale
 _STEP = 1e-4  # in z, for derivatives of slopes
+_TANGENTS = 12  # rounds before a slower search, which always ends; most roots need four or five
 _NOISE = 32.0  # rounding errors of a quantile, in units of the last digit
 _BLOCK = 1 << 16  # numbers of a block that stays in cache
 _MOST_DRAWS = 20_000  # of a pool of samples of different sizes: the least common multiple of these
@@ -136,11 +138,11 @@ class QuantileRule(TrafoRule):
         lower, upper = self.support(at)
         below, above = y <= lower, y >= upper
         with torch.no_grad():
-            middle = mean_quantile(at, self.inverses(at, torch.zeros((1, 1), dtype=y.dtype)))
-            inside = torch.where(below | above, middle, y)
+            medians = at.kept("medians", lambda: self._medians(at)).split(1, dim=1)
+            inside = torch.where(below | above, mean_quantile(at, medians), y)
             z = self._root(at, inside)
         if torch.is_grad_enabled() and (at.weights.requires_grad or not _give_numpy(at)):
-            residual = mean_quantile(at, self.inverses(at, z)) - inside
+            residual = mean_quantile(at, self._each(at, z)) - inside
             z = z - (residual - residual.detach()) * torch.exp(self._log_slope_at(at, z)).detach()
         z = torch.where(below, torch.full_like(z, -torch.inf), z)
         return torch.where(above, torch.full_like(z, torch.inf), z)
@@ -195,16 +197,43 @@ class QuantileRule(TrafoRule):
         """Return the members' quantiles at F_Z(z), each (n, G)."""
         return [member.inverse_t(z, self.latent) for member in of.members]
 
+    def _medians(self, of: Points) -> Tensor:
+        """Return where each member has z = 0, shape (n, M)."""
+        zero = torch.zeros((1, 1), dtype=of.members[0].dtype)
+        return torch.cat([y.expand(len(of.members[0]), -1) for y in self.inverses(of, zero)], dim=1)
+
+    def _each(self, of: Points, z: Tensor) -> Sequence[Tensor]:
+        """Return the members' quantiles at the root z of these points; members in NumPy are asked once."""
+        if not _give_numpy(of):
+            return self.inverses(of, z)
+        return of.once("each", lambda: torch.stack(self.inverses(of, z.detach()))).unbind()
+
     def _log_slope_at(self, of: Points, z: Tensor) -> Tensor:
-        """Return log h' at the quantile of F_Z(z), shape (n, G); members in NumPy have a difference in z."""
-        if z.requires_grad and _give_numpy(of):
-            at = z.detach()
-            with torch.no_grad():
-                up, down = (self._log_slope_at(of, at + side * _STEP) for side in (1, -1))
-                bend = ((up - down) / (2 * _STEP)).nan_to_num(0.0, 0.0, 0.0)
-            return self._log_slope_at(of, at) + bend * (z - at)
-        each = zip(of.members, self.inverses(of, z), strict=True)
-        return -of.log_mean([-member.log_slope_t(y, self.latent) for member, y in each])
+        """Return log h' at the root z, shape (n, G); members in NumPy have a difference in z.
+
+        Neighbours of their quantiles lie on tangents: what these miss is the same on both sides.
+        """
+        each = self._each(of, z)
+        log_slope = self._log_mean_slope(of, each)
+        if not z.requires_grad or not _give_numpy(of):
+            return log_slope
+        with torch.no_grad():
+            step = [_STEP * width for width in self._widths(of, each)]
+            up, down = (
+                self._log_mean_slope(of, [y + side * move for y, move in zip(each, step, strict=True)])
+                for side in (1, -1)
+            )
+            bend = ((up - down) / (2 * _STEP)).nan_to_num(0.0, 0.0, 0.0)
+        return log_slope + bend * (z - z.detach())
+
+    def _log_mean_slope(self, of: Points, each: Sequence[Tensor]) -> Tensor:
+        slopes = [-m.log_slope_t(y, self.latent) for m, y in zip(of.members, each, strict=True)]
+        return -of.log_mean(slopes)
+
+    def _widths(self, of: Points, each: Sequence[Tensor]) -> list[Tensor]:
+        """Return the slopes of the members' quantiles in z at points of their own."""
+        pairs = zip(of.members, each, strict=True)
+        return [torch.exp(-member.log_slope_t(y, self.latent)) for member, y in pairs]
 
     def _ends(self, of: Points) -> tuple[float, float]:
         """Return the outermost z that are told apart."""
@@ -213,27 +242,50 @@ class QuantileRule(TrafoRule):
         return float(self.latent.from_log_t(tail, zero)), float(self.latent.from_log_t(zero, tail))
 
     def _root(self, of: Points, y: Tensor) -> Tensor:
+        """Return z with mean quantile y: by tangents in all members' quantiles at once, else in z alone."""
+        each: list[Tensor] = [y.expand(len(member), -1) for member in of.members]
+        space = [member.support_t() for member in of.members]
+        eps = torch.finfo(y.dtype).eps
+        for _ in range(_TANGENTS):
+            h = [m.trafo_t(at, self.latent) for m, at in zip(of.members, each, strict=True)]
+            widths = self._widths(of, each)
+            scale = mean_quantile(of, widths)
+            ahead = [width * z - at for width, z, at in zip(widths, h, each, strict=True)]
+            z = (y + mean_quantile(of, ahead)) / scale
+            moves = [width * (z - own) for width, own in zip(widths, h, strict=True)]
+            noise = _NOISE * eps * (y.abs() + scale)
+            each = [_within(at, move, *ends) for at, move, ends in zip(each, moves, space, strict=True)]
+            found = torch.stack([move.abs() <= noise for move in moves]).all(dim=0)
+            if bool(found.all()):
+                of.once("each", partial(torch.stack, each))
+                return z
+        return self._safe_root(of, y, torch.where(found, z, torch.nan))
+
+    def _safe_root(self, of: Points, y: Tensor, guess: Tensor) -> Tensor:
+        """Return the same from bounds, with a start where a guess is usable."""
         members, (first, last) = of.members, self._ends(of)
 
         def residual(z: Tensor) -> tuple[Tensor, Tensor]:
             each = self.inverses(of, z)
-            slopes = [torch.exp(-m.log_slope_t(at, self.latent)) for m, at in zip(members, each, strict=True)]
-            return mean_quantile(of, each) - y, mean_quantile(of, slopes)
+            return mean_quantile(of, each) - y, mean_quantile(of, self._widths(of, each))
 
         h = [member.trafo_t(y, self.latent).expand(len(member), -1) for member in members]
         low, high = (end.clamp(first, last) for end in torch.stack(h).aminmax(dim=0))
         # Of draws, whose h is that of a smooth estimate, the root may lie outside.
         low = torch.where(residual(low)[0] > 0, torch.full_like(low, first), low)
         high = torch.where(residual(high)[0] < 0, torch.full_like(high, last), high)
-        # The root of the tangents of all h at y is exact where these are straight lines.
-        width = [torch.exp(-member.log_slope_t(y, self.latent)) for member in members]
-        scale = mean_quantile(of, width)
-        guess = mean_quantile(of, [a * b for a, b in zip(width, h, strict=True)]) / scale
-        usable = torch.isfinite(guess) & (guess >= low) & (guess <= high)
-        start = torch.where(usable, guess, (low + high) / 2)
+        scale = mean_quantile(of, self._widths(of, [y] * len(members)))
+        start = torch.where((guess >= low) & (guess <= high), guess, (low + high) / 2)
         eps = torch.finfo(y.dtype).eps
         noise = _NOISE * eps * (y.abs() + torch.where(torch.isfinite(scale), scale, torch.zeros_like(scale)))
         return solve_increasing(residual, low, high, start, noise)
+
+
+def _within(y: Tensor, move: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+    """Return y after a move; towards an end of the sample space at most half of the way."""
+    moved = y + move
+    moved = torch.where(moved > lower, moved, (y + lower) / 2)
+    return torch.where(moved < upper, moved, (y + upper) / 2)
 
 
 def mean_quantile(of: Points, values: Sequence[Tensor]) -> Tensor:

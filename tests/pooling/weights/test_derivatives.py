@@ -71,6 +71,21 @@ def test_value_and_gradient(kind, score, rule):
         assert gradient[j] - gradient[0] == pytest.approx(numeric, rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["exact", "censored", "truncated", "counts", "levels"])
+def test_log_linear_densities_whatever_is_known_of_the_outcome(kind):
+    members, y = outcome(kind)
+    task = problem(members, y, "log-linear-density", "nll", None)
+    objective, w = task.encode().objective, np.array([0.22, 0.45, 0.33])
+    value, gradient, hessian = objective.evaluate(w)
+    assert value == pytest.approx(ScoreOfPool(task.members, y, task.rule, task.score).value(w), rel=1e-9)
+    assert objective.convex == (kind not in ("censored", "truncated"))
+    for j in (1, 2):
+        step = 1e-5 * (np.eye(3)[j] - np.eye(3)[0])
+        (up, steeper, _), (down, flatter, _) = (objective.evaluate(w + side * step) for side in (1, -1))
+        assert gradient[j] - gradient[0] == pytest.approx((up - down) / 2e-5, rel=1e-6, abs=1e-6)
+        np.testing.assert_allclose(hessian[j] - hessian[0], (steeper - flatter) / 2e-5, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("kind", "score"), CASES)
 def test_the_value_alone_is_the_same(kind, score, rule):

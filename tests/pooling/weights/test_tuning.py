@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import deeptram as dt
 from deeptram.errors import ConvergenceWarning, InvalidInputError, UnknownNameError, UnsupportedError
+from deeptram.pooling.weights.problem import problem
 from deeptram.predictive.discrete import DiscretePredictive
 from drawn_members import METHODS, discrete_ensembles, line_ensembles
 
@@ -139,16 +140,26 @@ def test_log_linear_densities_on_the_line(case):
     assert tuned.gap <= 1e-9 * max(1, abs(tuned.value))
 
 
-def test_censored_log_linear_densities_are_tuned_by_differences():
-    members = [dt.Predictive.from_scipy(scipy.stats.norm([m, m, m], 1.0)) for m in (0.0, 1.0)]
-    seen = dt.Surv.interval([0.2, 0.1, -np.inf], [0.2, 1.0, 0.9])
+def test_log_linear_densities_of_normals_censored_and_truncated():
+    """The pool of normals with one spread is normal, with the mean of the locations."""
+    mu, spread = np.array([[0.0, 0.4, 1.0, -0.5, 0.2], [1.0, -0.2, 0.0, 0.5, 0.1]]), 1.3
+    members = [dt.Predictive.from_scipy(scipy.stats.norm(one, spread)) for one in mu]
+    lower, upper = np.array([0.2, 0.1, -np.inf, 16.0, 0.7]), np.array([0.2, 1.0, 0.9, np.inf, 0.7])
+    entry = np.array([-np.inf, -0.3, -np.inf, 0.5, 0.1])
+    seen = dt.Surv.interval(lower, upper, entry=entry)
+
+    def nll(w):
+        one = scipy.stats.norm(w * mu[0] + (1 - w) * mu[1], spread)
+        inside = np.where(lower == upper, one.pdf(lower), one.sf(lower) - one.sf(upper))
+        return -(np.log(inside) - one.logsf(entry)).mean()
+
+    objective = problem(members, seen, "log-linear-density", "nll", None).encode().objective
+    for w in (0.0, 0.3, 1.0):
+        assert objective.mean_value(np.array([w, 1 - w])) == pytest.approx(nll(w), rel=1e-10)
     tuned = dt.tune_weights(members, seen, method="log-linear-density")
-    assert np.isnan(tuned.gap)
-    grid = [
-        dt.scores.nll(seen, dt.pool(members, method="log-linear-density", weights=[w, 1 - w]))
-        for w in np.linspace(0, 1, 21)
-    ]
-    assert tuned.value <= min(grid) + 1e-8
+    assert np.isnan(tuned.gap)  # of intervals it is not convex
+    best = scipy.optimize.minimize_scalar(nll, bounds=(0, 1), method="bounded", options={"xatol": 1e-10})
+    assert tuned.value == pytest.approx(best.fun, rel=1e-10)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -176,18 +176,27 @@ def _log_linear(build: Build, values: MemberValues, rule: Any) -> None:
 
 
 def _log_linear_density(build: Build, values: MemberValues, rule: Any) -> None:
-    r"""Add :math:`\sum w_m \log f_m(y) - \log\sum_k q_k e^{\sum_m w_m \log f_m(t_k)}`."""
+    r"""Add :math:`\sum w_m \log f_m(y) - \log\sum_k q_k e^{\sum_m w_m \log f_m(t_k)}`.
+
+    Of an interval the first part is the log of such a sum over the nodes inside it, which is not concave.
+    """
     masses = values.masses()
-    rows = torch.arange(masses.observed.shape[1])
     build.exclude(torch.isneginf(masses.observed))
+    outside = torch.isneginf(masses.inside)
+    build.exclude((torch.isneginf(masses.nodes[:, :, masses.censored]) | outside).all(dim=1))
     held = build.held
-    build.add(LinearForm(rows, masses.observed[held]))
+    build.add(LinearForm(masses.known, masses.observed[held]))
     nodes = masses.nodes[held]
     excluded = torch.isneginf(nodes)
     some, everyone = excluded.any(dim=0), excluded.all(dim=0)
     build.decisive[held] |= (excluded & ~everyone).flatten(1).any(dim=1)
-    offset = torch.where(some, -torch.inf, masses.log_weights)
-    build.add(LogNormaliser(rows, torch.where(some, 0.0, nodes), offset))
+    nodes = torch.where(some, 0.0, nodes)
+    rows, offset = torch.arange(nodes.shape[2]), torch.where(some, -torch.inf, masses.log_weights)
+    build.add(LogNormaliser(rows, nodes, offset))
+    if len(masses.censored):
+        build.convex = False
+        inside = torch.where(some[:, masses.censored], -torch.inf, masses.inside)
+        build.add(Negated(LogNormaliser(masses.censored, nodes[:, :, masses.censored], inside)))
 
 
 _POOLS: dict[type[Rule], Callable[[Build, MemberValues, Any], None]] = {
@@ -211,7 +220,7 @@ def build_likelihood(rule: Rule, values: MemberValues, allowed: Tensor) -> Build
     allowed : Tensor of bool, shape (M,)
     """
     add_terms = _POOLS.get(type(rule))
-    if add_terms is None or (isinstance(rule, LogLinearDensityRule) and not values.has_masses):
+    if add_terms is None:
         return None
     while True:
         build = Build.start(allowed)

@@ -54,11 +54,26 @@ class TransformedEnds:
 
 @dataclass(frozen=True)
 class Masses:
-    """Log-densities at the outcome (M, n) and at nodes (M, K, n) with log quadrature weights (K, n)."""
+    """Log-densities at known outcomes, and at nodes of all rows with the logs of their weights in sums.
 
+    Attributes
+    ----------
+    known, censored : Tensor of int, shapes (m,) and (n - m,)
+        Rows whose outcome has a density or a probability, and those of which an interval is known.
+    observed : Tensor, shape (M, m)
+    nodes : Tensor, shape (M, K, n)
+    log_weights : Tensor, shape (K, n)
+        For the sum over everything that could have been seen: after entry, in truncated rows.
+    inside : Tensor, shape (K, n - m)
+        For the sum over the interval of a censored row.
+    """
+
+    known: Tensor
+    censored: Tensor
     observed: Tensor
     nodes: Tensor
     log_weights: Tensor
+    inside: Tensor
 
 
 class MemberValues(ABC):
@@ -132,14 +147,14 @@ class MemberValues(ABC):
             ratios.append(torch.where(self.open_above, log_minus_log(low, low_sf), ratio))
         return _column(uppers), _column(ratios)
 
-    @property
-    def has_masses(self) -> bool:
-        """Whether all rows are known exactly, as a density or a probability."""
-        return True
-
     @abstractmethod
     def masses(self) -> Masses:
-        """Return densities at outcomes and nodes, of rows that are all known exactly."""
+        """Return densities, or probabilities of levels and counts, at outcomes and nodes."""
+
+    def _of_points(self, observed: Tensor, points: Tensor) -> Masses:
+        """Return the masses of levels or counts (M, K, n), all of which are known."""
+        nothing = points[0, :, :0]
+        return Masses(self.intervals, self.exact, observed, points, torch.zeros_like(points[0]), nothing)
 
     @abstractmethod
     def score_grid(self, rule: Rule, score: str) -> ScoreGrid:
@@ -169,7 +184,7 @@ class LevelValues(MemberValues):
         """Return the log-probabilities of all classes."""
         log_pmf = _stack([m.log_pmf_t().T for m in self.members])
         observed = log_pmf.gather(1, self.codes.expand(self.n_members, 1, -1)).squeeze(1)
-        return Masses(observed, log_pmf, torch.zeros_like(log_pmf[0]))
+        return self._of_points(observed, log_pmf)
 
     def score_grid(self, rule: Rule, score: str) -> ScoreGrid:
         """Return the thresholds (RPS, CRPS) or the classes (Brier, quadratic score)."""
@@ -218,7 +233,7 @@ class CountValues(MemberValues):
         """Return the log-probabilities of all counts that matter."""
         grid = self._grid()
         nodes = _stack([m.log_pmf_t(grid).T for m in self.members])
-        return Masses(self.interval_log_prob(), nodes, torch.zeros_like(nodes[0]))
+        return self._of_points(self.interval_log_prob(), nodes)
 
     def score_grid(self, rule: Rule, score: str) -> ScoreGrid:
         """Return the counts, over which the CRPS is a sum."""
@@ -269,21 +284,37 @@ class LineValues(MemberValues):
         whole = len(rows) == len(self.members[0])
         return [member if whole else member[rows] for member in self.members]
 
-    @property
-    def has_masses(self) -> bool:
-        """Whether all outcomes are exact, and none is truncated."""
-        return not len(self.intervals) and not len(self.truncated)
-
     def masses(self) -> Masses:
-        """Return densities at the outcomes and at quadrature nodes."""
-        frame, edges = lay_panels(self.members, inner_support(self.members))
+        """Return densities at outcomes and at nodes, of panels that end where intervals do."""
+        lower, upper, entry = self._ends()
+        whole = not len(self.intervals) and not len(self.truncated)
+        marks = None if whole else self._marks(lower, upper, entry)
+        frame, edges = lay_panels(self.members, inner_support(self.members), marks)
         nodes, log_weights = fixed_rule(frame, halved(edges))
         log_nodes = _stack([m.log_pdf_t(nodes) for m in self.members])
-        # Where every member has next to no mass, so has every pool: such nodes would only bring huge numbers.
+        inside, seen = (nodes > lower) & (nodes <= upper), nodes > entry
+        # Where every member has next to no mass, so has every pool: such nodes would only bring huge numbers,
+        # unless the outcome is known to lie there.
         empty = (log_nodes + log_weights).amax(dim=0) < _EMPTY
-        log_weights = torch.where(empty, -torch.inf, log_weights).T
+        empty &= ~(inside | (seen & torch.isfinite(entry)))
         log_nodes = torch.where(empty, 0.0, log_nodes).transpose(1, 2)
-        return Masses(self.exact_logs()[1], log_nodes, log_weights)
+        log_weights = torch.where(empty, -torch.inf, log_weights)
+        known, part = self.exact_logs()[1], torch.where(inside, log_weights, -torch.inf)[self.intervals]
+        log_weights = torch.where(seen, log_weights, -torch.inf)
+        return Masses(self.exact, self.intervals, known, log_nodes, log_weights.T, part.T)
+
+    def _ends(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return both ends of every row, equal where it is known exactly, and its entry, each (n, 1)."""
+        lower, upper, entry = torch.full((3, len(self.members[0]), 1), -torch.inf, dtype=torch.float64)
+        lower[self.exact] = upper[self.exact] = self.value
+        lower[self.intervals], upper[self.intervals] = self.lower, self.upper
+        entry[self.truncated] = self.entry
+        return lower, upper, entry
+
+    def _marks(self, *ends: Tensor) -> Tensor:
+        """Return the finite ends of every row, (n, 3), and its median in place of others."""
+        median = self.members[0].rough_quantile_t(torch.tensor([0.5], dtype=self.members[0].dtype))
+        return torch.cat([torch.where(torch.isfinite(end), end, median) for end in ends], dim=1)
 
     def score_grid(self, rule: Rule, score: str) -> ScoreGrid:
         """Return the nodes of a fixed quadrature rule for the CRPS."""
