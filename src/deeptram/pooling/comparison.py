@@ -46,7 +46,7 @@ Floats = npt.NDArray[np.float64]
 WEIGHTS = ("equal", "tuned")
 CORRECTIONS = (*KINDS, "recalibration")
 LEVEL = 0.95
-_FEW_ROWS = 4000  # on which weights are tuned where derivatives are differences of scores
+_FEW_ROWS = 4000  # on which weights are tuned where that is costly
 
 
 class PoolComparison(HeadedTable):
@@ -140,7 +140,8 @@ def compare_pools(
     weights and corrections from the rows outside both, so nothing about f enters it. That takes
     :math:`k (k - 1) / 2` further fits of what is fitted, and at least three folds (else it is NaN).
 
-    Weights of pools whose scores have no closed form in them are tuned on at most 4,000 rows of a fold.
+    Weights of pools whose scores have no closed form in them, or are integrals over a continuous outcome
+    (``"log-linear-density"``), are tuned on at most 4,000 rows of a fold.
 
     Parameters
     ----------
@@ -390,12 +391,18 @@ class PoolTask:
     def _parts(self) -> RowTuning:
         return RowTuning(problem(self.members, self.y, self.rule, self.score, self._latent))
 
+    @property
+    def _is_costly(self) -> bool:
+        """Whether weights are found by differences, or from some thousand numbers for every row."""
+        rule = get_rule(self.rule)
+        return rule.name not in CLOSED_FORM or (rule.integrated and self.members[0].kind == "continuous")
+
     def fitted(self, way: str, rows: Rows | None = None) -> FittedPool:
         """Return the pool with equal weights, or with those that are best on some rows (default: all)."""
         if way == "equal":
             return self._equal
         known = np.arange(len(self.members[0])) if rows is None else rows
-        if get_rule(self.rule).name not in CLOSED_FORM and len(known) > _FEW_ROWS:
+        if self._is_costly and len(known) > _FEW_ROWS:
             rows = known[:: -(-len(known) // _FEW_ROWS)]
         tuned = tune(self._parts.task) if rows is None else self._parts.tune(rows)
         return FittedPool(tuned.rule or self.rule, tuned.weights, tuning=tuned, latent=self._latent)
