@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +13,7 @@ from scipy.stats import norm
 import deeptram as dt
 from deeptram import plots
 from deeptram.errors import UnknownNameError
-from deeptram.plots.profiles import columns_read
+from deeptram.plots.profiles import columns_read, features_of
 from drawing import labels
 from what_if_models import fit_ensemble, fit_exact
 
@@ -35,6 +37,43 @@ def test_bands_of_a_single_model_are_wald_limits_of_the_shift():
     logit = np.log(frame["estimate"] / (1 - frame["estimate"]))
     np.testing.assert_allclose(frame["lower"], expit(logit - half))
     np.testing.assert_allclose(frame["upper"], expit(logit + half))
+
+
+@pytest.mark.parametrize("kind", ["continuous", "ordinal"])
+def test_bands_of_columns_in_scale_are_those_of_drawn_coefficients(kind):
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame({"a": rng.normal(size=800), "b": rng.normal(size=800)})
+    y = 0.5 * X["a"] + X["b"] + np.exp(0.4 * X["a"]) * rng.logistic(size=800)
+    terms = [dt.LS("a + b"), dt.Scale("a")]
+    continuous = kind == "continuous"
+    model = dt.Colr(terms) if continuous else dt.Polr(terms)
+    model.fit(X, y if continuous else pd.Categorical(np.digitize(y, [-1.0, 1.0]), ordered=True))
+    frame = plots.profiles(model, X, ["a"]).frame()
+    whats, values = frame["what"].unique(), frame["value"].unique().astype(float)
+    typical, b = (np.sort(X[name])[len(X) // 2] for name in "ab")
+    grid = pd.DataFrame({"a": values, "b": b})
+    own = model.model_.row_parameters(grid, model.design_.matrices(grid)).numpy()
+    gamma = model.vcov_.to_numpy()[-3:, -3:]
+    drawn = []
+    for change in rng.multivariate_normal(np.zeros(3), gamma, size=600):
+        moved = dataclasses.replace(
+            own,
+            shift=own.shift + change[0] * (values - typical),
+            log_scale=own.log_scale + change[2] * (values - typical) / 2,
+        )
+        pred = model.outcome_.predictive(moved, model.latent_)
+        drawn.append(
+            np.asarray(pred.quantile([0.1, 0.5, 0.9])).T
+            if continuous
+            else 1 - np.asarray(pred.cdf())[:, :2].T
+        )
+    assert len(whats) == len(drawn[0])
+    for k, what in enumerate(whats):
+        part = frame[frame["what"] == what]
+        lower, upper = np.quantile([one[k] for one in drawn], [0.025, 0.975], axis=0)
+        width = (part["upper"] - part["lower"]).to_numpy()
+        np.testing.assert_allclose(width, upper - lower, rtol=0.2, atol=0.01)
+        assert (part["lower"] <= part["estimate"]).all()
 
 
 def test_no_band_where_a_column_acts_in_another_way():
@@ -68,6 +107,14 @@ def test_bands_of_an_ensemble_are_its_members(drawn):
 def test_what_is_followed_depends_on_the_outcome(kind, what):
     model, X, _ = fit_exact(kind)
     assert plots.profiles(model, X, ["sex"]).frame()["what"].unique().tolist() == what
+
+
+def test_many_levels_are_followed_where_they_split_best():
+    proba = np.array([[0.01, 0.01, 0.02, 0.36, 0.2, 0.2, 0.1, 0.05, 0.05]])
+    named = [name for name, _ in features_of(dt.Predictive.from_proba(proba))]
+    assert named == ["P(Y > 2)", "P(Y > 3)", "P(Y > 4)", "P(Y > 5)", "P(Y > 6)"]
+    few = [name for name, _ in features_of(dt.Predictive.from_proba(proba[:, 3:] / proba[:, 3:].sum()))]
+    assert few == [f"P(Y > {k})" for k in range(5)]
 
 
 def test_times_are_followed_by_their_survival():

@@ -311,19 +311,21 @@ def _all_coefficients(model: BaseTram) -> pd.Series:
     return pd.concat([model.coef_, model.scale_coef_.rename("scale({})".format)])
 
 
-def coefficient_covariance(model: BaseTram) -> Array | None:
+def coefficient_covariance(model: BaseTram, *, scale: bool = False) -> Array | None:
     """Return the covariance of the coefficients of LS (given networks, where there are some), if known.
 
     Parameters
     ----------
-    model : BaseTram
-        Fitted.
+    model : fitted BaseTram
+    scale : bool
+        Whether those of Scale follow, which are not known beside networks.
     """
     whole, shift = getattr(model, "vcov_", None), getattr(model, "shift_vcov_", None)
     if whole is None:
-        return None if shift is None else shift.to_numpy()
+        return None if shift is None or scale else shift.to_numpy()
     p, end = len(model.coef_), len(whole) - len(model.scale_coef_)
-    return np.asarray(whole.to_numpy()[end - p : end, end - p : end])
+    part = slice(end - p, None if scale else end)
+    return np.asarray(whole.to_numpy()[part, part])
 
 
 def _standard_errors(model: BaseTram, n: int) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.special import expit, logit
 from scipy.stats import norm
 
 from deeptram._rows import take_rows
@@ -36,8 +37,10 @@ NEEDED_OF_EFFECTS = ("column", "y", "coef", "lower", "upper")
 Feature = tuple[str, Callable[[Any], Floats]]
 POINTS = 41
 FEW = 12  # distinct values of a column that are all shown
-MOST_LINES = 4
+FEW_TICKS = 5  # values of a column that are all named below the axis
+MOST_LINES = 5
 MEMBER_WIDTH = 2.0  # standard deviations of the members
+_STEP = 1e-3  # of derivatives, in standard errors
 
 
 def profiles(
@@ -45,13 +48,14 @@ def profiles(
 ) -> ProfilesDisplay:
     r"""Show predictions over each covariate, the others at their median or most frequent level.
 
-    Binary outcomes: the probability of the larger level. Ordinal: of exceeding some of the levels. Nominal:
-    of the levels. Counts: of exceeding the typical quartiles. Numbers: the median and the limits of an 80 %
-    interval. Times: the survival probability at one time.
+    Binary outcomes: the probability of the larger level. Ordinal: of exceeding levels, of many the five that
+    split best. Nominal: of the levels. Counts: of exceeding the typical quartiles. Numbers: the median and
+    the limits of an 80 % interval. Times: the survival probability at one time.
 
-    Bands: of a single model, Wald limits of the linear shift relative to the typical row; of an ensemble, the
-    pool plus and minus two standard deviations of its members. No band where the column enters the model in
-    another way than by LS.
+    Bands: of a single model, Wald limits of the effect relative to the typical row (of columns in ``Scale``
+    by the delta method, probabilities on the scale of their logits); of an ensemble, the pool plus and minus
+    two standard deviations of its members. No band where the column enters the model in another way than by
+    LS and Scale.
 
     Parameters
     ----------
@@ -110,8 +114,9 @@ def features_of(pred: Predictive, at: float | None = None) -> list[Feature]:
         if len(levels) == 2 or not pred.ordered:
             followed = range(int(len(levels) == 2), len(levels))
             return [(f"P({levels[k]})", partial(_mass, k=k)) for k in followed]
-        places = np.linspace(0, len(levels) - 2, min(MOST_LINES, len(levels) - 1))
-        shown = np.unique(places.round().astype(int)).tolist()
+        above = 1.0 - np.asarray(pred.cdf(), dtype=np.float64)[:, :-1].mean(axis=0)
+        spread = np.unique([np.abs(above - share).argmin() for share in np.linspace(0.9, 0.1, MOST_LINES)])
+        shown = range(len(above)) if len(above) <= MOST_LINES else spread.tolist()
         return [(f"P(Y > {levels[k]})", partial(_exceedance, k=k)) for k in shown]
     if isinstance(pred, LinePredictive) and pred.lifetimes:
         time = float(np.median(_medians(pred))) if at is None else float(at)
@@ -256,6 +261,8 @@ class ProfilesDisplay(PanelsDisplay):
             label = f"{name}, {what}" if by_model else str(what)
             place = style.beside(curve["value"], None if numeric else levels)
             style.draw_band(ax, place, curve, "estimate", color, label, lines=numeric and len(levels) > 2)
+        if numeric and len(levels) <= FEW_TICKS:
+            ax.set_xticks(levels, [f"{level:g}" for level in levels])
         if not numeric:
             ax.set_xticks(range(len(levels)), [str(level) for level in levels])
             ax.set_xlim(-0.5, len(levels) - 0.5)
@@ -347,37 +354,73 @@ def _limits(
         middle = [read(model.pool_members(members)) for _, read in features]
         half = [MEMBER_WIDTH * values.std(axis=0, ddof=1) if len(values) > 1 else np.nan for values in each]
         return [(m - h, m + h) for m, h in zip(middle, half, strict=True)]
-    error = _shift_error(model, row, grid, column)
-    if error is None:
+    away = _distances(model, row, grid, column)
+    if away is None:
         return [(np.nan, np.nan)] * len(features)
-    matrices = model.design_.matrices(grid)
-    own = model.model_.row_parameters(grid, matrices).numpy()
-    half_width = float(norm.ppf((1 + level) / 2)) * error
-    ends = [
-        model.outcome_.predictive(
-            RowParameters(own.theta, own.shift + side * half_width, own.log_scale, own.log_increments),
-            model.latent_,
-        )
-        for side in (-1.0, 1.0)
-    ]
-    pairs = [tuple(read(end) for end in ends) for _, read in features]
-    return [(np.minimum(a, b), np.maximum(a, b)) for a, b in pairs]
+    own = model.model_.row_parameters(grid, model.design_.matrices(grid)).numpy()
+
+    def moved(shift: Floats, log_scale: Floats) -> list[Floats]:
+        scale = None if own.log_scale is None else own.log_scale + log_scale
+        rows = RowParameters(own.theta, own.shift + shift, scale, own.log_increments)
+        return [read(model.outcome_.predictive(rows, model.latent_)) for _, read in features]
+
+    return away.limits(moved, [what.startswith("P(") for what, _ in features], level)
 
 
-def _shift_error(model: Any, row: Any, grid: Any, column: str) -> Floats | None:
-    """Return standard errors of (x - x_typical)'beta, None where the column acts in another way."""
+@dataclass(frozen=True)
+class _Distances:
+    """How far rows are from a typical one, in the columns of LS and Scale, with the coefficients' covariance.
+
+    ``shift`` (n, p) and ``log_scale`` (n, q) change by themselves times a change of the p + q coefficients.
+    """
+
+    shift: Floats
+    log_scale: Floats
+    covariance: Floats
+
+    def limits(
+        self, moved: Callable[[Floats, Floats], list[Floats]], probability: list[bool], level: float
+    ) -> list[tuple[Any, Any]]:
+        """Return Wald limits of features, which ``moved`` gives for changes of shift and log scale, (n,)."""
+        width, none = float(norm.ppf((1 + level) / 2)), np.zeros(len(self.shift))
+        if not self.log_scale.any():
+            p = self.shift.shape[1]
+            variance = np.einsum("ij,jk,ik->i", self.shift, self.covariance[:p, :p], self.shift)
+            ends = [moved(side * width * np.sqrt(variance), none) for side in (-1, 1)]
+            return [(np.minimum(a, b), np.maximum(a, b)) for a, b in zip(*ends, strict=True)]
+        size = _STEP * np.sqrt(np.diag(self.covariance))
+        changes = np.concatenate([self.shift, self.log_scale], axis=1) * size
+        to = [(logit, expit) if one else (np.asarray, np.asarray) for one in probability]
+        slopes = np.zeros((len(to), *changes.shape))
+        for k in np.flatnonzero(changes.any(axis=0)):
+            way = (changes[:, k], none) if k < self.shift.shape[1] else (none, changes[:, k])
+            up, down = moved(*way), moved(*(-one for one in way))
+            for f, (scale, _) in enumerate(to):
+                slopes[f, :, k] = (scale(up[f]) - scale(down[f])) / (2 * size[k])
+        half = width * np.sqrt(np.einsum("fij,jk,fik->fi", slopes, self.covariance, slopes))
+        return [
+            (inverse(scale(value) - h), inverse(scale(value) + h))
+            for (scale, inverse), value, h in zip(to, moved(none, none), half, strict=True)
+        ]
+
+
+def _distances(model: Any, row: Any, grid: Any, column: str) -> _Distances | None:
+    """Return the distances of a grid from a typical row; None where the column acts in another way."""
     if not isinstance(model, BaseTram) or model.outcome_.kind.is_nominal:
         return None
     design = model.design_
-    elsewhere = _columns_of([one for one in encoders_of(model) if one is not design.linear])
-    if column in elsewhere or column == design.strata_column or design.linear is None:
+    structured = (design.linear, design.scale)
+    elsewhere = _columns_of([one for one in encoders_of(model) if not any(one is own for own in structured)])
+    if column in elsewhere or column == design.strata_column:
         return None
-    covariance = coefficient_covariance(model)
-    if covariance is None:
+    there, here = design.matrices(grid), design.matrices(row)
+    log_scale = np.zeros((len(there.x), len(model.scale_coef_)))
+    if there.scale is not None and here.scale is not None:
+        log_scale = (there.scale - here.scale) / 2
+    covariance = coefficient_covariance(model, scale=bool(log_scale.any()))
+    if covariance is None or not np.isfinite(covariance).all():
         return None
-    difference = design.matrices(grid).x - design.matrices(row).x
-    variance = np.einsum("ij,jk,ik->i", difference, covariance, difference)
-    return np.sqrt(variance) if np.isfinite(variance).all() else None
+    return _Distances(there.x - here.x, log_scale, covariance)
 
 
 def effect(models: Any, y: Any = None, *, level: float = 0.95) -> EffectDisplay:

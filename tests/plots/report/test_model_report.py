@@ -10,11 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from markupsafe import Markup
-from scipy.stats import norm
+from scipy.stats import norm, poisson
 
 import deeptram as dt
 from deeptram.errors import InvalidInputError
 from deeptram.plots.report.model_answers import (
+    _coverage_sentence,
     coefficients_in_words,
     null_model,
     quality_sentence,
@@ -352,6 +353,18 @@ def test_width_of_intervals_is_judged(rng):
     assert f"Of its 80 % intervals {100 * inside.mean():.0f} % (" in said
     assert "they are too narrow" in model.report(X, X[:, 0] + 3 * rng.normal(size=400), n_boot=0).html
     assert "they are too wide" in model.report(X, X[:, 0] + 0.2 * rng.normal(size=400), n_boot=0).html
+
+
+@pytest.mark.parametrize(("mean", "promised"), [(1.0, 92), (6.0, 85)])
+def test_intervals_of_counts_promise_more_than_their_level(rng, mean, promised):
+    pred = dt.Predictive.from_scipy(poisson(np.full(500, mean)))
+    low, high = poisson(mean).ppf([0.1, 0.9])
+    assert round(100 * (poisson(mean).cdf(high) - poisson(mean).cdf(low - 1))) == promised
+    said = _coverage_sentence(rng.poisson(mean, 500).astype(float), pred, 0.95)
+    assert f"80 % intervals, which promise {promised} %, ending at whole numbers, " in said
+    assert "calibrated in width" in said
+    assert "too wide" in _coverage_sentence(np.full(500, mean), pred, 0.95)
+    assert "too narrow" in _coverage_sentence(rng.poisson(3 * mean, 500).astype(float), pred, 0.95)
 
 
 def test_dark_colours_are_lighter_on_a_dark_page():

@@ -233,15 +233,18 @@ def _coverage_sentence(y: Floats, pred: Predictive, level: float) -> str:
     low, high = (np.asarray(end, dtype=np.float64) for end in pred.interval(COVERAGE))
     inside = (low <= y) & (y <= high)
     lower, upper = (float(end[()]) for end in clopper_pearson(inside.sum(), len(inside), level))
+    promised, name = COVERAGE, f"{_percent(COVERAGE)} intervals"
+    if not isinstance(pred, LinePredictive):
+        below = np.where(low > 0, pred.cdf(np.maximum(low - 1, 0)), 0.0)
+        promised = float(np.mean(np.asarray(pred.cdf(high)) - below))
+        name += f", which promise {_percent(promised)}, ending at whole numbers,"
     verdict = "predictions are calibrated in width as far as these rows show"
-    if lower > COVERAGE and isinstance(
-        pred, LinePredictive
-    ):  # those of counts hold at least what they promise
+    if lower > promised:
         verdict = "they are too wide"
-    if upper < COVERAGE:
+    if upper < promised:
         verdict = "they are too narrow"
     share = f"{_percent(inside.mean())} ({_percent(lower)} to {_percent(upper)})"
-    return f"Of its {_percent(COVERAGE)} intervals {share} hold the outcome: {verdict}."
+    return f"Of its {name} {share} hold the outcome: {verdict}."
 
 
 def shuffled_losses(
