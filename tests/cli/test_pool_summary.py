@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from deeptram.cli.pool_report import PoolReport, show_report
+from deeptram.cli.pool_report import PoolReport, show_report, verdict
 from deeptram.pooling import Guarantees, PoolInfo, Statement
 from deeptram.pooling.weights import TunedWeights
 
@@ -92,3 +92,27 @@ def test_without_bootstrap_and_with_infinite_scores():
         {"name": ["net"], "metric": ["nll"], "estimate": [np.inf], "lower": [np.nan], "upper": [np.nan]}
     )
     assert "inf" in shown(table=table, names=["net"], info=PoolInfo("linear", (1.0,)))
+
+
+@pytest.mark.parametrize(
+    ("difference", "said"),
+    [
+        (np.inf, "The linear pool is better than the average member. NLL of the average member is infinite"),
+        (-np.inf, "The average member is better than the linear pool. NLL of the linear pool is infinite"),
+        (np.nan, "NLL of the linear pool is infinite"),
+    ],
+)
+def test_an_infinite_score_is_no_draw(difference, said):
+    found = pd.DataFrame(
+        {
+            "name": ["average", "linear"],
+            "metric": "nll",
+            "estimate": [0.9, 0.8],
+            "difference": [difference, 0.0],
+            "difference_lower": np.nan,
+            "difference_upper": np.nan,
+        }
+    )
+    (sentence,) = verdict(found, "linear", [], "nll")
+    assert sentence.startswith(said)
+    assert sentence.endswith("it gives some outcomes no probability.")

@@ -16,6 +16,7 @@ from scipy import stats
 
 import deeptram as dt
 from deeptram.errors import EmptyClassWarning, InvalidInputError, UnsupportedError
+from deeptram.fitting.exact.inference import with_flexible_baseline
 
 
 def ordinal(rng: np.random.Generator, n: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
@@ -220,3 +221,11 @@ def test_refusals(rng: np.random.Generator) -> None:
     alike = dt.Survreg([dt.LS("x0")], dist="exponential").fit(x, dt.Surv.right(np.ones(200), y > 0))
     with pytest.raises(UnsupportedError, match="needs outcomes that differ, got a single value"):
         dt.proportionality_test(alike)
+
+
+@pytest.mark.parametrize(("events", "order"), [(33, 3), (70, 4), (400, 8)])
+def test_few_events_get_a_stiff_baseline(rng: np.random.Generator, events: int, order: int) -> None:
+    """Nine parameters of a baseline for 33 events made the overall test reject 12 % instead of 8 %."""
+    x, time = rng.normal(size=(2 * events, 2)), rng.exponential(size=2 * events)
+    model = dt.Coxph().fit(x, dt.Surv.right(time, np.arange(2 * events) % 2))
+    assert with_flexible_baseline(model.fit_)[0].problem.data.basis.order == order

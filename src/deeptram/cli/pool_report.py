@@ -179,11 +179,12 @@ def _comparison(one: str, other: str, row: Any, label: str) -> str:
     """Say which of two is better, from the difference of the other to the one."""
     value = float(row["difference"])
     one, other = (one, other) if value >= 0 else (other, one)
-    size = _size(row)
-    unclear = row["difference_lower"] <= 0 <= row["difference_upper"]
-    if unclear or not np.isfinite(value):
-        return f"No clear difference in {label} between {one} and {other}: {size}."
-    return f"{one[0].upper()}{one[1:]} is better than {other} by {size} in {label}."
+    if not np.isfinite(value):
+        said = f"{label} of {other} is infinite: it gives some outcomes no probability."
+        return said if np.isnan(value) else f"{one[0].upper()}{one[1:]} is better than {other}. {said}"
+    if row["difference_lower"] <= 0 <= row["difference_upper"]:
+        return f"No clear difference in {label} between {one} and {other}: {_size(row)}."
+    return f"{one[0].upper()}{one[1:]} is better than {other} by {_size(row)} in {label}."
 
 
 def _size(row: Any) -> str:

@@ -281,9 +281,12 @@ def proportionality_test(
     -----
     The statistic uses the observed information and is referred to the
     chi-squared distribution. h is a nuisance: for outcomes on the line it is a
-    Bernstein polynomial of degree 8 on the scale of ranks, whatever the basis of
+    Bernstein polynomial of degree 8 on the scale of ranks (with fewer than 120
+    events one degree for 15 of them, at least 3), whatever the basis of
     the model, so that a baseline that is too stiff does not pass for a changing
-    effect. ``benchmarks/proportionality.py`` has size and power; with
+    effect. ``benchmarks/proportionality.py`` has size and power; of 33 events
+    and three columns, single tests reject 4 to 6 % of proportional hazards at
+    the level of 5 %, the overall one 8 %; with
     ``transform="identity"`` a few very large outcomes decide, and the level is
     less well kept.
 

@@ -17,6 +17,7 @@ from deeptram.errors import InvalidInputError
 from deeptram.plots.report.model_answers import (
     _coverage_sentence,
     coefficients_in_words,
+    importance_sentence,
     null_model,
     quality_sentence,
     shuffled_losses,
@@ -185,6 +186,12 @@ def test_shuffling_finds_what_matters(rng):
     assert found["column"].tolist() == ["strong", "weak"]
     # A shuffled column leaves independent copies: the NLL grows by about beta^2 var(x) / sigma^2.
     assert found["loss"][0] == pytest.approx(4 * X["strong"].var() / (y - model.predict(X)).var(), rel=0.15)
+    assert (found["lower"] < found["loss"]).all()
+    X["none"] = rng.normal(size=400)
+    model = dt.Lm([dt.LS("strong", "weak", "none")]).fit(X, y)
+    found = shuffled_losses(model, X, y, model.predict_distribution(X), read_table(X), 0).set_index("column")
+    assert found.loc["none", "lower"] < 0 < found.loc["weak", "lower"]
+    assert "what none adds is too little for these rows to show" in importance_sentence(found.reset_index())
 
 
 def test_coefficients_are_read_in_words(reports):

@@ -55,7 +55,7 @@ TRANSFORMS = ("rank", "log", "identity")
 _ENDS = ("lower", "upper", "exact", "entry")
 _GRID = 400
 _SINGULAR = 1e-10
-_ORDER = 8
+_FEWEST, _MOST, _EVENTS = 3, 8, 15  # orders of the flexible baseline, and the events each of them needs
 _SHARES = np.array([0.0, 0.01, 0.03, 0.08, 0.2, 0.35, 0.5, 0.65, 0.8, 0.92, 0.97, 0.99, 1.0])
 _PLAIN = 0.05  # share of the plain scale in that of the ranks, so that neither is ever flat in the other
 
@@ -226,7 +226,8 @@ def with_flexible_baseline(fit: ExactFit) -> tuple[ExactFit, RankScale | None]:
         entry=None if seen.entry is None else scale(seen.entry),
     )
     ends = scale(np.array([scale.values.min(), scale.values.max()]))
-    basis = Bernstein(_ORDER, (float(ends[0]), float(ends[1])))
+    order = int(np.clip(np.isfinite(seen.upper).sum() // _EVENTS, _FEWEST, _MOST))
+    basis = Bernstein(order, (float(ends[0]), float(ends[1])))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeeptramWarning)
         return fit_exact(dataclasses.replace(data, basis=basis, observations=moved)), scale

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from deeptram._rows import take_rows
 from deeptram.errors import DeeptramError, DeeptramWarning, UnsupportedError
@@ -252,13 +253,14 @@ def shuffled_losses(
 ) -> pd.DataFrame:
     """Return by how much the NLL grows when a column is shuffled, for all columns that the model reads.
 
-    Columns that say the same hide each other: what one loses, the other still has.
+    With 95 % limits, normal, from the differences of the rows. Columns that say the same hide each other:
+    what one loses, the other still has.
     """
     rng = np.random.default_rng(random_state)
     n = len(pred)
     rows = np.sort(rng.choice(n, MOST_ROWS, replace=False)) if n > MOST_ROWS else np.arange(n)
     some, outcomes = (X, y) if len(rows) == n else (take_rows(X, rows), take_rows(y, rows))
-    base = float(np.mean(nll(outcomes, pred[rows], reduction="none")))
+    base = np.asarray(nll(outcomes, pred[rows], reduction="none"), dtype=np.float64)
     read = columns_read(model)
     entries = [name for name in table.entries if name in read or name not in table.names]
     found = []
@@ -268,13 +270,12 @@ def shuffled_losses(
             changed = _shuffled(some, table, name, rng.permutation(len(rows)), rows)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeeptramWarning)
-                losses.append(
-                    float(np.mean(nll(outcomes, model.predict_distribution(changed), reduction="none")))
-                )
-        found.append({"column": name, "loss": float(np.mean(losses)) - base})
-    return pd.DataFrame(found, columns=["column", "loss"]).sort_values(
-        "loss", ascending=False, ignore_index=True
-    )
+                losses.append(nll(outcomes, model.predict_distribution(changed), reduction="none"))
+        grown = np.mean(losses, axis=0) - base
+        loss, half = float(grown.mean()), float(norm.ppf(0.975) * grown.std() / np.sqrt(len(rows)))
+        found.append({"column": name, "loss": loss, "lower": loss - half, "upper": loss + half})
+    table_of = pd.DataFrame(found, columns=["column", "loss", "lower", "upper"])
+    return table_of.sort_values("loss", ascending=False, ignore_index=True)
 
 
 def _shuffled(X: Any, table: Table, name: str, order: NDArray[np.int64], rows: NDArray[np.int64]) -> Any:
@@ -289,24 +290,25 @@ def importance_sentence(importance: pd.DataFrame) -> str:
 
     Examples
     --------
-    >>> importance_sentence(pd.DataFrame({"column": ["age", "sex"], "loss": [0.2, -0.001]}))
-    'What matters: age (shuffled among rows it raises the NLL by 0.2000); sex adds next to nothing.'
+    >>> table = {"column": ["age", "sex"], "loss": [0.2, 0.003], "lower": [0.1, -0.01], "upper": [0.3, 0.016]}
+    >>> importance_sentence(pd.DataFrame(table)).split("; ")
+    ['What matters: age (shuffled among rows it raises the NLL by 0.2000)',
+     'what sex adds is too little for these rows to show.']
     """
     if importance.empty:
         return ""
-    large = importance[importance["loss"] > 0.01 * max(float(importance["loss"].max()), 0.0)].head(3)
-    if large.empty:
-        return "No covariate matters on these rows: shuffling any of them leaves the NLL as it is."
-    first = large.iloc[0]
+    shown = importance["lower"] > 0
+    if not shown.any():
+        return (
+            "No covariate clearly matters on these rows: shuffling any of them leaves the NLL about as it is."
+        )
+    first, *rest = importance[shown].head(3).to_dict("records")
     told = [f"{first['column']} (shuffled among rows it raises the NLL by {wording.decimal(first['loss'])})"]
-    told += [f"{row['column']} ({wording.decimal(row['loss'])})" for _, row in large.iloc[1:].iterrows()]
-    least = list(importance.loc[importance["loss"] <= 0.01 * importance["loss"].max(), "column"])
-    rest = (
-        f"; {wording.joined(least[:5])} {'adds' if len(least) == 1 else 'add'} next to nothing"
-        if least
-        else ""
-    )
-    return f"What matters: {wording.joined(told)}{rest}."
+    told += [f"{row['column']} ({wording.decimal(row['loss'])})" for row in rest]
+    unseen = list(importance.loc[~shown, "column"])[:5]
+    verb = "adds" if len(unseen) == 1 else "add"
+    ending = f"; what {wording.joined(unseen)} {verb} is too little for these rows to show" if unseen else ""
+    return f"What matters: {wording.joined(told)}{ending}."
 
 
 def scores_table(found: Answers, n_boot: int, level: float) -> TextTable:
@@ -328,8 +330,11 @@ def importance_table(importance: pd.DataFrame) -> TextTable | None:
     """Return what shuffling a column costs; None where no column is read."""
     if importance.empty:
         return None
-    rows = [[str(row["column"]), wording.decimal(row["loss"])] for row in importance.to_dict("records")]
-    return TextTable(["column", "NLL lost"], rows, 1, SAID.importance(), "Importance")
+    rows: list[list[str | Cell]] = [
+        [str(row["column"]), Cell.of(row["loss"], row["lower"], row["upper"])]
+        for row in importance.to_dict("records")
+    ]
+    return TextTable(["column", "NLL lost (95 % interval)"], rows, 1, SAID.importance(), "Importance")
 
 
 def _percent(share: float) -> str:
