@@ -41,6 +41,33 @@ def test_cdfs_in_cdfs_out(tables, run, tmp_path):
     assert (pooled["high"] == 1).all()
 
 
+def test_classes_without_an_order(tables, run, tmp_path):
+    """Nothing looks at the order: the same numbers whatever it is, and no pool that would need it."""
+    paths, truth = tables.write(), tables.truth()
+    tables.folder.joinpath("turned").mkdir()
+    turned = [
+        tables.write_one(table[["mid", "high", "low"]], f"turned/test_m{k}.csv")
+        for k, table in enumerate(tables.members["test"])
+    ]
+    found = []
+    for number, members in enumerate((paths, turned)):
+        out = tmp_path / str(number)
+        command = ["pool", "--members", *members, "--input", "classes", "--truth", truth, "--n-boot", 0]
+        result = run(*command, "--no-figures", "--out", out)
+        assert result.exit_code == 0, result.output
+        table = read(out / "metrics.csv")
+        assert set(table["metric"]) == {"nll", "brier", "accuracy"}
+        assert {"linear", "log-linear-density"} <= set(table["name"])
+        assert not {"transformation", "log-linear"} & set(table["name"])
+        found.append(table.set_index(["name", "metric"])["estimate"])
+        pooled = read(out / "pooled.csv")[["low", "mid", "high"]]
+        np.testing.assert_allclose(pooled, dt.pool(predictives(tables), method="linear").pmf(), rtol=1e-12)
+    np.testing.assert_allclose(found[0].sort_index(), found[1].sort_index(), rtol=1e-12)
+    refused = run(*command, "--method", "transformation", "--out", tmp_path / "no")
+    assert refused.exit_code == 2
+    assert "classes without an order are pooled by linear or log-linear-density, got" in refused.output
+
+
 def test_the_pool_can_be_pooled_again(tables, run, tmp_path):
     paths = tables.write()
     run("pool", "--members", *paths, "--out", tmp_path / "o")
@@ -223,7 +250,7 @@ def test_quiet(tables, run, tmp_path):
     [
         (["--method", "tranformation"], "--method must be one of .*did you mean 'transformation'"),
         (["--weights", "optimal"], "--weights must be one of 'equal', 'tuned', got 'optimal'"),
-        (["--input", "pdf"], "--input must be one of 'proba', 'cdf', 'quantiles', 'samples', got 'pdf'"),
+        (["--input", "pdf"], "--input must be one of 'proba', 'classes', 'cdf', 'quantiles', 'samples', got 'pdf'"),
         (["--latent", "cauchy"], "'cauchy'"),
         (["--tolerance", "0.5"], "--tolerance must be between 0 and 0.05, got 0.5"),
         (["--weights", "tuned"], "--tune-members and --tune-truth, got neither"),

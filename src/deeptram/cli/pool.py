@@ -63,7 +63,9 @@ def pool_command(
     form: Annotated[
         str, Option(f"What the tables hold: {', '.join(FORMS)}.", ("--input",), tuple(FORMS))
     ] = "proba",
-    method: Annotated[str, Option(f"The pool: {', '.join(METHODS)}.", choices=METHODS)] = "transformation",
+    method: Annotated[
+        str | None, Option(f"The pool: {', '.join(METHODS)} (default transformation).", choices=METHODS)
+    ] = None,
     weights: Annotated[
         str, Option("equal, or tuned on --tune-members and --tune-truth.", choices=SCHEMES)
     ] = "equal",
@@ -91,13 +93,16 @@ def pool_command(
     """Pool the predictions of several models, made by any software.
 
     Tables are CSV, TSV or Parquet (by their suffix; - is stdin), one row per observation; a column named id
-    aligns the rows. The columns are, by --input: proba, the probabilities of the levels, in their order; cdf,
-    the same cumulated; quantiles, named q0.05, q0.5 and so on (as deeptram predict writes them); samples,
-    one per draw.
+    aligns the rows. The columns are, by --input: proba, the probabilities of the levels, in their order;
+    classes, those of classes without an order (the default pool is linear then); cdf, those of levels
+    cumulated; quantiles, named q0.05, q0.5 and so on (as deeptram predict writes them); samples, one per
+    draw.
 
     With --truth, members and pools are scored side by side.
     """
     read_as = FORMS[form]
+    method = read_as.method if method is None else method
+    read_as.check_method(method)
     check_probability_level(level)
     check_integer(n_boot, "--n-boot", 0)
     if top_k is not None:

@@ -45,6 +45,8 @@ class Form(ABC):
         What weights are tuned by and pools are compared in, unless asked otherwise.
     pools : tuple of str
         That are compared with the one asked for.
+    method, methods : str, and tuple of str
+        The pool, unless asked otherwise, and those that may be asked for.
     same_columns : bool
         Whether all members need the same columns.
     """
@@ -53,6 +55,8 @@ class Form(ABC):
     noun: ClassVar[str]
     score: ClassVar[str]
     pools: ClassVar[tuple[str, ...]]
+    method: ClassVar[str] = "transformation"
+    methods: ClassVar[tuple[str, ...]] = tuple(METHODS)
     same_columns: ClassVar[bool] = True
 
     @abstractmethod
@@ -78,13 +82,22 @@ class Form(ABC):
         """The metrics of predictions in this form; None for the usual ones of levels."""
         return None
 
+    def check_method(self, method: str) -> None:
+        """Refuse a pool that needs an order of classes which have none."""
+        if method not in self.methods:
+            raise InvalidInputError(
+                f"{self.noun} without an order are pooled by {' or '.join(self.methods)}, got --method "
+                f"{method}, which averages over 'at most this class'; leave it out, or pass --input proba"
+            )
+
 
 class _OfLevels(Form):
     """One column per level, in their order."""
 
     noun = "levels"
     score = "nll"
-    pools = ("linear", "log-linear", "transformation")
+    pools: ClassVar[tuple[str, ...]] = ("linear", "log-linear", "transformation")
+    ordered: ClassVar[bool] = True
     _build: ClassVar[Callable[..., Predictive]]
 
     @abstractmethod
@@ -104,10 +117,11 @@ class _OfLevels(Form):
                 "write the probabilities of all levels"
             )
         numbers = [_number(level) for level in levels]
-        if None not in numbers and (np.diff(np.array(numbers, dtype=np.float64)) <= 0).any():
+        in_order = self.ordered and None not in numbers
+        if in_order and (np.diff(np.array(numbers, dtype=np.float64)) <= 0).any():
             raise InvalidInputError(
                 f"the columns of {path} must be in ascending order of the levels, got {', '.join(levels)}; "
-                "reorder the columns"
+                "reorder the columns, or pass --input classes for classes without an order"
             )
         return levels
 
@@ -153,6 +167,23 @@ class _Probabilities(_OfLevels):
 
     def table(self, pred: Predictive, columns: Sequence[str]) -> pd.DataFrame:
         return pd.DataFrame(np.asarray(pred.pmf()), columns=list(columns))
+
+
+class _Classes(_Probabilities):
+    """Probabilities of classes that have no order: pools and scores that do not look at one."""
+
+    name = "classes"
+    noun = "classes"
+    pools = methods = ("linear", "log-linear-density")
+    method = "linear"
+    ordered = False
+
+    def distribution(
+        self, values: Values, columns: Sequence[str], path: Path, tolerance: float
+    ) -> Predictive:
+        pred: Any = super().distribution(values, columns, path, tolerance)
+        pred.ordered = False
+        return pred  # type: ignore[no-any-return]
 
 
 class _Cdf(_OfLevels):
@@ -226,7 +257,9 @@ class _Samples(_OfNumbers):
         return _quantile_table(pred, QUANTILES)
 
 
-FORMS: dict[str, Form] = {form.name: form for form in (_Probabilities(), _Cdf(), _Quantiles(), _Samples())}
+FORMS: dict[str, Form] = {
+    form.name: form for form in (_Probabilities(), _Classes(), _Cdf(), _Quantiles(), _Samples())
+}
 
 
 def column_of_numbers(column: pd.Series, path: Path) -> Values:
