@@ -144,8 +144,13 @@ def test_an_ensemble_on_images(data, options):
         data / "pictures",
         "--out",
         data / "p.csv",
+        "--keep",
+        "file",
+        "--batch-rows",
+        3,
     )
     found = pd.read_csv(data / "p.csv")
+    assert found["file"].tolist() == [f"{i}.png" for i in range(7)]
     np.testing.assert_allclose(found[["low", "mid", "high"]].sum(axis=1), 1)
     message = run("predict", data / "m", "--data", data / "new.csv", "--out", data / "q.csv", code=2)
     assert "needs images (column file), got no --images" in message
@@ -258,13 +263,19 @@ def test_an_existing_model_is_not_replaced(data):
         (["--out", "{folder}/p.csv", "--times", "1"], "times are for numbers"),
         (["--out", "{folder}/new.csv/p.csv"], "--out must be where a file can be written"),
         (["--out", "{folder}/p.csv", "--pooling", "liner"], "--pooling must be one of"),
+        (
+            ["--out", "{folder}/p.csv", "--keep", "id", "fil"],
+            "--keep must name a column of {folder}/new.csv, got 'fil'; it has 'id', 'x1', 'x2', 'sex', 'file'; "
+            "did you mean 'file'?",
+        ),
         (["--out", "{folder}/p.csv", "--images", "{folder}"], "--images is for models with images"),
     ],
 )
 def test_bad_predictions_end_with_one_line(data, arguments, message):
     run(*fit_arguments(data), "--quiet")
     filled = [argument.format(folder=data) for argument in arguments]
-    assert message in run("predict", data / "m", "--data", data / "new.csv", *filled, code=2)
+    said = run("predict", data / "m", "--data", data / "new.csv", *filled, code=2)
+    assert message.format(folder=data) in said
 
 
 def test_other_messages(data):
@@ -391,7 +402,17 @@ def test_coefficients_and_validation_scores(data):
 def test_predictions_feed_the_pool(data):
     for name, formula in (("one", "x1"), ("two", "x1 + x2")):
         run(*fit_arguments(data, **{"--linear": formula, "--out": data / name}), "--quiet")
-        run("predict", data / name, "--data", data / "train.csv", "--out", data / f"{name}.csv", "--quiet")
+        arguments = [
+            "--data",
+            data / "train.csv",
+            "--out",
+            data / f"{name}.csv",
+            "--keep",
+            "x1",
+            "file",
+            "--quiet",
+        ]
+        run("predict", data / name, *arguments)
     truth = pd.read_csv(data / "train.csv")[["id", "grade"]]
     truth.to_csv(data / "truth.csv", index=False)
     run(
@@ -403,6 +424,43 @@ def test_predictions_feed_the_pool(data):
     table = pd.read_csv(data / "train.csv")
     members = [dt.load(data / name).predict_distribution(table) for name in ("one", "two")]
     np.testing.assert_allclose(pooled[["low", "mid", "high"]], dt.pool(members).pmf(), atol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [3, 100])
+@pytest.mark.parametrize(("source", "ending"), [("csv", "csv"), ("csv", "parquet"), ("parquet", "parquet")])
+def test_columns_are_kept_behind_the_predictions_as_they_are(data, source, ending, rows):
+    run(*fit_arguments(data, **{"--linear": "x1 + sex"}), "--quiet")
+    new = pd.read_csv(data / "new.csv").assign(
+        patient=[f"{i:03}" for i in range(7)],  # numbers that are names
+        remark=pd.Series([None] * 5 + ["late", None], dtype=object),  # a part without any
+        grade=pd.Categorical(["a", "b", "a", "c", "b", "a", "c"]),
+    )
+    if source == "csv":
+        new.to_csv(data / "new.csv", index=False)
+    else:
+        new.to_parquet(data / "new.parquet")
+    out, wanted = data / f"p.{ending}", ["patient", "remark", "file", "sex", "x2", "grade"]
+    run(
+        "predict", data / "m", "--data", data / f"new.{source}", "--out", out, "--batch-rows", rows,
+        "--keep", "id", *wanted, "patient", "--quiet",
+    )  # fmt: skip
+    found = pd.read_parquet(out) if ending == "parquet" else pd.read_csv(out, dtype={"patient": str})
+    assert found.columns.tolist() == ["id", "low", "mid", "high", "prediction", *wanted]
+    for name in ("id", "patient", "file", "sex", "grade"):
+        assert found[name].tolist() == new[name].tolist()
+    assert found["remark"].fillna("").tolist() == new["remark"].fillna("").tolist()
+    np.testing.assert_allclose(found["x2"].astype(float), new["x2"])
+    np.testing.assert_allclose(found[["low", "mid", "high"]], dt.load(data / "m").predict_proba(new))
+
+
+def test_a_column_called_as_a_prediction_is_not_kept(data):
+    run(*fit_arguments(data), "--quiet")
+    pd.read_csv(data / "new.csv").assign(high=1).to_csv(data / "new.csv", index=False)
+    said = run(
+        "predict", data / "m", "--data", data / "new.csv", "--out", data / "p.csv", "--keep", "high", code=2
+    )
+    assert "must not be called as one of the predictions, got 'high'; rename it" in said
+    assert not (data / "p.csv").exists()
 
 
 @pytest.mark.parametrize("coding", [{True: 2, False: 1}, {True: "dead", False: "alive"}], ids=str)

@@ -15,6 +15,7 @@ from deeptram._files import write_table
 from deeptram._rows import take_rows
 from deeptram.cli.model_data import (
     ImageSettings,
+    check_column,
     check_not_outcome,
     check_order,
     check_read,
@@ -47,6 +48,7 @@ from deeptram.fitting.deep.training import Training
 from deeptram.model import OUTCOMES
 from deeptram.model.terms import CI, CS, LS
 from deeptram.networks import CNN, MLP
+from deeptram.plots.profiles import columns_read
 from deeptram.pooling import METHODS
 from deeptram.predictive import kind_of
 
@@ -268,6 +270,9 @@ def predict_command(
     pooling: Annotated[str | None, Option("Another pool than the ensemble's own.", choices=METHODS)] = None,
     members_spread: Annotated[bool, Option("Also the standard deviation between members.")] = False,
     uncertainty: Annotated[bool, Option("Also total, aleatoric and epistemic uncertainty.")] = False,
+    keep: Annotated[
+        list[str] | None, Option("Columns of the table to write behind the predictions: --keep name file.")
+    ] = None,
     batch_rows: Annotated[int, Option("Rows predicted at once.", least=1)] = BATCH_ROWS,
     force: Force = False,
     as_json: Json = False,
@@ -278,8 +283,8 @@ def predict_command(
     MODEL is a folder written by deeptram fit, or by save().
 
     Classes: one column of probabilities per level and the most likely one as prediction. Numbers: quantiles,
-    with the median as prediction. deeptram pool reads both. Rows are read, predicted and written in batches,
-    so tables may be larger than memory.
+    with the median as prediction. deeptram pool reads both. A column named id comes first, as it is.
+    Rows are read, predicted and written in batches, so tables may be larger than memory.
     """
     check_ending(out)
     if as_json and out == PIPE:
@@ -297,18 +302,22 @@ def predict_command(
         uncertainty=uncertainty,
     )
     sources = image_settings(fitted, images)
+    behind = list(dict.fromkeys(name for name in keep or () if name != ID))
+    as_text = [name for name in behind if name not in columns_read(fitted)]
     n_rows, started = 0, time.monotonic()
     with (
         kept_warnings() as notes,
         table_writer(out) as write,
         working("predicting", quiet or out == PIPE) as say,
     ):
-        for part in table_batches(data, batch_rows):
+        for part in table_batches(data, batch_rows, as_text):
             table = part.set_axis(pd.RangeIndex(n_rows, n_rows + len(part)))  # where its rows are in the file
+            for name in keep or ():
+                check_column(name, table, data, "--keep")
             check_read(fitted, table, data)
-            table = with_numbers(fitted, table)
+            X = with_images(with_numbers(fitted, table), data, sources)
             with naming_lines(data, n_rows):
-                write(predict(with_images(table, data, sources), keep=[ID] if ID in table else []))
+                write(_beside(predict(X), table, [ID] if ID in table else [], behind))
             n_rows += len(part)
             say(f"predicting: {n_rows:,} rows, {n_rows / (time.monotonic() - started):,.0f} a second")
     order = order_of(fitted)
@@ -319,3 +328,18 @@ def predict_command(
             note(one)
         if out != PIPE:
             click.echo(" ".join(filter(None, [f"{n_rows} rows written to {out}.", order])))
+
+
+def _beside(
+    predictions: pd.DataFrame, table: pd.DataFrame, before: list[str], behind: list[str]
+) -> pd.DataFrame:
+    """Return predictions between columns of their table; ``deeptram pool`` does not read those behind."""
+    taken = [name for name in (*before, *behind) if name in predictions]
+    if taken:
+        raise InvalidInputError(
+            f"a column that is kept must not be called as one of the predictions, got {taken[0]!r}; "
+            "rename it in the table"
+        )
+    texts = [name for name in (*before, *behind) if table[name].dtype.kind == "O"]
+    table = table.astype(dict.fromkeys(texts, "string"))  # also where a part has no value
+    return pd.concat([table[before], predictions.set_axis(table.index), table[behind]], axis=1)
