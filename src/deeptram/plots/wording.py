@@ -138,23 +138,25 @@ def large_sentence(who: str, citl: float, lower: float, upper: float) -> str:
     return f"{who} predicts neither too high nor too low on average ({shown})."
 
 
-def gain_words(difference: float, lower: float, upper: float, *, smaller_is_better: bool = True) -> str:
-    """Return whether a difference is for the better, with its size.
+def gain_words(
+    difference: float, lower: float, upper: float, other: str, *, smaller_is_better: bool = True
+) -> str:
+    """Return whether a difference to another is for the better, with its size.
 
     Examples
     --------
-    >>> gain_words(-0.058, -0.075, -0.041)
-    'better by 0.0580 (0.0410 to 0.0750)'
-    >>> gain_words(0.001, -0.002, 0.004)
-    'not clearly different (0.0010, −0.0020 to 0.0040)'
+    >>> gain_words(-0.058, -0.075, -0.041, "the mean")
+    'better by 0.0580 (0.0410 to 0.0750) than the mean'
+    >>> gain_words(0.001, -0.002, 0.004, "the mean")
+    'not clearly different (0.0010, −0.0020 to 0.0040) from the mean'
     """
     if math.isnan(difference):
-        return "not comparable"
+        return f"not comparable with {other}"
     if not math.isnan(lower) and lower <= 0 <= upper:
-        return f"not clearly different ({decimal(difference)}, {interval(lower, upper)})"
+        return f"not clearly different ({decimal(difference)}, {interval(lower, upper)}) from {other}"
     better = (difference < 0) == smaller_is_better
     least, most = sorted([abs(lower), abs(upper)])
-    return f"{'better' if better else 'worse'} by {estimate(abs(difference), least, most)}"
+    return f"{'better' if better else 'worse'} by {estimate(abs(difference), least, most)} than {other}"
 
 
 def coefficient_words(

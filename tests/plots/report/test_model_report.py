@@ -95,6 +95,8 @@ def test_every_kind_of_outcome_has_its_sections(kind, reports):
     labels = [a["aria-label"] for tag, a in page.tags if tag == "svg" and "aria-label" in a]
     assert len(set(labels)) == len(labels) >= 4
     assert "What matters: " in words(page, "answer")
+    banded = "Bands are of the difference to that typical row" in words(page, "effects-section")
+    assert banded == (kind != "nominal")  # which has no bands
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -106,7 +108,8 @@ def test_the_answer_is_the_score_and_its_difference_to_the_null_model(kind, repo
     )
     said = words(parsed(report.html), "answer")
     assert f"On 300 rows the NLL is {table['estimate'][0]:.4f} (" in said
-    assert re.search(rf"better by {-table['difference'][0]:.4f} \(|not clearly different", said)
+    gain = rf"better by {-table['difference'][0]:.4f} \([^)]*\) than|not clearly different \([^)]*\) from"
+    assert re.search(rf"({gain}) that of the null model, which ignores all covariates", said)
 
 
 def test_null_model_of_classes_is_their_frequency_in_the_training_data(tmp_path):
@@ -278,6 +281,7 @@ def test_ensembles_have_their_own(tmp_path):
     assert "Ensemble of 3 Cotram members on 300 rows" in words(page, "")
     assert "transformation pool" in words(page, "")
     assert "pool ± 2 sd of the members" in words(page, "effects-section")
+    assert "Bands are of the difference" not in words(page, "effects-section")  # they are the members'
     linear, X, y = fit_ensemble("ordinal")
     assert "There are no coefficients: " in linear.report(X, y, n_boot=0).html
 
@@ -342,9 +346,9 @@ def test_bad_input_is_named(reports):
         (slope_sentence("It", 1.4, np.nan, np.nan), "a little too timid"),
         (slope_sentence("It", np.nan, np.nan, np.nan), "do not settle the calibration slope"),
         (large_sentence("It", -0.4, -0.6, -0.2), "predicts too high: outcomes are smaller"),
-        (gain_words(0.2, 0.1, 0.3), "worse by 0.2000 (0.1000 to 0.3000)"),
-        (gain_words(0.2, 0.1, 0.3, smaller_is_better=False), "better by 0.2000"),
-        (gain_words(np.nan, np.nan, np.nan), "not comparable"),
+        (gain_words(0.2, 0.1, 0.3, "a"), "worse by 0.2000 (0.1000 to 0.3000) than a"),
+        (gain_words(0.2, 0.1, 0.3, "a", smaller_is_better=False), "better by 0.2000"),
+        (gain_words(np.nan, np.nan, np.nan, "a"), "not comparable with a"),
     ],
 )
 def test_sentences(sentence, expected):

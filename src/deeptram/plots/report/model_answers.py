@@ -168,10 +168,8 @@ def quality_sentence(scores: pd.DataFrame, n: int, has_null: bool) -> str:
     value = wording.estimate(first["estimate"], first["lower"], first["upper"])
     sentence = f"On {n:,} rows the {metric_label(first['metric'])} is {value}"
     if has_null:
-        gain = gain_words(first["difference"], first["difference_lower"], first["difference_upper"])
-        sentence += f", {gain} than the null model, which ignores all covariates"
-        if "clearly" in gain:
-            sentence = sentence.replace(") than the null", ") than that of the null")
+        limits = first["difference"], first["difference_lower"], first["difference_upper"]
+        sentence += f", {gain_words(*limits, 'that of the null model')}, which ignores all covariates"
     others = [
         f"{metric_label(row['metric'])} {wording.estimate(row['estimate'], row['lower'], row['upper'], 3)}"
         f"{_against_null(row) if has_null else ''}"

@@ -77,7 +77,9 @@ class ModelFigures:
         if not names:
             return
         display = profiles(self.model, self.X, names, level=self.level)
-        yield page_figure(PanelGrid(display.panels(), (3.3, 2.6)), "effects", SAID.effects(), about="Effect")
+        relative = not hasattr(self.model, "predict_members") and display.frame()["lower"].notna().any()
+        said = SAID.effects(relative)
+        yield page_figure(PanelGrid(display.panels(), (3.3, 2.6)), "effects", said, about="Effect")
 
     def _calibration_figures(self) -> Iterator[PageFigure]:
         if not isinstance(self.pred, DiscretePredictive):
