@@ -496,6 +496,13 @@ CASES = {
         MissingMethodError,
         r"predict_proba is for classes, got outcome='continuous': use predict_distribution\(X\)",
     ),
+    "probabilities of times": (
+        lambda: (
+            dt.Coxph().fit(X, dt.Surv.right(np.arange(1.0, len(X) + 1), np.ones(len(X)))).predict_proba(X)
+        ),
+        MissingMethodError,
+        "predict_proba is for classes, got outcome='survival': use",
+    ),
     "another number of columns": (
         lambda: fitted().predict(X[:, :1]),
         InvalidInputError,

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as hs
 from hypothesis.extra import numpy as hnp
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 from deeptram import latent as latents
@@ -133,6 +133,8 @@ def test_sklearn_classifiers(rng):
         InvalidTypeError, match=r"model must have predict_proba, got LinearSVC; use a classifier"
     ):
         from_sklearn(LinearSVC().fit(x, y), x)
+    with pytest.raises(InvalidTypeError, match=r"got Ridge; .* for a regressor use from_quantiles \("):
+        from_sklearn(Ridge().fit(x, x[:, 0]), x)
 
 
 GOOD = [0.2, 0.5, 1.0]

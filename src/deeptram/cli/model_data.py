@@ -385,7 +385,7 @@ def write_model_page(
     check_free([target], force)
     fitted = load(model)
     table = read_table_file(data)
-    kind = "survival" if event is not None else _kind(fitted)
+    kind = "survival" if event is not None else str(fitted.outcome_kind)
     name = _outcome_column(fitted, table, event_column(event, table)) if outcome is None else outcome
     y = read_outcome(table, data, name, kind, event)
     check_read(fitted, table, data)
@@ -396,11 +396,6 @@ def write_model_page(
     with naming_lines(data, y=name):
         model_report(fitted, X, y, target, n_boot=n_boot, level=level, source=f"file {data.name}")
     return target
-
-
-def _kind(fitted: Any) -> str:
-    first = getattr(fitted, "members_", [fitted])[0]
-    return str(first.outcome_.kind)
 
 
 def _outcome_column(fitted: Any, table: pd.DataFrame, event: str | None) -> str:

@@ -232,8 +232,8 @@ class BaseTram(PredictiveMethods, BaseEstimator):
 
     @property
     def outcome_kind(self) -> str:
-        """The kind of outcome the model is for."""
-        return self.outcome
+        """The kind of outcome the model is for; after fitting, that of its data (times may be censored)."""
+        return str(self.outcome_.kind) if hasattr(self, "outcome_") else self.outcome
 
     def _row_parameters(self, X: Any) -> tuple[RowParameters, Matrices]:
         require_fit(self)

@@ -259,7 +259,8 @@ def _check_alike(members: Sequence[Predictive]) -> None:
         if member.levels != first.levels:
             raise InvalidInputError(
                 f"members must have the same levels in the same order, got {_shown(first.levels)} for "
-                f"member 0 and {_shown(member.levels)} for member {m}; reorder the columns of one of them"
+                f"member 0 and {_shown(member.levels)} for member {m}; "
+                f"{_remedy(m, member.levels or (), first.levels or ())}"
             )
 
 
@@ -318,6 +319,19 @@ def _is_table(weights: Any) -> bool:
         return np.ndim(weights) == 2
     except ValueError:  # lists of unequal length
         return False
+
+
+def _remedy(m: int, own: Sequence[Any], first: Sequence[Any]) -> str:
+    """Return what to do about levels that are not the same."""
+    for k, levels, other in ((m, own, first), (0, first, own)):
+        missing = [level for level in other if level not in levels]
+        if missing and len(missing) == len(other) - len(levels):
+            return (
+                f"member {k} has no {missing[0]!r}, perhaps as its training rows had none: train it on rows "
+                "of all classes, or insert a column of zeros, from_proba(..., levels=...), and pool with "
+                "method='linear' (for the others a zero is final)"
+            )
+    return "name the levels of both alike" if set(own) != set(first) else "reorder the columns of one of them"
 
 
 def _shown(levels: tuple[Any, ...] | None) -> str:

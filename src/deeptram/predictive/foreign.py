@@ -309,7 +309,9 @@ def from_sklearn(model: Any, X: Any) -> DiscretePredictive:
     if not callable(getattr(model, "predict_proba", None)):
         raise InvalidTypeError(
             f"model must have predict_proba, got {type(model).__name__}; "
-            "use a classifier that estimates probabilities, for example with CalibratedClassifierCV"
+            "use a classifier that estimates probabilities, for example with CalibratedClassifierCV; for a "
+            "regressor use from_quantiles (quantile regressors), from_samples (the trees of a forest) or "
+            "from_scipy (a mean and a standard deviation)"
         )
     return from_proba(model.predict_proba(X), levels=tuple(model.classes_))
 
