@@ -370,7 +370,7 @@ def gain_sentences(view: RunView, loss: str) -> list[str]:
         tuned = values.get((model, "tuned", "transformation"))
         sentences.append(
             f"{model}: the transformation ensemble has {metric_label(metric)} {values[own]:.4f}, "
-            f"{wording.gain_words(*gains.loc[own], 'its members on average')} "
+            f"{wording.gain_words(*gains.loc[own], other='its members on average')} "
             f"({average:.4f}; the other pools: {', '.join(others)})"
             + ("" if tuned is None else f"; with tuned weights {tuned:.4f}")
             + "."

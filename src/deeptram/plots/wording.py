@@ -139,15 +139,15 @@ def large_sentence(who: str, citl: float, lower: float, upper: float) -> str:
 
 
 def gain_words(
-    difference: float, lower: float, upper: float, other: str, *, smaller_is_better: bool = True
+    difference: float, lower: float, upper: float, *, other: str, smaller_is_better: bool = True
 ) -> str:
     """Return whether a difference to another is for the better, with its size.
 
     Examples
     --------
-    >>> gain_words(-0.058, -0.075, -0.041, "the mean")
+    >>> gain_words(-0.058, -0.075, -0.041, other="the mean")
     'better by 0.0580 (0.0410 to 0.0750) than the mean'
-    >>> gain_words(0.001, -0.002, 0.004, "the mean")
+    >>> gain_words(0.001, -0.002, 0.004, other="the mean")
     'not clearly different (0.0010, −0.0020 to 0.0040) from the mean'
     """
     if math.isnan(difference):

@@ -346,9 +346,9 @@ def test_bad_input_is_named(reports):
         (slope_sentence("It", 1.4, np.nan, np.nan), "a little too timid"),
         (slope_sentence("It", np.nan, np.nan, np.nan), "do not settle the calibration slope"),
         (large_sentence("It", -0.4, -0.6, -0.2), "predicts too high: outcomes are smaller"),
-        (gain_words(0.2, 0.1, 0.3, "a"), "worse by 0.2000 (0.1000 to 0.3000) than a"),
-        (gain_words(0.2, 0.1, 0.3, "a", smaller_is_better=False), "better by 0.2000"),
-        (gain_words(np.nan, np.nan, np.nan, "a"), "not comparable with a"),
+        (gain_words(0.2, 0.1, 0.3, other="a"), "worse by 0.2000 (0.1000 to 0.3000) than a"),
+        (gain_words(0.2, 0.1, 0.3, other="a", smaller_is_better=False), "better by 0.2000"),
+        (gain_words(np.nan, np.nan, np.nan, other="a"), "not comparable with a"),
     ],
 )
 def test_sentences(sentence, expected):

@@ -169,7 +169,7 @@ def quality_sentence(scores: pd.DataFrame, n: int, has_null: bool) -> str:
     sentence = f"On {n:,} rows the {metric_label(first['metric'])} is {value}"
     if has_null:
         limits = first["difference"], first["difference_lower"], first["difference_upper"]
-        sentence += f", {gain_words(*limits, 'that of the null model')}, which ignores all covariates"
+        sentence += f", {gain_words(*limits, other='that of the null model')}, which ignores all covariates"
     others = [
         f"{metric_label(row['metric'])} {wording.estimate(row['estimate'], row['lower'], row['upper'], 3)}"
         f"{_against_null(row) if has_null else ''}"
