@@ -84,7 +84,9 @@ def test_other_columns(pool_of, tables, columns, match):
 
 
 def test_a_missing_or_further_column(pool_of, tables):
-    assert "got no column 'high'" in pool_of(table=tables.members["test"][1][["low", "mid"]])
+    assert "got no column 'high'; add it (zeros for a level" in pool_of(
+        table=tables.members["test"][1][["low", "mid"]]
+    )
     assert "got an unknown column 'extra'" in pool_of(table=frame(tables, extra=0.0))
 
 

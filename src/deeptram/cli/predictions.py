@@ -453,9 +453,8 @@ def check_same_columns(own: tuple[str, ...], levels: tuple[str, ...], path: Path
         unknown = f"an unknown column {extra[0]!r}" if extra else ""
         lacking = f"no column {missing[0]!r}" if missing else ""
         got = " and ".join(filter(None, [unknown, lacking]))
-        raise InvalidInputError(
-            f"{path} must have the columns of {source} ({shown}), got {got}; rename the columns"
-        )
+        remedy = "rename the columns" if extra else "add it (zeros for a level that its model does not know)"
+        raise InvalidInputError(f"{path} must have the columns of {source} ({shown}), got {got}; {remedy}")
     raise InvalidInputError(
         f"{path} must have its columns in the order of {source} ({shown}), got {', '.join(own)}; reorder them"
     )
