@@ -250,7 +250,10 @@ def test_quiet(tables, run, tmp_path):
     [
         (["--method", "tranformation"], "--method must be one of .*did you mean 'transformation'"),
         (["--weights", "optimal"], "--weights must be one of 'equal', 'tuned', got 'optimal'"),
-        (["--input", "pdf"], "--input must be one of 'proba', 'classes', 'cdf', 'quantiles', 'samples', got 'pdf'"),
+        (
+            ["--input", "pdf"],
+            "--input must be one of 'proba', 'classes', 'cdf', 'quantiles', 'samples', got 'pdf'",
+        ),
         (["--latent", "cauchy"], "'cauchy'"),
         (["--tolerance", "0.5"], "--tolerance must be between 0 and 0.05, got 0.5"),
         (["--weights", "tuned"], "--tune-members and --tune-truth, got neither"),
