@@ -144,11 +144,16 @@ class Censoring:
     def inverse(self, what: str, rows: Any, times: Floats | None = None) -> InverseCensoring:
         """Return 1 / G at times and then at those of some rows, or say that the data do not tell it there."""
         before = np.empty(0) if times is None else times
-        at, last = np.concatenate([before, self._time[rows]]), self.distribution.times[-1]
         if self.fixed:
-            position = self.distribution.position(at)
+            position = self.distribution.position(np.concatenate([before, self._time[rows]]))
         else:
             position = torch.cat([self.distribution.position(before), self.distribution.place[rows] + 1])
+        if self.fixed or bool((self.survivor == 0).any()):
+            self._check_known(what, np.concatenate([before, self._time[rows]]), position)
+        return InverseCensoring(self, position)
+
+    def _check_known(self, what: str, at: Floats, position: Tensor) -> None:
+        last = self.distribution.times[-1]
         # Without any censoring there is nothing to make up for, later neither.
         unknown = (at > last) & self.fixed & bool((self.survivor < 1).any())
         unknown |= (self.survivor[position, 0] == 0).numpy()
@@ -158,7 +163,6 @@ class Censoring:
                 f"do not tell it: their last time is {last:g}; use earlier times (tau=, times=), or train= "
                 "with longer follow-up"
             )
-        return InverseCensoring(self, position)
 
 
 class InverseCensoring:
