@@ -66,6 +66,11 @@ def test_classes_without_an_order(tables, run, tmp_path):
     refused = run(*command, "--method", "transformation", "--out", tmp_path / "no")
     assert refused.exit_code == 2
     assert "classes without an order are pooled by linear or log-linear-density, got" in refused.output
+    tuning = ["--tune-members", *tables.write("tune"), "--tune-truth", tables.truth("tune")]
+    command = ["pool", "--members", *paths, "--input", "classes", "--weights", "tuned", *tuning]
+    refused = run(*command, "--score", "rps", "--out", tmp_path / "no")
+    assert refused.exit_code == 2
+    assert "the metric 'rps' needs ordered levels, got predictions of a nominal outcome" in refused.output
 
 
 def test_the_pool_can_be_pooled_again(tables, run, tmp_path):

@@ -144,12 +144,13 @@ class Censoring:
     def inverse(self, what: str, rows: Any, times: Floats | None = None) -> InverseCensoring:
         """Return 1 / G at times and then at those of some rows, or say that the data do not tell it there."""
         before = np.empty(0) if times is None else times
+        at = np.concatenate([before, self._time[rows]])
         if self.fixed:
-            position = self.distribution.position(np.concatenate([before, self._time[rows]]))
+            position = self.distribution.position(at)
         else:
             position = torch.cat([self.distribution.position(before), self.distribution.place[rows] + 1])
         if self.fixed or bool((self.survivor == 0).any()):
-            self._check_known(what, np.concatenate([before, self._time[rows]]), position)
+            self._check_known(what, at, position)
         return InverseCensoring(self, position)
 
     def _check_known(self, what: str, at: Floats, position: Tensor) -> None:

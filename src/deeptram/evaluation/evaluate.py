@@ -329,12 +329,17 @@ def metrics_for(metrics: Any, predictions: list[Predictive], y: Any) -> dict[str
             metrics = [name for name in metrics if name == "nll" or _is_defined(name, y, predictions[0])]
     found = named_metrics(metrics)
     for metric in found.values():
-        if nominal and metric.needs_order:
-            raise UnsupportedError(
-                f"the metric {metric.name!r} needs ordered levels, got predictions of a nominal outcome; "
-                f"use {', '.join(NOMINAL_METRICS)}, or a function of your own"
-            )
+        check_levels_ordered(metric, predictions)
     return found
+
+
+def check_levels_ordered(metric: Metric, predictions: Sequence[Predictive]) -> None:
+    """Refuse a metric that looks at the order of levels for predictions whose levels have none."""
+    if metric.needs_order and any(pred.is_nominal for pred in predictions):
+        raise UnsupportedError(
+            f"the metric {metric.name!r} needs ordered levels, got predictions of a nominal outcome; "
+            f"use {', '.join(NOMINAL_METRICS)}, or a function of your own"
+        )
 
 
 def named_metrics(metrics: Any) -> dict[str, Metric]:

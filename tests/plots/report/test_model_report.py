@@ -14,6 +14,7 @@ from scipy.stats import norm, poisson
 
 import deeptram as dt
 from deeptram.errors import InvalidInputError
+from deeptram.inputs import read_table
 from deeptram.plots.report.model_answers import (
     _coverage_sentence,
     coefficients_in_words,
@@ -183,8 +184,6 @@ def test_shuffling_finds_what_matters(rng):
     X["unused"] = rng.normal(size=400)
     y = 2 * X["strong"] + 0.3 * X["weak"] + rng.normal(size=400)
     model = dt.Lm([dt.LS("strong", "weak")]).fit(X, y)
-    from deeptram.inputs import read_table
-
     found = shuffled_losses(model, X, y, model.predict_distribution(X), read_table(X), 0)
     assert found["column"].tolist() == ["strong", "weak"]
     # A shuffled column leaves independent copies: the NLL grows by about beta^2 var(x) / sigma^2.
@@ -195,6 +194,19 @@ def test_shuffling_finds_what_matters(rng):
     found = shuffled_losses(model, X, y, model.predict_distribution(X), read_table(X), 0).set_index("column")
     assert found.loc["none", "lower"] < 0 < found.loc["weak", "lower"]
     assert "what none adds is too little for these rows to show" in importance_sentence(found.reset_index())
+
+
+def test_a_column_without_which_outcomes_are_impossible_matters():
+    class Certain:
+        def predict_distribution(self, X):
+            sure = np.asarray(X["x"])[:, None] == [0.0, 1.0]
+            return dt.Predictive.from_proba(sure.astype(float))
+
+    X = pd.DataFrame({"x": np.arange(40) % 2.0})
+    y = X["x"].astype(int).to_numpy()
+    found = shuffled_losses(Certain(), X, y, Certain().predict_distribution(X), read_table(X), 0)
+    assert np.isposinf(found["lower"]).all()
+    assert "What matters: x (shuffled among rows it raises the NLL by ∞)" in importance_sentence(found)
 
 
 def test_coefficients_are_read_in_words(reports):

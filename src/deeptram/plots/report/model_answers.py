@@ -270,10 +270,12 @@ def shuffled_losses(
                 warnings.simplefilter("ignore", DeeptramWarning)
                 losses.append(nll(outcomes, model.predict_distribution(changed), reduction="none"))
         grown = np.mean(losses, axis=0) - base
-        loss, half = float(grown.mean()), float(norm.ppf(0.975) * grown.std() / np.sqrt(len(rows)))
+        loss, half = float(grown.mean()), 0.0
+        if np.isfinite(grown).all():  # an outcome that has no probability leaves no doubt
+            half = float(norm.ppf(0.975) * grown.std() / np.sqrt(len(rows)))
         found.append({"column": name, "loss": loss, "lower": loss - half, "upper": loss + half})
-    table_of = pd.DataFrame(found, columns=["column", "loss", "lower", "upper"])
-    return table_of.sort_values("loss", ascending=False, ignore_index=True)
+    importance = pd.DataFrame(found, columns=["column", "loss", "lower", "upper"])
+    return importance.sort_values("loss", ascending=False, ignore_index=True)
 
 
 def _shuffled(X: Any, table: Table, name: str, order: NDArray[np.int64], rows: NDArray[np.int64]) -> Any:

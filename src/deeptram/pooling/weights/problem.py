@@ -12,6 +12,7 @@ from torch import Tensor
 from deeptram._rows import take_rows
 from deeptram.errors import UnsupportedError
 from deeptram.evaluation import scores
+from deeptram.evaluation.evaluate import check_levels_ordered
 from deeptram.evaluation.measures import Metric, MetricLike
 from deeptram.latent import Latent
 from deeptram.pooling.array_pool import CdfStack
@@ -162,6 +163,7 @@ def problem(
             f"score {judge.name!r} needs members on levels (binary, ordinal, nominal), got "
             f"{type(checked[0]).__name__}; use 'nll' or 'crps'"
         )
+    check_levels_ordered(judge, checked)
     rule = rule.prepared(checked, latent)
     tunes_shape = isinstance(method, str) and isinstance(rule, BetaLinear)
     return Problem(checked, stack, y, rule, judge, tunes_shape)
