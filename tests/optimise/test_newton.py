@@ -266,3 +266,48 @@ def test_more_constraints_than_parameters_against_slsqp(seed):
     assert found.converged
     assert (constraints @ found.parameters > -1e-12).all()
     assert found.value == pytest.approx(other.fun, abs=1e-9)
+
+
+def test_the_last_step_needs_no_evaluation_where_a_likeness_foresees_it():
+    def function(p):
+        return torch.logsumexp(torch.stack([p[0], -p[0], 0.5 * p[1], -p[1]]), 0) + p.square().sum() / 10
+
+    class Counted(Function):
+        points: list
+
+        def evaluate(self, parameters):
+            self.points.append(parameters.clone())
+            return super().evaluate(parameters)
+
+    def run(foreseen, factor):
+        objective = Counted(function, 2)
+        objective.points = []
+
+        def likeness(point, found):  # with third derivatives that are a thousandth wrong
+            own, at = Function(lambda p: factor * function(p), 2), torch.from_numpy(point)
+            slope, curvature = (
+                torch.from_numpy(all_rows) - part
+                for all_rows, part in zip(found[1:], own.evaluate(at)[1:], strict=True)
+            )
+            constant = found[0] - own.value(at)
+
+            def like(p):
+                away = p - at
+                return factor * function(p) + constant + away @ slope + away @ curvature @ away / 2
+
+            return Function(like, 2)
+
+        start = np.array([0.02, 0.5])
+        found = minimize(objective, start, tolerance=1e-9, likeness=likeness, foreseen=foreseen)
+        return found, objective.points
+
+    usual, all_points = run(0.0, 1.001)
+    quick, points = run(1e-9, 1.001)
+    assert len(points) < len(all_points)
+    assert usual.converged and quick.converged
+    last = points[-1].numpy()
+    assert not np.allclose(quick.parameters, last, rtol=0, atol=1e-7)  # a step further than what was seen
+    np.testing.assert_allclose(quick.parameters, usual.parameters, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(quick.hessian, usual.hessian, rtol=1e-7, atol=1e-9)
+    assert quick.value == pytest.approx(usual.value, abs=1e-13)
+    assert quick.certificate.gap >= usual.certificate.gap  # that of the point before: a bound

@@ -90,14 +90,14 @@ class Survey:
     moments: dict[str, tuple[int, float, float]]
 
 
-def survey_piece(question: Question, size: int, frame: pd.DataFrame, number: int) -> Survey | None:
+def survey_piece(question: Question, n_pieces: int, frame: pd.DataFrame, number: int) -> Survey | None:
     """Return what one piece tells, None if it has no rows.
 
     Parameters
     ----------
     question : Question
-    size : int
-        Rows to draw from a piece.
+    n_pieces : int
+        Number of all pieces, each of which gives its part of the sample.
     frame : DataFrame
         The piece.
     number : int
@@ -113,6 +113,9 @@ def survey_piece(question: Question, size: int, frame: pd.DataFrame, number: int
         moments = {name: _moments(X[name], name, used) for name in numbers}
         telling = _telling_rows(question, parts)
     n = int(used.sum())
+    size = -(-PILOT_ROWS // n_pieces)
+    if question.is_discrete:  # with a better pilot, classes need no third pass; times and counts would
+        size = max(size, min(round(LARGE_PILOT_SHARE * n), -(-LARGE_PILOT_ROWS // n_pieces)))
     drawn = np.random.default_rng([0, number]).permutation(np.flatnonzero(used))[:size]
     return Survey(
         n_rows=n,
@@ -238,6 +241,7 @@ def numbered(frame: pd.DataFrame, number: int) -> pd.DataFrame:
 T = TypeVar("T")
 
 PILOT_ROWS = 50_000
+LARGE_PILOT_ROWS, LARGE_PILOT_SHARE = 200_000, 0.01  # of all rows
 _DEPENDENT = 1e-9
 _MAX_ROUNDS = 50
 
@@ -404,9 +408,8 @@ def prepare_in_pieces(
     source = source.select(roles.columns)
     strata = spec.intercept.strata if isinstance(spec.intercept, SI) else None
     question = Question(roles, used, strata, factors, kind.is_discrete and not censored)
-    size = -(-PILOT_ROWS // source.n_pieces)
     merge = functools.partial(_merge_some, functools.partial(merge_surveys, question))
-    surveyed = required(source.reduce(functools.partial(survey_piece, question, size), merge))
+    surveyed = required(source.reduce(functools.partial(survey_piece, question, source.n_pieces), merge))
     telling = pd.concat(surveyed.telling)
     for _ in range(_MAX_ROUNDS):
         pilot = _distinct(pd.concat([telling, *surveyed.sample]))

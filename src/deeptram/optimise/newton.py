@@ -103,6 +103,7 @@ def minimize(
     is_hopeless: Callable[[Array], bool] | None = None,
     is_separating: Callable[[Array], bool] | None = None,
     likeness: Callable[[Array, Found], SmoothObjective] | None = None,
+    foreseen: float = _NEGLIGIBLE,
 ) -> NewtonResult:
     r"""Minimise an objective subject to :math:`C\psi \ge 0` by constrained Newton steps.
 
@@ -140,6 +141,11 @@ def minimize(
         From a point and the objective's value and derivatives there to a function that has the same and is
         quick to evaluate, where the objective is not: a step goes to the minimum of that function, whose
         third derivatives are nearly those of the objective.
+    foreseen : float
+        Where the predicted decrease is below ``foreseen * (unit + |f|)``, the last step is taken without
+        another evaluation of the objective: value and derivatives at its end are those of the likeness, whose
+        Hessian is wrong there by the length of the step times the error of its third derivatives, and the
+        gap of the certificate is that of the point before the step, a bound.
     """
     rows = np.zeros((0, len(start))) if constraints is None else constraints
     point = np.asarray(start, dtype=np.float64)
@@ -154,15 +160,17 @@ def minimize(
         floor = tolerance * (unit + abs(value))
         if gap <= floor:
             converged = True
-            if gap > _NEGLIGIBLE * (unit + abs(value)):
+            if likeness is not None and gap <= foreseen * (unit + abs(value)):
+                foreseen = _evaluate(likeness(point, (value, gradient, hessian)), point + step)
+                if _is_finite(foreseen):
+                    point, (value, gradient, hessian) = point + step, foreseen
+            elif gap > _NEGLIGIBLE * (unit + abs(value)):
                 polished = _evaluate(objective, point + step)
                 if polished[0] <= value + floor and _is_finite(polished):
                     point = point + step
                     value, gradient, hessian = polished
                     step, multipliers = newton_step(gradient, hessian, rows, rows @ point, lift)
                     gap = -float(gradient @ step) / 2
-            elif likeness is not None:
-                point = point + step  # a change that values do not show, at the price of none
             break
         largest = float(np.abs(point).max(initial=0.0))
         if n_iter >= max_iter or largest > _DIVERGED:

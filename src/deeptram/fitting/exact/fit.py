@@ -149,7 +149,7 @@ def fit_exact(
             is_separating=separates if work > _LONG_STEP else None,
         )
         if isinstance(problem.objective, PiecewiseLikelihood):
-            solve = partial(solve, likeness=problem.objective.likeness)
+            solve = partial(solve, likeness=problem.objective.likeness, foreseen=problem.objective.foreseen)
         begin = _better_start(problem) if start is None else start
         result = solve(begin)
         if pieces is not None and not np.isfinite(result.value):  # impossible for rows the start did not see
