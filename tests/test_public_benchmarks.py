@@ -225,7 +225,11 @@ def test_shifts_begin_at_nothing_and_grow(part, rng):
         away = [np.abs(shift.shifted(images, name, k, 1) - images).mean() for k in (1, 3, 5)]
         assert away == sorted(away)
         assert away[0] > 0
-    assert shift.patches(8, 5, 0).shape == (5, 8, 8)
+    for shape in ((5, 8, 8), (4, 3, 8, 8)):
+        patches = shift.patches(np.zeros(shape), 0)
+        assert patches.shape == shape
+        assert patches.min() == 0
+        assert patches.max() == 1
 
 
 def test_rejection_and_detection(part, rng):

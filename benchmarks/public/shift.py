@@ -1,10 +1,11 @@
-"""Digits that are noisier, blurred or turned, and pictures of no digit: what happens to each pool.
+"""Digits and faces that are noisier, blurred or turned, and other pictures: what happens to each pool.
 
-Five members (a complex intercept of the image) are trained on clean digits; nothing is tuned. Their pools are
-scored on test images under noise, blur and rotation of five severities; total entropy, mutual information and
-the spread of h among members tell patches of photographs from digits and wrong from right answers.
+Five members (a complex intercept of the image) are trained on clean digits, or on faces and their age groups;
+nothing is tuned. Their pools are scored on test images under noise, blur and rotation of five severities;
+total entropy, mutual information and the spread of h among members tell patches of photographs from images
+of the set, and wrong from right answers.
 
-    python benchmarks/public/shift.py --out SCORES [--datasets digits mnist] [--quick] [--write PAGE]
+    python benchmarks/public/shift.py --out SCORES [--datasets digits mnist utkface] [--quick] [--write PAGE]
 """
 
 import functools
@@ -22,7 +23,7 @@ from sklearn.model_selection import train_test_split
 import deeptram as dt
 from deeptram.ensemble.epistemic import split_uncertainty
 
-DATASETS = ("digits", "mnist")
+DATASETS = ("digits", "mnist", "utkface")
 POOLS = ("linear", "log-linear", "transformation")
 SEVERITIES = (0, 1, 2, 3, 4, 5)
 METRICS = ("nll", "rps", "accuracy", "overconfidence")
@@ -40,6 +41,14 @@ SETTINGS: dict[str, Any] = {
         "validation": 0.1,
     },
     "mnist": [6000, 2000],
+    "utkface": {
+        "rows": [8000, 2000],
+        "pixels": 32,
+        "channels": [16, 32, 64],
+        "dense": [128],
+        "training": {"epochs": 25, "batch_size": 64, "learning_rate": 1e-3, "schedule": "cosine"},
+        "augment": {"degrees": 10.0, "shift": 0.06, "zoom": 0.1, "flip": 0.5},
+    },
     "noise": [0.1, 0.2, 0.3, 0.4, 0.5],
     "blur": [0.04, 0.06, 0.08, 0.1, 0.12],
     "rotation": [10, 20, 30, 45, 60],
@@ -48,12 +57,19 @@ SETTINGS: dict[str, Any] = {
 
 
 def load(name: str, data: Path, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return images in [0, 1] and digits for training and for testing."""
+    """Return images in [0, 1] and digits or age groups for training and for testing."""
     if name == "digits":
         found = dt.datasets.load_digits()
         images, y = np.asarray(found.X["image"]), np.asarray(found.y).astype(int)
         train, test = train_test_split(np.arange(len(y)), test_size=0.4, random_state=seed, stratify=y)
         return images[train], y[train], images[test], y[test]
+    if name == "utkface":
+        first, second = SETTINGS["utkface"]["rows"]
+        found = dt.datasets.load_utkface(data, size=SETTINGS["utkface"]["pixels"])
+        rows = np.random.default_rng(seed).permutation(len(found.y))[: first + second]
+        images = np.moveaxis(np.asarray(found.X["image"][rows]), 3, 1) / np.float32(255)
+        y = found.y.cat.codes.to_numpy()[rows]
+        return images[:first], y[:first], images[first:], y[first:]
     parts = []
     for part, n in zip(("train", "test"), SETTINGS["mnist"], strict=True):
         found = dt.datasets.load_mnist(data, part=part)
@@ -72,22 +88,27 @@ def shifted(images: np.ndarray, shift: str, severity: int, seed: int) -> np.ndar
         return np.clip(images + noise, 0, 1).astype(np.float32)
     if shift == "blur":
         sigma = amount * images.shape[-1]
-        return gaussian_filter(images, (0, sigma, sigma))
-    turned = rotate(images, amount, axes=(2, 1), reshape=False, order=1)
+        return gaussian_filter(images, (*(0,) * (images.ndim - 2), sigma, sigma))
+    turned = rotate(images, amount, axes=(-1, -2), reshape=False, order=1)
     return np.clip(turned, 0, 1).astype(np.float32)
 
 
-def patches(size: int, n: int, seed: int) -> np.ndarray:
-    """Return patches of the two photographs that ship with scikit-learn, in grey, each from 0 to 1."""
-    generator = np.random.default_rng(seed)
-    photographs = [image.mean(axis=2) for image in load_sample_images().images]
+def patches(like: np.ndarray, seed: int) -> np.ndarray:
+    """Return patches of the two photographs that ship with scikit-learn, each from 0 to 1.
+
+    They have the shape of some images: grey ``(n, H, W)``, or colours ``(n, 3, H, W)``.
+    """
+    generator, size, in_colour = np.random.default_rng(seed), like.shape[-1], like.ndim == 4
+    photographs = [np.moveaxis(image, 2, 0) for image in load_sample_images().images]
+    photographs = photographs if in_colour else [image.mean(axis=0) for image in photographs]
     found = []
-    for number in range(n):
-        grey = photographs[number % len(photographs)]
-        top, left = (generator.integers(length - size) for length in grey.shape)
-        found.append(grey[top : top + size, left : left + size])
-    patch = np.stack(found)
-    low, high = (edge(patch, axis=(1, 2), keepdims=True) for edge in (np.min, np.max))
+    for number in range(len(like)):
+        whole = photographs[number % len(photographs)]
+        top, left = (generator.integers(length - size) for length in whole.shape[-2:])
+        found.append(whole[..., top : top + size, left : left + size])
+    patch = np.stack(found).astype(float)
+    axes = tuple(range(1, patch.ndim))
+    low, high = (edge(patch, axis=axes, keepdims=True) for edge in (np.min, np.max))
     return ((patch - low) / np.maximum(high - low, 1)).astype(np.float32)
 
 
@@ -113,11 +134,27 @@ def scores_of(y: np.ndarray, pred: dt.Predictive) -> dict[str, float]:
     }
 
 
+def network(name: str) -> Any:
+    """Return the network of a set: layers of 128 for digits, a convolutional one for faces."""
+    if name == "utkface":
+        faces = SETTINGS["utkface"]
+        return dt.networks.CNN(channels=tuple(faces["channels"]), dense=tuple(faces["dense"]))
+    return dt.networks.MLP(tuple(SETTINGS["hidden"]), dropout=SETTINGS["dropout"])
+
+
+def training(name: str) -> dt.Training:
+    """Return how the members of a set are trained."""
+    if name == "utkface":
+        faces = SETTINGS["utkface"]
+        augment = dt.networks.RandomAffine(**faces["augment"])
+        return dt.Training(**faces["training"], validation=0.1, augment=augment, progress=False)
+    return dt.Training(**SETTINGS["training"], progress=False)
+
+
 def score(unit: Unit, data: Path) -> list[dict[str, Any]]:
     """Return the scores of each pool under each shift, and what each uncertainty tells."""
     images, y, test, y_test = load(unit.dataset, data, unit.split)
-    network = dt.networks.MLP(tuple(SETTINGS["hidden"]), dropout=SETTINGS["dropout"])
-    model = dt.Polr([dt.CI(network, "image")], training=dt.Training(**SETTINGS["training"], progress=False))
+    model = dt.Polr([dt.CI(network(unit.dataset), "image")], training=training(unit.dataset))
     ensemble = dt.Ensemble(model, SETTINGS["members"], random_state=unit.split).fit({"image": images}, y)
     rows: list[dict[str, Any]] = []
     clean = uncertainties(ensemble.predict_members({"image": test}))
@@ -132,7 +169,7 @@ def score(unit: Unit, data: Path) -> list[dict[str, Any]]:
                 rows.append({**place, "method": pool, **scores_of(y_test, dt.pool(members, method=pool))})
             if severity:
                 rows += told(members, clean, y_test, place)
-    other = uncertainties(ensemble.predict_members({"image": patches(test.shape[-1], len(test), unit.split)}))
+    other = uncertainties(ensemble.predict_members({"image": patches(test, unit.split)}))
     rows += [
         {"shift": "photographs", "severity": 0, "method": name, "auroc": detection(clean[name], other[name])}
         for name in clean

@@ -304,7 +304,8 @@ def test_the_last_step_needs_no_evaluation_where_a_likeness_foresees_it():
     usual, all_points = run(0.0, 1.001)
     quick, points = run(1e-9, 1.001)
     assert len(points) < len(all_points)
-    assert usual.converged and quick.converged
+    assert usual.converged
+    assert quick.converged
     last = points[-1].numpy()
     assert not np.allclose(quick.parameters, last, rtol=0, atol=1e-7)  # a step further than what was seen
     np.testing.assert_allclose(quick.parameters, usual.parameters, rtol=0, atol=1e-9)
