@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 import deeptram as dt
 from deep_models import FAST, MODELS, NET, TERMS, make, table
 from deeptram.ensemble import onnx_graph
 from deeptram.errors import (
+    EmptyClassWarning,
     InvalidInputError,
     InvalidTypeError,
     MissingDependencyError,
-    MissingMethodError,
     UnsupportedError,
 )
 
@@ -72,8 +74,6 @@ def test_inputs_in_any_form_and_what_is_missing():
         InvalidInputError, match=r"a tensor for each of image, age, sexm, site, got none for age"
     ):
         module({key: value for key, value in tensors.items() if key != "age"})
-    with pytest.raises(MissingMethodError, match="module_ is for models with networks, got none"):
-        _ = dt.Logit().fit(X, Z > 0).module_
 
 
 def test_scale_terms_are_in_the_module(tmp_path):
@@ -159,9 +159,11 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
         dt.export(whole, tmp_path / "m.onnx")
     with pytest.raises(InvalidTypeError, match=r"export needs a fitted deeptram model .* got str; fit one"):
         dt.export("model", tmp_path / "m.onnx")
-    linear = dt.Ensemble.from_members([dt.Logit().fit(X, Z > 0)])
-    with pytest.raises(UnsupportedError, match="needs members with networks, got Logit without as member 0"):
-        _ = linear.module_
+    foreign = dt.Ensemble.from_members([LogisticRegression().fit(X, Z > 0)])
+    with pytest.raises(
+        UnsupportedError, match="needs models of deeptram, got LogisticRegression as member 0"
+    ):
+        _ = foreign.module_
     monkeypatch.setattr(onnx_graph, "PACKAGES", ("onnx", "no_such_package"))
     with pytest.raises(
         MissingDependencyError, match=r"got no no_such_package; run pip install 'deeptram\[export\]'"
@@ -174,7 +176,50 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
         dt.export(whole, tmp_path / "m.onnx")
 
 
-def test_a_model_without_networks_is_refused_for_what_it_lacks(tmp_path):
-    X = np.arange(12.0)[:, None] % 5
-    with pytest.raises(MissingMethodError, match="for models with networks, got none; use predict_dist"):
-        dt.export(dt.Polr().fit(X, np.arange(12) % 3), tmp_path / "m.onnx")
+def in_onnxruntime(path, module, name):
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    known = {one.name for one in session.get_inputs()}
+    feed = {key: value.numpy() for key, value in tensors_of(module, name).items() if key in known}
+    return session.run(None, feed)[0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_without_networks_are_modules_and_graphs(name, tmp_path):
+    model, y = make(name, [dt.LS("a", "b", "c")])
+    module = model.fit(X, y).module_
+    wanted = expected(model, name)
+    np.testing.assert_allclose(module(tensors_of(module, name)).detach().numpy(), wanted, atol=1e-12)
+    dt.export(model, tmp_path / "m.onnx")
+    np.testing.assert_allclose(in_onnxruntime(tmp_path / "m.onnx", module, name), wanted, atol=1e-6)
+
+
+def test_strata_scales_and_pools_without_networks_are_graphs(tmp_path):
+    grades = np.arange(len(X)) % 3
+    table = X.assign(site=np.where(np.arange(len(X)) % 2, "p", "q"), year=2000 + 5 * X["a"])
+    model = dt.Polr([dt.SI("site"), dt.LS("year"), dt.Scale("b")]).fit(table, grades)
+    other = dt.Polr([dt.LS("year", "c")]).fit(table, grades)
+    both = dt.Ensemble.from_members([model, other], weights=[0.3, 0.7])
+    dt.export(both, tmp_path / "m.onnx")
+    module = both.module_
+    feed = {key: value.numpy() for key, value in module.inputs(table).items()}
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, feed)[0], both.predict_proba(table), atol=1e-7)
+
+
+def test_networks_in_double_precision_are_graphs(tmp_path):
+    model, y = make("Polr", TERMS["CI-LS"])
+    model.set_params(training=FAST.replace(dtype="float64"))
+    dt.export(model.fit(X, y), tmp_path / "m.onnx")
+    found = in_onnxruntime(tmp_path / "m.onnx", model.module_, "Polr")
+    np.testing.assert_allclose(found, model.predict_proba(X), atol=1e-7)
+
+
+def test_a_baseline_that_varies_or_is_infinite_is_no_module():
+    grades = np.arange(len(X)) % 3
+    with pytest.raises(UnsupportedError, match="finite and the same for all x, got Varying; use predict"):
+        _ = dt.Polr([dt.LS("a"), dt.Varying("b")]).fit(X, grades).module_
+    with (
+        pytest.warns(EmptyClassWarning),
+        pytest.raises(UnsupportedError, match="got an infinite baseline"),
+    ):
+        _ = dt.Polr(levels=[0, 1, 2, 3]).fit(X, grades).module_

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
+from torch import nn
 
 from deeptram import networks
 from deeptram.paper import PRESETS, PROTOCOLS, make_study
@@ -43,7 +46,14 @@ def test_paper_preset_trains_as_the_authors_did(dataset):
 @pytest.mark.parametrize("dataset", PROTOCOLS)
 def test_modern_keeps_splits_and_networks(dataset):
     paper, modern = make_study(dataset, "paper"), make_study(dataset, "modern")
-    assert modern.protocol == paper.protocol
+    assert dataclasses.replace(modern.protocol, network=paper.protocol.network) == paper.protocol
+    nets = [networks.from_dict(one.protocol.network)((3, 16, 16), 3) for one in (paper, modern)]
+    weights = [[tuple(one.shape) for one in net.parameters()] for net in nets]
+    assert weights[0] == weights[1]
+    rates = [[one.p for one in net if isinstance(one, nn.Dropout)] for net in nets]
+    dense = {"melanoma": 2, "ham10000": 2, "utkface": 2}.get(dataset, 0)
+    assert rates[1] == [0.3] * dense  # after dense layers as published, between convolutions none
+    assert len(rates[0]) > dense or dense == 0
     assert (modern.splits, modern.pixels) == (paper.splits, paper.pixels)
     assert modern.training.learning_rate == 1e-3
     assert modern.training.epochs < paper.training.epochs

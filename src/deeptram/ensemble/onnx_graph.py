@@ -6,7 +6,8 @@ import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ TOLERANCE = 1e-5
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
 POOLS = ("transformation", "linear", "log-linear-density")
 _CHECKED_ROWS = 5
+_OPSET = 17
 
 
 class PooledModule(nn.Module):
@@ -76,18 +78,18 @@ class PooledModule(nn.Module):
 def module_of(
     members: Sequence[Any], weights: Any, method: str | Rule, recalibrations: Sequence[Recalibration] | None
 ) -> PooledModule:
-    """Return fitted members with networks and their pool as one module; arguments as of ``PooledModule``."""
+    """Return fitted members and their pool as one module; arguments as of ``PooledModule``."""
     for number, member in enumerate(members):
-        if not isinstance(member, BaseTram) or not member.spec_.is_deep:
+        if not isinstance(member, BaseTram):
             raise UnsupportedError(
-                f"the module of an ensemble needs members with networks, got {type(member).__name__} without "
-                f"as member {number}; use predict_distribution(X)"
+                f"the module of an ensemble needs models of deeptram, got {type(member).__name__} as member "
+                f"{number}; use predict_distribution(X)"
             )
     return PooledModule([member.module_ for member in members], weights, method, recalibrations)
 
 
 def export(model: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a fitted model or ensemble with networks as one ONNX graph, all members and the pool in it.
+    """Write a fitted model or ensemble as one ONNX graph, all members and the pool in it.
 
     The graph has one input for each tensor of ``model.module_`` (see there) with any number of rows, and one
     output: ``probability`` ``(n, K)``, or ``h`` ``(n,)`` at the outcomes ``y``. What it computes is compared
@@ -96,7 +98,7 @@ def export(model: Any, path: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     model : Tram, one of its presets, or Ensemble
-        Fitted, with networks.
+        Fitted, with or without networks (an exact model with ``Varying`` has no graph).
     path : path
         The file to write, for example ``"model.onnx"``.
 
@@ -116,8 +118,7 @@ def export(model: Any, path: str | os.PathLike[str]) -> Path:
     """
     if not hasattr(type(model), "module_"):
         raise InvalidTypeError(
-            f"export needs a fitted deeptram model or ensemble with networks, got {type(model).__name__}; "
-            "fit one first"
+            f"export needs a fitted deeptram model or ensemble, got {type(model).__name__}; fit one first"
         )
     absent = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if absent:
@@ -129,7 +130,7 @@ def export(model: Any, path: str | os.PathLike[str]) -> Path:
     graph = Graph(model.module_).eval()
     examples = graph.examples(_CHECKED_ROWS)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings(), torch.no_grad(), _own_softplus():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             graph,
@@ -138,10 +139,31 @@ def export(model: Any, path: str | os.PathLike[str]) -> Path:
             input_names=list(graph.names),
             output_names=["probability" if graph.is_discrete else "h"],
             dynamic_axes={name: {0: "rows"} for name in graph.names},
+            opset_version=_OPSET,
             dynamo=False,
         )
     _check(path, graph, model.module_)
     return path
+
+
+@contextmanager
+def _own_softplus() -> Iterator[None]:
+    """Let softplus be written in operations that onnxruntime has in float64, too."""
+    from torch.onnx.utils import register_custom_op_symbolic, unregister_custom_op_symbolic
+
+    register_custom_op_symbolic("aten::softplus", _softplus, _OPSET)
+    try:
+        yield
+    finally:
+        unregister_custom_op_symbolic("aten::softplus", _OPSET)
+
+
+def _softplus(graph: Any, x: Any, beta: Any, threshold: Any) -> Any:
+    """Write log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|))."""
+    double = x.type().scalarType() == "Double"
+    one = graph.op("Constant", value_t=torch.ones((), dtype=torch.float64 if double else torch.float32))
+    small = graph.op("Exp", graph.op("Neg", graph.op("Abs", x)))
+    return graph.op("Add", graph.op("Relu", x), graph.op("Log", graph.op("Add", one, small)))
 
 
 class Graph(nn.Module):
@@ -159,7 +181,7 @@ class Graph(nn.Module):
             PooledModule([module], [1.0], "transformation") if isinstance(module, OutcomeModule) else module
         )
         for member in self.pooled.each:
-            member.precision = member.model.dtype  # onnxruntime has not all operations in float64
+            member.precision = member.model.dtype
         self.is_discrete = module.is_discrete
         self.is_nominal = self.pooled.each[0].model.is_nominal
         allowed = POOLS if self.is_discrete else POOLS[:1]
@@ -206,7 +228,10 @@ class Graph(nn.Module):
     def _probabilities(self, h: Tensor) -> Tensor:
         latent = self.pooled.each[0].model.latent
         normal = latent.name == "normal"  # ONNX knows erf, not its logarithm
-        cdf = (1 + torch.erf(h / 2**0.5)) / 2 if normal else torch.exp(latent.log_cdf_t(h))
+        if normal:  # in float32, which is all onnxruntime has of it
+            cdf = (1 + torch.erf((h / 2**0.5).float()).to(h.dtype)) / 2
+        else:
+            cdf = torch.exp(latent.log_cdf_t(h))
         return nn.functional.pad(cdf, (1, 0)).neg() + nn.functional.pad(cdf, (0, 1), value=1.0)
 
     def examples(self, n: int) -> list[Tensor]:

@@ -56,7 +56,7 @@ from deeptram.inputs.table import by_name
 from deeptram.latent import Latent
 from deeptram.latent.distribution import is_auto
 from deeptram.model import DISCRETE, Design, Encoded, FittedModel, Matrices, Outcome, OutcomeSettings
-from deeptram.model.module import OutcomeModule
+from deeptram.model.module import OutcomeModule, as_module
 from deeptram.model.outcome import Marginal
 from deeptram.model.terms import Spec
 from deeptram.predictive import Predictive
@@ -273,18 +273,14 @@ class BaseTram(PredictiveMethods, BaseEstimator):
 
     @property
     def module_(self) -> OutcomeModule:
-        """The fitted model as one ``torch.nn.Module`` (models with networks), for saliency maps and export.
+        """The fitted model as one ``torch.nn.Module``, for saliency maps and export.
 
         Called with a dict of tensors it returns probabilities ``(n, K)`` of classes, or h at the outcomes
         ``inputs["y"]``; differentiable. See ``deeptram.model.module.OutcomeModule``.
         """
         require_fit(self)
-        if not self.spec_.is_deep:
-            raise MissingMethodError(
-                "module_ is for models with networks, got none; use predict_distribution(X), coef_ and theta_"
-            )
         model: Any = self.model_
-        return OutcomeModule(model)
+        return OutcomeModule(model if self.spec_.is_deep else as_module(model, self.spec_))
 
     # -- inference -------------------------------------------------------------------------------
 

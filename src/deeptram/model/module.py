@@ -1,4 +1,4 @@
-r"""A fitted model with networks as one ``torch.nn.Module``, from the user's columns to probabilities or h.
+r"""A fitted model as one ``torch.nn.Module``, from the user's columns to probabilities or h.
 
 For saliency maps, further training and export: everything between the raw columns
 and :math:`P(Y = y_k)` or :math:`h(y)` is a torch operation, scaling and encoded columns included.
@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeptram.errors import InvalidInputError
+from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.network_inputs import stacked_columns
 from deeptram.model.deep import Batch, DeepModel
 from deeptram.model.parts import Working, class_distribution, class_transformation
-from deeptram.model.terms import Matrices
+from deeptram.model.structured import StructuredModel
+from deeptram.model.terms import Matrices, Spec
 from deeptram.predictive import DiscretePredictive, Predictive
 from deeptram.predictive.kinds import RowParameters
 
@@ -142,6 +143,44 @@ class OutcomeModule(nn.Module):
         if design.strata_column is not None:
             batch["strata"] = inputs[design.strata_column].long()
         return batch
+
+
+def as_module(model: StructuredModel, spec: Spec) -> DeepModel:
+    """Return an exactly fitted model as a torch module without networks, in float64.
+
+    Parameters
+    ----------
+    model : StructuredModel
+        Its baselines must be finite: a class that was never seen has no place in a network's numbers.
+    spec : Spec
+        Its terms.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> data = dt.datasets.simulate("ordinal", n=60, seed=1)
+    >>> fitted = dt.Polr([dt.LS("x_1")]).fit(data.X, data.y)
+    >>> module = fitted.module_
+    >>> bool(np.allclose(module(module.inputs(data.X)).detach(), fitted.predict_proba(data.X)))
+    True
+    """
+    if spec.varying is not None or not np.isfinite(model.theta).all():
+        reason = "Varying" if spec.varying is not None else "an infinite baseline"
+        raise UnsupportedError(
+            f"a model without networks is a module if its baselines are finite and the same for all x, got "
+            f"{reason}; use predict_distribution(X)"
+        )
+    basis, nominal = model.outcome.basis, model.outcome.kind.is_nominal
+    found = DeepModel(spec, model.outcome, model.latent, model.design, (), torch.float64)
+    values = {
+        "intercept.free": model.theta if nominal else basis.free_from_theta(model.theta),
+        "beta": model.coef,
+        "gamma": model.scale_coef,
+    }
+    with torch.no_grad():
+        for name, parameter in found.named_parameters():
+            parameter.copy_(torch.as_tensor(values[name]))
+    return found
 
 
 def read(pred: Any, inputs: Inputs) -> Tensor:

@@ -144,8 +144,10 @@ def paper_mnist(in_shape: tuple[int, ...], out_features: int) -> nn.Module:
     return _build("paper_mnist", MNIST, in_shape, out_features, smallest=14, padding="valid")
 
 
-def paper_melanoma(in_shape: tuple[int, ...], out_features: int) -> nn.Module:
-    """Return the melanoma network: same padding, dropout .3.
+def paper_melanoma(
+    in_shape: tuple[int, ...], out_features: int, *, image_dropout: float = DROPOUT
+) -> nn.Module:
+    """Return the melanoma network: same padding, dropout .3 (after convolutions: ``image_dropout``).
 
     conv16 - drop - conv16 - drop - pool - conv32 - pool - drop - conv32 - drop -
     pool - dense256 - drop - dense64 - drop - out.
@@ -156,11 +158,14 @@ def paper_melanoma(in_shape: tuple[int, ...], out_features: int) -> nn.Module:
     >>> paper_melanoma((3, 128, 128), 1)(torch.zeros(1, 3, 128, 128)).shape
     torch.Size([1, 1])
     """
-    return _build("paper_melanoma", MELANOMA, in_shape, out_features, smallest=8)
+    rate = check_dropout(image_dropout)
+    return _build("paper_melanoma", MELANOMA, in_shape, out_features, smallest=8, image_dropout=rate)
 
 
-def paper_utkface(in_shape: tuple[int, ...], out_features: int) -> nn.Module:
-    """Return the UTKFace network: same padding, dropout .3.
+def paper_utkface(
+    in_shape: tuple[int, ...], out_features: int, *, image_dropout: float = DROPOUT
+) -> nn.Module:
+    """Return the UTKFace network: same padding, dropout .3 (after convolutions: ``image_dropout``).
 
     Three blocks (16, 32, 32 filters) of conv - drop - conv - drop - pool, then
     dense500 - drop - dense50 - drop - out.
@@ -171,7 +176,8 @@ def paper_utkface(in_shape: tuple[int, ...], out_features: int) -> nn.Module:
     >>> paper_utkface((3, 32, 32), 6)(torch.zeros(1, 3, 32, 32)).shape
     torch.Size([1, 6])
     """
-    return _build("paper_utkface", UTKFACE, in_shape, out_features, smallest=8)
+    rate = check_dropout(image_dropout)
+    return _build("paper_utkface", UTKFACE, in_shape, out_features, smallest=8, image_dropout=rate)
 
 
 def _build(
@@ -185,10 +191,14 @@ def _build(
     size: int = 3,
     pool: int = 2,
     dropout: float = DROPOUT,
+    image_dropout: float | None = None,
     hidden: str = "relu",
     bias: bool = False,
 ) -> nn.Module:
-    """Return the network whose layers are named one after the other; dense layers begin with a flattening."""
+    """Return the network whose layers are named one after the other; dense layers begin with a flattening.
+
+    Before that, dropout has the rate ``image_dropout``, if it is given.
+    """
     width, *sides = check_shape(in_shape, out_features, image=True, network=name)
     layers: list[nn.Module] = []
     for word in f"{plan} flat".replace("dense", "flat dense", 1).split():
@@ -207,8 +217,9 @@ def _build(
         elif word == "pool" and pool > 1:
             layers.append(nn.MaxPool2d(pool))
             sides = [side // pool for side in sides]
-        elif word == "drop" and dropout > 0:
-            layers.append(nn.Dropout(dropout))
+        elif word == "drop":
+            rate = dropout if image_dropout is None or not sides else image_dropout
+            layers += [nn.Dropout(rate)] if rate > 0 else []
     return finished([*layers, linear(width, out_features, bias=bias)])
 
 

@@ -161,9 +161,9 @@ def minimize(
         if gap <= floor:
             converged = True
             if likeness is not None and gap <= foreseen * (unit + abs(value)):
-                foreseen = _evaluate(likeness(point, (value, gradient, hessian)), point + step)
-                if _is_finite(foreseen):
-                    point, (value, gradient, hessian) = point + step, foreseen
+                ahead = _evaluate(likeness(point, (value, gradient, hessian)), point + step)
+                if _is_finite(ahead):
+                    point, (value, gradient, hessian) = point + step, ahead
             elif gap > _NEGLIGIBLE * (unit + abs(value)):
                 polished = _evaluate(objective, point + step)
                 if polished[0] <= value + floor and _is_finite(polished):
