@@ -203,3 +203,20 @@ def test_a_full_disk_behind_stdout():
         code, words = end(begin("--version", stdout=full))
     assert code == 2
     assert words.startswith("deeptram: a file must be readable and writable, got no space left on device")
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_threads_wait_asleep_unless_the_user_says_otherwise(own, expected):
+    code = (
+        "import os, sys\n"
+        "import deeptram\n"
+        "assert 'OMP_WAIT_POLICY' not in os.environ or os.environ['OMP_WAIT_POLICY'] == 'ACTIVE'\n"
+        "from deeptram.__main__ import main\n"
+        "sys.argv = ['deeptram', '--version']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "assert 'torch' not in sys.modules\n"  # which reads the policy when it is loaded
+        "print(os.environ['OMP_WAIT_POLICY'])\n"
+    )
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"} | own
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout.split()[-1] == expected, done.stderr
