@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import joblib
@@ -295,3 +296,24 @@ def test_a_member_travels_as_plain_values():
     again = MemberFit.from_record(*member.to_record())
     assert (again.seed, again.best_epoch, again.loglik) == (11, member.best_epoch, member.loglik)
     np.testing.assert_array_equal(again.shift_vcov, member.shift_vcov)
+
+
+def test_a_task_is_on_all_workers_of_dask_before_the_first_is_busy():
+    class Client:
+        def scatter(self, what, **options):
+            return what, options
+
+    class Backend:
+        client = Client()
+
+    training = dt.Training(epochs=1, progress=True)
+
+    @dataclasses.dataclass
+    class Task:
+        training: dt.Training
+
+    task = Task(training)
+    placed, options = strategies._placed(task, Backend())
+    assert options == {"broadcast": True, "hash": False}
+    assert placed.training == training.replace(progress=False)
+    assert strategies._placed(task, object()).training == training.replace(progress=False)

@@ -447,14 +447,22 @@ def _results(plans: Mapping[int, Plan], n_jobs: int | None) -> Iterator[tuple[in
     parallel = joblib.Parallel(
         n_jobs=_jobs(n_jobs, len(plans)), return_as="generator_unordered" if streams else "list"
     )
-    quiet = {id(plan.task): _quiet(plan.task) for plan in plans.values()}  # members with one task share it
+    tasks = {id(plan.task): plan.task for plan in plans.values()}  # members with one task share it
+    placed = {key: _placed(task, backend) for key, task in tasks.items()}
     yield from parallel(
-        joblib.delayed(train_one)(quiet[id(plan.task)], number, plan.seed) for number, plan in plans.items()
+        joblib.delayed(train_one)(placed[id(plan.task)], number, plan.seed) for number, plan in plans.items()
     )
 
 
-def _quiet(task: DeepTask) -> DeepTask:
-    return dataclasses.replace(task, training=task.training.replace(progress=False))
+def _placed(task: DeepTask, backend: Any) -> Any:
+    """Return a task without a progress bar; on Dask, a future of it that is on all workers already.
+
+    joblib would give it to one of them, from which the others fetch it while that one trains: they begin a
+    second or two later.
+    """
+    quiet = dataclasses.replace(task, training=task.training.replace(progress=False))
+    client = getattr(backend, "client", None)
+    return quiet if client is None else client.scatter(quiet, broadcast=True, hash=False)
 
 
 def train_one(task: DeepTask, number: int, seed: int) -> tuple[int, MemberFit | str]:
