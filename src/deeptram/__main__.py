@@ -12,7 +12,8 @@ def main() -> None:
 
     Threads of torch wait for each other asleep, unless the user's environment says otherwise. Awake they win
     some microseconds on a quiet machine, but where other work keeps the processors busy every operation on
-    several threads waits until the last of them had its turn: a prediction of 200,000 rows took 100 instead of 6 seconds.
+    several threads waits until the last of them had its turn: a prediction of 200,000 rows took 100 seconds
+    instead of 6.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with interrupts_end_the_process():
