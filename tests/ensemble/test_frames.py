@@ -120,6 +120,10 @@ def test_refusals(table, ensembles, rows):
         dt.predict_frame(ensembles["grade"], part, times=[1])
     with pytest.raises(UnknownNameError, match="keep must name columns of the table, got 'id'"):
         dt.predict_frame(single, part, keep=["id"])
+    with pytest.raises(
+        InvalidInputError, match="names than predictions, got 'prediction' for both; rename it"
+    ):
+        dt.predict_frame(single, part.assign(prediction=1.0), keep=["prediction"])
 
 
 # -- partitioned data --------------------------------------------------------------------------------

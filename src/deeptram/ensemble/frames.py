@@ -100,6 +100,10 @@ def predict_frame(
     else:
         columns = _no_rows(fitted, levels, times, members_spread, uncertainty)
     kept = {name: np.asarray(_column(frame, name)) for name in keep}
+    if both := [name for name in kept if name in columns]:
+        raise InvalidInputError(
+            f"kept columns need other names than predictions, got {both[0]!r} for both; rename it there"
+        )
     return pd.DataFrame({**kept, **columns}, index=frame.index if is_table else None)
 
 
