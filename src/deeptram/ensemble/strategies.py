@@ -20,7 +20,7 @@ from joblib.parallel import get_active_backend
 from sklearn.base import clone
 
 from deeptram._rows import take_rows
-from deeptram._threads import one_thread
+from deeptram._threads import one_thread, reuse_memory
 from deeptram._validation import (
     check_choice,
     check_integer,
@@ -480,6 +480,7 @@ def train_one(task: DeepTask, number: int, seed: int) -> tuple[int, MemberFit | 
     member : MemberFit, or str
         The message, if the loss was not finite.
     """
+    reuse_memory()
     with one_thread():
         try:
             fit = fit_deep(task, seed)

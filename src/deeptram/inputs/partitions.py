@@ -6,10 +6,8 @@ how two results are put together. Nothing else is ever held of the rows.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
-import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from deeptram._threads import one_thread
+from deeptram._threads import one_thread, reuse_memory
 from deeptram._validation import (
     check_integer,
     check_same_labels,
@@ -45,8 +43,6 @@ Merge = Callable[[T, T], T]
 
 BATCH_ROWS = 40_960
 _FAN_IN = 8  # results that one task of a tree puts together
-_DASK_TRIMS = "65536"  # distributed.nanny.pre-spawn-environ
-_LARGEST_REUSED, _MOST_KEPT = (-3, 2**25), (-1, 2**27)  # numbers of M_MMAP_THRESHOLD, M_TRIM_THRESHOLD; bytes
 _OUTCOME, _WEIGHT = "(y)", "(weight)"  # names of series that are no columns of X
 
 
@@ -240,24 +236,8 @@ def _on_partition(task: Task[T], number: int, names: list[str], frame: pd.DataFr
     together = reindexed(frame, pd.RangeIndex(len(frame)))
     for name, values in zip(names, series, strict=True):
         together[name] = values.array
-    _reuse_memory()
+    reuse_memory()
     return _alone_on_its_thread(task, together, number)
-
-
-@functools.cache
-def _reuse_memory() -> None:
-    """Let the C library keep some freed memory for the next batch, in workers of Dask.
-
-    Their ``MALLOC_TRIM_THRESHOLD_`` gives all back at once, and by its presence every array of 128 kB becomes
-    a map of its own whose pages are made anew: more than half of the time of a pass. A setting other than
-    that of Dask is left alone.
-    """
-    if os.environ.get("MALLOC_TRIM_THRESHOLD_") != _DASK_TRIMS or sys.platform != "linux":
-        return
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):  # glibc
-        for option, size in (_LARGEST_REUSED, _MOST_KEPT):
-            library.mallopt(option, size)
 
 
 def reindexed(frame: pd.DataFrame, index: pd.Index[Any]) -> pd.DataFrame:

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from deeptram._threads import one_thread
+from deeptram._threads import kept_memory, one_thread
 from deeptram.errors import InvalidTypeError, NonFiniteLossError
-from deeptram.fitting.deep.loop import Diverged, Engine, Record, State, kept_memory, train
+from deeptram.fitting.deep.loop import Diverged, Engine, Record, State, train
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.fitting.deep.training import Training
 from deeptram.inputs.batches import Source, spans

@@ -6,14 +6,12 @@ member by itself. How a step is taken is the affair of an ``Engine``.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
-import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,53 +33,10 @@ from deeptram.inputs.batches import shuffled_batches, spans
 from deeptram.model.dropout import DrawnMasks
 from deeptram.predictive import Predictive
 
-# Numbers of the parameters in glibc's <malloc.h>.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_LARGEST_BLOCK = 2**31 - 1
-_USUAL_TRIM, _USUAL_MMAP = 2**26, 2**25  # what glibc itself ends at after large blocks were used
 State = dict[str, Tensor]
 
 PLATEAU_EPOCHS = 5
 PLATEAU_FACTOR = 0.5
-
-
-@contextmanager
-def kept_memory(wanted: bool = True) -> Iterator[bool]:
-    """Let the process keep freed memory inside the block (if ``wanted``); give it back afterwards.
-
-    glibc gives large blocks back to the system as soon as they are freed and gets
-    them anew, page by page, in the next step. With the activations of a convolutional
-    network that takes a third to a half of the time of a step on a CPU.
-
-    Yields whether it does: elsewhere than with glibc nothing is changed.
-
-    Examples
-    --------
-    >>> with kept_memory(False) as kept:
-    ...     kept
-    False
-    """
-    library = _glibc() if wanted else None
-    if library is None:
-        yield False
-        return
-    kept = library.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK) and library.mallopt(
-        _TRIM_THRESHOLD, _LARGEST_BLOCK
-    )
-    try:
-        yield bool(kept)
-    finally:
-        library.mallopt(_TRIM_THRESHOLD, _USUAL_TRIM)
-        library.mallopt(_MMAP_THRESHOLD, _USUAL_MMAP)
-        library.malloc_trim(0)
-
-
-def _glibc() -> ctypes.CDLL | None:
-    """Return the process's C library if it is glibc."""
-    if not sys.platform.startswith("linux"):
-        return None
-    library = ctypes.CDLL(None)
-    return library if hasattr(library, "gnu_get_libc_version") else None
 
 
 class NonFiniteStep(Exception):

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from deeptram.fitting.deep import loop as module
-from deeptram.fitting.deep.loop import kept_memory
+import deeptram._threads as module
+from deeptram._threads import kept_memory, reuse_memory
 
 
 class Library:
@@ -51,3 +51,15 @@ def test_the_real_library_accepts_it():
     glibc = hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
     with kept_memory() as kept:
         assert kept == glibc
+
+
+@pytest.mark.parametrize(("setting", "expected"), [("65536", [(-3, 2**25), (-1, 2**27)]), ("1000000", [])])
+def test_workers_of_dask_reuse_memory_unless_the_user_set_it_otherwise(monkeypatch, setting, expected):
+    library = Library()
+    monkeypatch.setattr(module, "_glibc", lambda: library)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", setting)
+    reuse_memory.cache_clear()
+    reuse_memory()
+    reuse_memory()
+    reuse_memory.cache_clear()
+    assert library.calls == expected
