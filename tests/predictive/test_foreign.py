@@ -251,3 +251,31 @@ def test_types():
         Predictive.from_proba([["a", "b"]])
     with pytest.raises(UnknownNameError, match=r"latent must be one of"):
         Predictive.from_trafo([[0.0]], latent="cauchy")
+
+
+@pytest.mark.parametrize("kind", ["cdf", "proba", "trafo", "quantiles", "samples", "survival", "times"])
+@pytest.mark.parametrize("convert", [np.asarray, torch.as_tensor])
+def test_what_happens_to_an_array_later_does_not_reach_the_distribution(kind, convert):
+    rng = np.random.default_rng(0)
+    rising = np.sort(rng.uniform(size=(4, 3)), axis=1)
+    whole = np.concatenate([rising[:, :-1], np.ones((4, 1))], axis=1)
+    levels, times = [0.1, 0.5, 0.9], np.arange(1.0, 4.0)
+    given, build = {
+        "cdf": (whole, Predictive.from_cdf),
+        "proba": (rng.dirichlet(np.ones(3), 4), Predictive.from_proba),
+        "trafo": (rising, Predictive.from_trafo),
+        "quantiles": (rising, lambda values: Predictive.from_quantiles(levels, values)),
+        "samples": (rng.normal(size=(4, 20)), Predictive.from_samples),
+        "survival": (1 - rising, lambda values: Predictive.from_survival(times, values)),
+        "times": (times, lambda values: Predictive.from_survival(values, convert(1 - rising))),
+    }[kind]
+    array = convert(given.copy())
+    pred = build(array)
+
+    def read():
+        values = pred.cdf(2.0) if pred.levels is None else pred.cdf()
+        return np.asarray(values).copy()
+
+    before = read()
+    array *= 0.25
+    np.testing.assert_array_equal(read(), before)

@@ -254,3 +254,17 @@ def test_arguments_in_another_order_or_coding_are_named(arguments, message):
     for make in (Surv, Surv.right, Surv.left):
         with pytest.raises(InvalidInputError, match=f"event must be True/False or 1/0, .*{message}"):
             make(*arguments)
+
+
+@pytest.mark.parametrize("kind", ["right", "left", "interval"])
+def test_what_happens_to_arrays_later_does_not_reach_the_outcome(kind):
+    first, second, entry = np.arange(1.0, 5.0), np.arange(2.0, 6.0), np.full(4, 0.5)
+    build = Surv.interval if kind == "interval" else getattr(Surv, kind)
+    y = build(first, second if kind == "interval" else np.ones(4), entry=entry)
+    kept = [np.array(part) for part in (y.observations.lower, y.observations.upper, y.observations.entry)]
+    for array in (first, second, entry):
+        array += 100
+    for found, expected in zip(
+        (y.observations.lower, y.observations.upper, y.observations.entry), kept, strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)

@@ -224,7 +224,7 @@ def from_quantiles(q: Any, values: Any) -> QuantilesPredictive:
         raise InvalidInputError(
             f"each row of values must not decrease, got a decrease in {_rows(falls)}; sort the quantiles"
         )
-    return QuantilesPredictive(probability, quantiles, numpy)
+    return QuantilesPredictive(probability.clone(), quantiles.clone(), numpy)
 
 
 def from_samples(draws: Any) -> SamplesPredictive:
@@ -290,7 +290,7 @@ def from_survival(times: Any, survival: Any) -> SurvivalPredictive:
                 "order the columns by time, or pass 1 - cdf"
             )
         curves = curves.cummin(dim=1).values
-    return SurvivalPredictive(moments[0], curves, numpy)
+    return SurvivalPredictive(moments[0].clone(), curves, numpy)
 
 
 def from_sklearn(model: Any, X: Any) -> DiscretePredictive:

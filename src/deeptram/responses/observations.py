@@ -231,7 +231,7 @@ class Surv:
         )
         _refuse(times <= 0, "time must be positive", "time <= 0", remedy)
         return cls.of(
-            _observations(times, np.where(seen, times, np.inf), entry, times), "right", _labels(time)
+            _observations(times.copy(), np.where(seen, times, np.inf), entry, times), "right", _labels(time)
         )
 
     @overload
@@ -256,7 +256,7 @@ class Surv:
             return SurvColumns("left", {"time": time, "event": event, "entry": entry})
         times, seen = _times_and_events(time, event, entry)
         return cls.of(
-            _observations(np.where(seen, times, -np.inf), times, entry, times), "left", _labels(time)
+            _observations(np.where(seen, times, -np.inf), times.copy(), entry, times), "left", _labels(time)
         )
 
     @overload
@@ -293,7 +293,9 @@ class Surv:
         _refuse(low > high, "lower must not exceed upper", "lower > upper", "swap or correct the two ends")
         nowhere = np.isposinf(low) | np.isneginf(high)
         _refuse(nowhere, "an interval must contain finite values", "an empty interval", "correct its ends")
-        return cls.of(_observations(low, high, entry, high, "upper"), "interval", _labels(lower))
+        return cls.of(
+            _observations(low.copy(), high.copy(), entry, high, "upper"), "interval", _labels(lower)
+        )
 
     def __len__(self) -> int:
         return len(self.observations)
@@ -435,7 +437,7 @@ def _observations(lower: Floats, upper: Floats, entry: Any, end: Floats, name: s
     check_no_missing(np.isnan(entries), "entry")
     late = entries >= end
     _refuse(late, f"entry must be smaller than {name}", f"entry >= {name}", "drop or correct these rows")
-    return Observations(np.maximum(lower, entries), upper, entries)
+    return Observations(np.maximum(lower, entries), upper, entries.copy())
 
 
 def _refuse(wrong: Mask, expected: str, got: str, remedy: str) -> None:
