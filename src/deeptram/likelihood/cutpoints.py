@@ -198,6 +198,11 @@ class CutpointLikelihood:
         return self._n
 
     @property
+    def n_columns(self) -> int:
+        """Number of columns of x, whose coefficients are the last parameters."""
+        return self._p
+
+    @property
     def smallest_class(self) -> int:
         """Number of rows in the smallest class (and stratum) that occurs."""
         return min((end - start for start, end, _, _ in self._segments), default=0)
@@ -343,7 +348,8 @@ def _add_inner(
         value, stacked = value * weights, stacked * weights
     for start, end, lower, upper in segments:
         sums = (stacked[:, start:end] @ rows[:, start:end].T).numpy()
-        gradient[d:] += sums[0, 1:] + sums[1, 1:]
+        with np.errstate(invalid="ignore"):  # far out both may be infinite; who asks looks at the result
+            gradient[d:] += sums[0, 1:] + sums[1, 1:]
         for column, slope, curve in ((lower, sums[0], sums[2]), (upper, sums[1], sums[3])):
             gradient[column] -= slope[0]
             hessian[column, column] += curve[0] + sums[4, 0]

@@ -41,6 +41,8 @@ _EVERY = 10
 _MANY_ROWS = 20_000
 _ROWS_PER_PARAMETER = 20
 _FAR_OUT = 8.0
+_LITTLE_TOLD = 1e-3  # of information by a row on a column of unit size, of which there usually is 0.1 to 0.3
+_LOST_STEPS = 3  # after which a search that ended was in the wrong place from the start
 _VERY_FAR_OUT = 1e3  # baselines on the line, whose parameters are larger than cutpoints
 
 
@@ -152,7 +154,9 @@ def fit_exact(
             solve = partial(solve, likeness=problem.objective.likeness, foreseen=problem.objective.foreseen)
         begin = _better_start(problem) if start is None else start
         result = solve(begin)
-        if pieces is not None and not np.isfinite(result.value):  # impossible for rows the start did not see
+        # a start from some rows may be impossible for others, or so far out that no step is short enough
+        lost = not np.isfinite(result.value) or (not result.converged and result.n_iter < _LOST_STEPS)
+        if lost and start is None and begin is not problem.start:
             begin = problem.start
             result = solve(begin)
         curvature = result.start_hessian
@@ -259,8 +263,9 @@ def subsample_start(objective: SmoothObjective, start: Array) -> Array:
 
     Every tenth row (of the rows sorted by class) is fitted first, which costs
     a tenth and saves about half of the steps over all rows. The result is
-    discarded where a class is too small, the small fit did not settle, or its
-    parameters are far out (as under separation).
+    discarded where a class is too small, the small fit did not settle, its
+    parameters are far out (as under separation), or a column says next to
+    nothing there (the only row of a level is not among these).
 
     Examples
     --------
@@ -277,7 +282,19 @@ def subsample_start(objective: SmoothObjective, start: Array) -> Array:
     part = objective.every(_EVERY)
     if part.smallest_class < _ROWS_PER_PARAMETER * objective.n_parameters:
         return start
-    return _settled(part, start, tolerance=1e-5, max_iter=10)
+    found = _settled(part, start, tolerance=1e-5, max_iter=10)
+    return found if found is start or _tells_of_all(part, found) else start
+
+
+def _tells_of_all(part: CutpointLikelihood, found: Array) -> bool:
+    """Whether every column has information of its own in a part of the rows; their squares have mean one."""
+    hessian = part.evaluate(torch.from_numpy(found))[2].numpy()
+    try:
+        information = 1 / np.diag(np.linalg.inv(hessian))
+    except np.linalg.LinAlgError:
+        return False
+    columns = information[len(found) - part.n_columns :]
+    return bool((columns > _LITTLE_TOLD * part.n_rows).all())
 
 
 def _settled(
