@@ -223,3 +223,87 @@ def test_a_baseline_that_varies_or_is_infinite_is_no_module():
         pytest.raises(UnsupportedError, match="got an infinite baseline"),
     ):
         _ = dt.Polr(levels=[0, 1, 2, 3]).fit(X, grades).module_
+
+
+def exported(model, path, table, y=None):
+    """Return what onnxruntime computes for some rows."""
+    session = onnxruntime.InferenceSession(dt.export(model, path), providers=["CPUExecutionProvider"])
+    known = {one.name for one in session.get_inputs()}
+    tensors = model.module_.inputs(table, y)
+    return session.run(None, {key: one.numpy() for key, one in tensors.items() if key in known})[0]
+
+
+GRADES = np.arange(len(X)) % 3
+HALVES = (slice(0, None, 2), slice(1, None, 2))
+
+
+@pytest.mark.parametrize("formula", ["bs(b, df=4)", "scale(b)", "a + poly(b, 2)"])
+def test_members_that_learned_their_columns_differently_have_inputs_of_their_own(formula, tmp_path):
+    members = [dt.Polr([dt.LS(formula)]).fit(X[half], GRADES[half]) for half in HALVES]
+    both = dt.Ensemble.from_members(members)
+    within = X[X["b"].between(-1, 1)]
+    wanted = both.predict_proba(within)
+    module = both.module_
+    np.testing.assert_allclose(module(module.inputs(within)).detach().numpy(), wanted, atol=1e-12)
+    assert any(name.endswith("(member 1)") for name in module.shapes)
+    assert "a (member 1)" not in module.shapes  # a column as it is in X means the same to all
+    np.testing.assert_allclose(exported(both, tmp_path / "m.onnx", within), wanted, atol=1e-9)
+    same = dt.Ensemble.from_members([members[0], members[0]]).module_
+    assert not any(name.endswith("(member 1)") for name in same.shapes)
+
+
+def test_strata_are_codes_of_each_member(tmp_path):
+    years = np.random.default_rng(0).choice([2001, 2005, 2010], len(X))
+    rows, later = X.assign(g=years), years > 2001
+    first = dt.Polr([dt.SI("g"), dt.LS("b")]).fit(rows, GRADES)
+    second = dt.Polr([dt.SI("g")]).fit(rows[later], GRADES[later])
+    third = dt.Polr([dt.LS("g", "b")]).fit(rows, GRADES)
+    whole = dt.Ensemble.from_members([first, second, third])
+    found = exported(whole, tmp_path / "m.onnx", rows[later])
+    np.testing.assert_allclose(found, whole.predict_proba(rows[later]), atol=1e-9)
+
+
+def test_columns_that_are_named_like_other_inputs_are_refused():
+    y = np.linspace(0.3, 2.5, len(X))
+    with pytest.raises(
+        UnsupportedError, match="one input 'y' for the outcome, got a column of that name; re"
+    ):
+        _ = dt.Colr([dt.LS("y", "b")]).fit(X.assign(y=X["a"]), y).module_
+    rows = X.assign(g=np.arange(len(X)) % 2)
+    terms = [dt.SI("g"), dt.CS(NET, "g", "b")]
+    with pytest.raises(
+        UnsupportedError, match="one input 'g' for codes of strata, got a column of that name"
+    ):
+        _ = dt.Polr(terms, training=FAST, random_state=1).fit(rows, GRADES).module_
+    with pytest.raises(UnsupportedError, match="needs at least one input, got a model without any"):
+        _ = dt.Polr([dt.SI()]).fit(X, GRADES).module_
+    module = dt.Colr([dt.LS("a")]).fit(X, y).module_
+    with pytest.raises(InvalidInputError, match="same number of rows"):
+        module.inputs(X, y[:3])
+
+
+@pytest.mark.parametrize("latent", ["logistic", "cloglog", "loglog"])
+@pytest.mark.parametrize("pooling", ["transformation", "linear", "log-linear-density"])
+def test_pools_of_members_that_disagree_far_out(latent, pooling, tmp_path):
+    outcomes = {"a": GRADES, "b": GRADES[::-1]}
+    members = [dt.Polr([dt.LS(name)], latent=latent).fit(X, y) for name, y in outcomes.items()]
+    both = dt.Ensemble.from_members(members, pooling=pooling)
+    far = X.assign(a=40 * X["a"], b=-40 * X["b"])
+    for rows in (X, far):
+        found = exported(both, tmp_path / "m.onnx", rows)
+        np.testing.assert_allclose(found, both.predict_proba(rows), atol=1e-9)
+
+
+def test_members_of_different_latents_and_outcomes(tmp_path):
+    members = [dt.Polr([dt.LS("a")], latent=name).fit(X, GRADES) for name in ("logit", "probit", "cloglog")]
+    both = dt.Ensemble.from_members(members, pooling="linear")
+    np.testing.assert_allclose(exported(both, tmp_path / "m.onnx", X), both.predict_proba(X), atol=1e-6)
+    both.set_params(pooling="log-linear-density")
+    with pytest.raises(
+        UnsupportedError, match=r"can hold the linear pool here .* latents: logistic, normal, min"
+    ):
+        dt.export(both, tmp_path / "n.onnx")
+    assert not (tmp_path / "n.onnx").exists()
+    fewer = dt.Polr([dt.LS("a")]).fit(X[GRADES > 0], GRADES[GRADES > 0])
+    with pytest.raises(UnsupportedError, match=r"must have one outcome, got \['1', '2'\] of member 1, \['0'"):
+        _ = dt.Ensemble.from_members([members[0], fewer]).module_

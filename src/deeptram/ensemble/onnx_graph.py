@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from deeptram.errors import InvalidTypeError, MissingDependencyError, UnsupportedError
 from deeptram.estimators.base import BaseTram
+from deeptram.latent import Latent
 from deeptram.model.module import Inputs, OutcomeModule, read
 from deeptram.pooling import Rule, pool
 from deeptram.pooling.recalibration import Recalibration
@@ -33,7 +34,9 @@ class PooledModule(nn.Module):
     """What an ensemble predicts, as a module of tensors: its members and its pool.
 
     Called as ``OutcomeModule``: a dict of tensors gives the pooled probabilities ``(n, K)``, or h of the pool
-    at the outcomes ``inputs["y"]``, ``(n,)``; differentiable.
+    at the outcomes ``inputs["y"]``, ``(n,)``; differentiable. Members share the inputs of a name, unless they
+    have learned to make them in different ways (knots of a spline, say): then the second member's is
+    ``"bs(age, df=4)[1] (member 1)"``, counted from zero.
 
     Parameters
     ----------
@@ -53,9 +56,19 @@ class PooledModule(nn.Module):
     ) -> None:
         super().__init__()
         self.members = nn.ModuleList(members)
-        self.shapes = {name: shape for member in members for name, shape in member.shapes.items()}
-        self.dtypes = {name: dtype for member in members for name, dtype in member.dtypes.items()}
         self.is_discrete = members[0].is_discrete
+        _check_same_outcome(members)
+        meanings: dict[str, Any] = {}
+        self.own_names: list[dict[str, str]] = []
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.dtypes: dict[str, torch.dtype] = {}
+        for m, member in enumerate(members):
+            other = {one for one, what in member.meanings.items() if meanings.get(one, what) != what}
+            names = {one: f"{one} (member {m})" if one in other else one for one in member.shapes}
+            meanings |= {names[one]: what for one, what in member.meanings.items()}
+            self.shapes |= {names[one]: shape for one, shape in member.shapes.items()}
+            self.dtypes |= {names[one]: dtype for one, dtype in member.dtypes.items()}
+            self.own_names.append(names)
         self.weights, self.method, self.recalibrations = np.asarray(weights), method, recalibrations
 
     @property
@@ -65,14 +78,32 @@ class PooledModule(nn.Module):
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Return pooled probabilities ``(n, K)``, or h of the pool at ``inputs["y"]``, ``(n,)``."""
-        each = [member.distribution(inputs) for member in self.each]
+        each = [member.distribution(self.of_member(m, inputs)) for m, member in enumerate(self.each)]
         if self.recalibrations is not None:
             each = [one.apply(pred) for one, pred in zip(self.recalibrations, each, strict=True)]
         return read(pool(each, method=self.method, weights=self.weights), inputs)
 
     def inputs(self, X: Any, y: Any = None) -> dict[str, Tensor]:
         """Return the tensors of some rows, as the module takes them; see ``OutcomeModule.inputs``."""
-        return {name: one for member in self.each for name, one in member.inputs(X, y).items()}
+        found = [member.inputs(X, y) for member in self.each]
+        pairs = zip(self.own_names, found, strict=True)
+        return {names[one]: tensor for names, own in pairs for one, tensor in own.items()}
+
+    def of_member(self, m: int, inputs: Inputs) -> dict[str, Tensor]:
+        """Return the inputs of one member under the names it knows."""
+        return {one: inputs[name] for one, name in self.own_names[m].items() if name in inputs}
+
+
+def _check_same_outcome(members: Sequence[OutcomeModule]) -> None:
+    """Raise unless all members give probabilities of the same classes, or h."""
+    first = [str(level) for level in members[0].model.outcome.levels or ()]
+    for m, member in enumerate(members):
+        levels = [str(level) for level in member.model.outcome.levels or ()]
+        if levels != first:
+            raise UnsupportedError(
+                f"members of one module must have one outcome, got {levels or 'numbers'} of member {m}, "
+                f"{first or 'numbers'} of member 0; leave it out"
+            )
 
 
 def module_of(
@@ -128,42 +159,60 @@ def export(model: Any, path: str | os.PathLike[str]) -> Path:
         )
     path = Path(path)
     graph = Graph(model.module_).eval()
-    examples = graph.examples(_CHECKED_ROWS)
+    examples, output = graph.examples(_CHECKED_ROWS), "probability" if graph.is_discrete else "h"
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings(), torch.no_grad(), _own_softplus():
+    with warnings.catch_warnings(), torch.no_grad(), _own_operations():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             graph,
             tuple(examples),
             os.fspath(path),
             input_names=list(graph.names),
-            output_names=["probability" if graph.is_discrete else "h"],
-            dynamic_axes={name: {0: "rows"} for name in graph.names},
+            output_names=[output],
+            dynamic_axes={name: {0: "rows"} for name in (*graph.names, output)},
             opset_version=_OPSET,
             dynamo=False,
         )
-    _check(path, graph, model.module_)
+    try:
+        _check(path, graph, model.module_)
+    except UnsupportedError:
+        path.unlink()
+        raise
     return path
 
 
 @contextmanager
-def _own_softplus() -> Iterator[None]:
-    """Let softplus be written in operations that onnxruntime has in float64, too."""
+def _own_operations() -> Iterator[None]:
+    """Let functions be written in operations that ONNX knows, and onnxruntime in float64, too."""
     from torch.onnx.utils import register_custom_op_symbolic, unregister_custom_op_symbolic
 
-    register_custom_op_symbolic("aten::softplus", _softplus, _OPSET)
+    for name, own in _OPERATIONS.items():
+        register_custom_op_symbolic(name, own, _OPSET)
     try:
         yield
     finally:
-        unregister_custom_op_symbolic("aten::softplus", _OPSET)
+        for name in _OPERATIONS:
+            unregister_custom_op_symbolic(name, _OPSET)
 
 
 def _softplus(graph: Any, x: Any, beta: Any, threshold: Any) -> Any:
     """Write log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|))."""
-    double = x.type().scalarType() == "Double"
-    one = graph.op("Constant", value_t=torch.ones((), dtype=torch.float64 if double else torch.float32))
     small = graph.op("Exp", graph.op("Neg", graph.op("Abs", x)))
-    return graph.op("Add", graph.op("Relu", x), graph.op("Log", graph.op("Add", one, small)))
+    return graph.op("Add", graph.op("Relu", x), graph.op("Log", graph.op("Add", _number(graph, x, 1), small)))
+
+
+def _expm1(graph: Any, x: Any) -> Any:
+    """Write exp(x) - 1 as tanh(x / 2) (exp(x) + 1), which does not cancel."""
+    half = graph.op("Tanh", graph.op("Mul", x, _number(graph, x, 0.5)))
+    return graph.op("Mul", half, graph.op("Add", graph.op("Exp", x), _number(graph, x, 1)))
+
+
+def _number(graph: Any, like: Any, value: float) -> Any:
+    double = like.type().scalarType() == "Double"
+    return graph.op("Constant", value_t=torch.tensor(value, dtype=torch.float64 if double else torch.float32))
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {"aten::softplus": _softplus, "aten::expm1": _expm1}
 
 
 class Graph(nn.Module):
@@ -184,32 +233,47 @@ class Graph(nn.Module):
             member.precision = member.model.dtype
         self.is_discrete = module.is_discrete
         self.is_nominal = self.pooled.each[0].model.is_nominal
-        allowed = POOLS if self.is_discrete else POOLS[:1]
+        self.latents = [member.model.latent for member in self.pooled.each]
+        names = [one.name for one in self.latents]
+        allowed = list(POOLS if self.is_discrete else POOLS[:1])
+        if "normal" in names:  # ONNX knows erf, not its logarithm
+            allowed = allowed[:2]
+        if len(set(names)) > 1 and not self.is_nominal:
+            allowed = allowed[1:]
         if self.pooled.method not in allowed or (self.is_nominal and self.pooled.recalibrations is not None):
             raise UnsupportedError(
-                f"a graph can hold the {' or '.join(allowed)} pool here (nominal: not recalibrated), got "
-                f"{self.pooled.method!r}; use one of these, or the members one by one"
+                f"a graph can hold the {' or '.join(allowed) or 'unpooled'} pool here (nominal: not "
+                f"recalibrated; latents: {', '.join(dict.fromkeys(names))}), got {self.pooled.method!r}; "
+                "change it, or export the members one by one"
             )
 
     def forward(self, *tensors: Tensor) -> Tensor:
         """Return what the module returns."""
         inputs = dict(zip(self.names, tensors, strict=True))
-        members, linear = self.pooled.each, self.pooled.method == "linear"
+        members = self.pooled.each
+        own = [self.pooled.of_member(m, inputs) for m in range(len(members))]
         if self.is_nominal:
-            logits = [nn.functional.pad(one.transformation(inputs)[0], (1, 0)) for one in members]
-            chances = self._mean([torch.softmax(one, dim=1) for one in logits])
-            return chances if linear else torch.softmax(self._mean(logits), dim=1)
+            logits = [one.transformation(own[m])[0] for m, one in enumerate(members)]
+            logits = [nn.functional.pad(one, (1, 0)) for one in logits]
+            return self._pooled([torch.log_softmax(one, dim=1) for one in logits])
         if not self.is_discrete:
-            return self._mean(
-                [self._moved(m, read(one.distribution(inputs), inputs)) for m, one in enumerate(members)]
-            )
-        each = [self._moved(m, one.transformation(inputs)[0]) for m, one in enumerate(members)]
+            each = [read(one.distribution(own[m]), own[m]) for m, one in enumerate(members)]
+            return self._mean([intercept[0] + slope[0] * h for h, (intercept, slope) in self._moves(each)])
+        pairs = [one.transformation(own[m]) for m, one in enumerate(members)]
+        moves = self._moves([h for h, _ in pairs])
+        each = [intercept + slope * h for h, (intercept, slope) in moves]
+        gaps = [
+            slope[:1] * torch.exp(log_gaps) if len(slope) == 1 else h[:, 1:] - h[:, :-1]
+            for h, (_, log_gaps), (_, (_, slope)) in zip(each, pairs, moves, strict=True)
+        ]
         if self.pooled.method == "transformation":
-            return self._probabilities(self._mean(each))
-        probabilities = [self._probabilities(h) for h in each]
-        if linear:
-            return self._mean(probabilities)
-        return torch.softmax(self._mean([torch.log(one) for one in probabilities]), dim=1)
+            return torch.exp(_log_probabilities(self._mean(each), self._mean(gaps), self.latents[0]))
+        return self._pooled([_log_probabilities(*one) for one in zip(each, gaps, self.latents, strict=True)])
+
+    def _pooled(self, log_probabilities: list[Tensor]) -> Tensor:
+        if self.pooled.method == "linear":
+            return self._mean([torch.exp(one) for one in log_probabilities])
+        return torch.softmax(self._mean(log_probabilities), dim=1)
 
     def _mean(self, each: list[Tensor]) -> Tensor:
         total = float(self.pooled.weights[0]) * each[0]
@@ -217,22 +281,14 @@ class Graph(nn.Module):
             total = total + float(weight) * one
         return total
 
-    def _moved(self, member: int, h: Tensor) -> Tensor:
-        """Return the recalibrated h of a member."""
+    def _moves(self, each: list[Tensor]) -> list[tuple[Tensor, tuple[Tensor, Tensor]]]:
+        """Return each h with the intercept and the slope that recalibrate it."""
         if self.pooled.recalibrations is None:
-            return h
-        one = self.pooled.recalibrations[member]
-        intercept, slope = (torch.as_tensor(part).to(h.dtype) for part in (one.intercept_, one.slope_))
-        return intercept + slope * h if self.is_discrete else intercept[0] + slope[0] * h
-
-    def _probabilities(self, h: Tensor) -> Tensor:
-        latent = self.pooled.each[0].model.latent
-        normal = latent.name == "normal"  # ONNX knows erf, not its logarithm
-        if normal:  # in float32, which is all onnxruntime has of it
-            cdf = (1 + torch.erf((h / 2**0.5).float()).to(h.dtype)) / 2
-        else:
-            cdf = torch.exp(latent.log_cdf_t(h))
-        return nn.functional.pad(cdf, (1, 0)).neg() + nn.functional.pad(cdf, (0, 1), value=1.0)
+            return [(h, (h.new_zeros(1), h.new_ones(1))) for h in each]
+        return [
+            (h, (torch.as_tensor(one.intercept_).to(h.dtype), torch.as_tensor(one.slope_).to(h.dtype)))
+            for h, one in zip(each, self.pooled.recalibrations, strict=True)
+        ]
 
     def examples(self, n: int) -> list[Tensor]:
         """Return n rows of every input, different from each other."""
@@ -240,6 +296,15 @@ class Graph(nn.Module):
             (torch.arange(n * prod(shape)) % 7 / 7).reshape(n, *shape).to(self.dtypes[name])
             for name, shape in self.shapes.items()
         ]
+
+
+def _log_probabilities(h: Tensor, gaps: Tensor, latent: Latent) -> Tensor:
+    """Return log P(Y = k) of classes, (n, K), from h (n, K - 1) and its gaps (n, K - 2)."""
+    if latent.name == "normal":  # by differences, in float32, which is all onnxruntime has of erf
+        cdf = (1 + torch.erf((h / 2**0.5).float()).to(h.dtype)) / 2
+        return torch.log(nn.functional.pad(cdf, (1, 0)).neg() + nn.functional.pad(cdf, (0, 1), value=1.0))
+    inner = [latent.log_interval_t(h[:, :-1], h[:, 1:], torch.log(gaps))] if h.shape[1] > 1 else []
+    return torch.cat([latent.log_cdf_t(h[:, :1]), *inner, latent.log_sf_t(h[:, -1:])], dim=1)
 
 
 def _check(path: Path, graph: Graph, module: nn.Module) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deeptram._validation import check_float_vector, check_same_length
 from deeptram.errors import InvalidInputError, UnsupportedError
 from deeptram.inputs.network_inputs import stacked_columns
 from deeptram.model.deep import Batch, DeepModel
@@ -63,14 +64,33 @@ class OutcomeModule(nn.Module):
             self.shapes |= one.tensor_shapes
         exact = {name: dtype for one in model.inputs for name, dtype in one.tensor_dtypes.items()}
         self.shared = nn.ModuleList(part for one in model.inputs for part in one.modules)
-        self.shapes |= dict.fromkeys((*model.design.names, *model.design.names_of("scale")), ())
-        if model.design.strata_column is not None:
-            self.shapes[model.design.strata_column] = ()
-        if not self.is_discrete:
-            self.shapes[OUTCOME] = ()
-        exact |= {} if model.design.strata_column is None else {model.design.strata_column: torch.int64}
+        design, strata = model.design, model.design.strata_column
+        self.shapes |= dict.fromkeys((*design.names, *design.names_of("scale")), ())
+        self._check_new(strata, "codes of strata")
+        self.shapes |= {} if strata is None else {strata: ()}
+        self._check_new(None if self.is_discrete else OUTCOME, "the outcome")
+        self.shapes |= {} if self.is_discrete else {OUTCOME: ()}
+        if not self.shapes:
+            raise UnsupportedError("a module needs at least one input, got a model without any; use pmf()")
+        exact |= {} if strata is None else {strata: torch.int64}
         self.dtypes: dict[str, torch.dtype] = {name: exact.get(name, torch.float64) for name in self.shapes}
         """The type of each input; others are converted."""
+        self.meanings: dict[str, Any] = dict.fromkeys(self.shapes)
+        """What was learned to make each input from X; None where it is as in X."""
+        for encoder in design.encoders.values():
+            if encoder.formula is not None:
+                learned = encoder.formula.to_dict()
+                made = set(encoder.names) - set(encoder.required_columns)
+                self.meanings |= dict.fromkeys(sorted(made), learned)
+        if strata is not None and design.strata is not None:
+            self.meanings[strata] = design.strata.to_dict()
+
+    def _check_new(self, name: str | None, what: str) -> None:
+        """Raise if an input of that name is there already."""
+        if name in self.shapes:
+            raise UnsupportedError(
+                f"a module has one input {name!r} for {what}, got a column of that name; rename the column"
+            )
 
     @property
     def is_discrete(self) -> bool:
@@ -128,7 +148,9 @@ class OutcomeModule(nn.Module):
         if matrices.strata is not None and model.design.strata_column is not None:
             tensors[model.design.strata_column] = torch.as_tensor(matrices.strata)
         if y is not None and not self.is_discrete:
-            tensors[OUTCOME] = torch.as_tensor(np.asarray(y, dtype=np.float64))
+            outcomes = check_float_vector(y, "y")
+            check_same_length(X=matrices.x, y=outcomes)
+            tensors[OUTCOME] = torch.as_tensor(outcomes)
         return {name: tensors[name] for name in self.shapes if name in tensors}
 
     def _batch(self, inputs: Inputs) -> Batch:
