@@ -521,3 +521,45 @@ def test_times_and_events_are_named_with_their_lines(tmp_path, time, event, mess
     args["out"] = tmp_path / "m"
     said = run("fit", *(word for name, value in args.items() for word in (f"--{name}", value)), code=2)
     assert message in said
+
+
+@pytest.fixture
+def parquet_rows(tmp_path):
+    """A saved model, and 120 rows of its columns with numbers as id."""
+    pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"id": np.arange(120) * 7, "x": rng.normal(size=120)})
+    dt.Polr([dt.LS("x")]).fit(table[["x"]], np.digitize(table["x"] + rng.logistic(size=120), [-1, 1])).save(
+        tmp_path / "model"
+    )
+    return table
+
+
+def test_rows_without_values_are_named_by_their_place_in_the_whole_file(parquet_rows, tmp_path, refused):
+    parquet_rows.loc[[71, 95], "x"] = np.nan
+    for name, place in (("rows.parquet", "row 71 (the first is row 0)"), ("rows.csv", "line 73")):
+        write = parquet_rows.to_parquet if name.endswith("parquet") else parquet_rows.to_csv
+        write(tmp_path / name, index=False)
+        out = tmp_path / "out.csv"
+        message = refused(
+            "predict", tmp_path / "model", "--data", tmp_path / name, "--out", out, "--batch-rows", 30
+        )
+        assert f"must have no missing values, got some in {place}" in message
+
+
+def test_numbers_as_id_stay_numbers_in_parquet(parquet_rows, tmp_path, run):
+    parquet_rows.to_parquet(tmp_path / "rows.parquet")
+    out = tmp_path / "out.parquet"
+    found = run(
+        "predict", tmp_path / "model", "--data", tmp_path / "rows.parquet", "--out", out, "--batch-rows", 50
+    )
+    assert found.exit_code == 0
+    pd.testing.assert_series_equal(pd.read_parquet(out)["id"], parquet_rows["id"])
+
+
+def test_a_parquet_file_without_rows_is_refused(parquet_rows, tmp_path, refused):
+    parquet_rows.iloc[:0].to_parquet(tmp_path / "rows.parquet")
+    out = tmp_path / "out.parquet"
+    message = refused("predict", tmp_path / "model", "--data", tmp_path / "rows.parquet", "--out", out)
+    assert "must hold at least one row below its header, got none" in message
+    assert not out.exists()

@@ -188,10 +188,10 @@ def file_lines(table: pd.DataFrame, path: Path, mask: Any) -> str:
     >>> file_lines(pd.DataFrame({"x": [1, 2]}), Path("a.csv"), [False, True])
     'line 3'
     """
-    if path.name.endswith(PARQUET):
-        return f"{first_rows(mask)} (the first is row 0)"
-    before = 2 + int(table.index[0])  # a part of a table begins further down
-    return first_rows(np.concatenate([np.zeros(before, dtype=bool), mask])).replace("row", "line")
+    is_text = not path.name.endswith(PARQUET)
+    before = int(table.index[0]) + 2 * is_text  # a part of a table begins further down
+    rows = first_rows(np.concatenate([np.zeros(before, dtype=bool), mask]))
+    return rows.replace("row", "line") if is_text else f"{rows} (the first is row 0)"
 
 
 @contextmanager

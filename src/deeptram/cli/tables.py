@@ -83,12 +83,13 @@ def table_batches(path: Path, rows: int = BATCH_ROWS, text: Sequence[str] = ()) 
     rows : int
         Of a part; the last one may have fewer.
     text : sequence of str
-        Columns of a CSV file that stay text, as ``id`` does: 007 is not 7.
+        Columns of a CSV file that stay text, as ``id`` does: 007 is not 7. In Parquet a column has its type.
     """
     with _place(path) as (place, is_parquet):
         parts = (
             _parquet_parts(place, path, rows) if is_parquet else _csv_parts(place, path, rows, [ID, *text])
         )
+        yield _with_rows(next(parts, pd.DataFrame()), path)
         for part in parts:
             yield _with_rows(part, path)
 
@@ -399,15 +400,15 @@ def _parquet_parts(place: Path, path: Path, rows: int) -> Iterator[pd.DataFrame]
     pyarrow = _pyarrow(f"reading {path.name}")
     with _parquet_file(place, path) as file:
         for batch in file.iter_batches(batch_size=rows, use_threads=False):
-            yield _as_pandas(pyarrow.Table.from_batches([batch]), path)
+            yield _as_pandas(pyarrow.Table.from_batches([batch]), path, text_id=False)
 
 
-def _as_pandas(found: Any, path: Path) -> pd.DataFrame:
+def _as_pandas(found: Any, path: Path, text_id: bool = True) -> pd.DataFrame:
     table: pd.DataFrame = found.to_pandas()
     table = table.reset_index(drop=table.index.name != ID)  # pandas' own index is no column, unless it is id
     table.columns = [str(name) for name in table.columns]
     _check_names(list(table.columns), path)
-    return table.assign(**{ID: table[ID].astype(str)}) if ID in table else table
+    return table.assign(**{ID: table[ID].astype(str)}) if text_id and ID in table else table
 
 
 def _check_names(names: Sequence[str], path: Path) -> None:
