@@ -158,10 +158,12 @@ class Scores:
 
     def of(self, y: Any, pred: dt.Predictive, density: bool) -> dict[str, float]:
         """Return all scores of one prediction; a step curve has no density."""
+        last = float(y.observations.lower.max())  # of the test rows, which may end before the horizon
+        times = self.times if self.times[-1] < last else self.times[self.times < last]
         return {
             "nll": float(dt.scores.nll(y, pred)) if density else float("nan"),
             "grid nll": self.grid_nll(y, pred),
-            "ibs": float(dt.metrics.ibs(y, pred, self.times, train=self.train)),
+            "ibs": float(dt.metrics.ibs(y, pred, times, train=self.train)),
             "uno": float(dt.metrics.concordance(y, pred, "uno", tau=self.horizon, train=self.train)),
             "d-calibration": float(dt.metrics.d_calibration(y, pred).p_value),
         }
