@@ -20,6 +20,7 @@ from deeptram.errors import (
     UnknownNameError,
     UnsupportedError,
 )
+from deeptram.pooling.recalibration import Recalibration
 from deeptram.predictive import DiscretePredictive
 from passed_files import passed_files
 
@@ -272,6 +273,40 @@ def test_recalibrated_members_keep_readable_coefficients():
     assert total["se"].iloc[0] ** 2 >= within
 
 
+@pytest.mark.parametrize("weights", ["equal", "tuned"])
+def test_a_recalibrated_pool_is_the_pool_of_members_with_one_map(tmp_path, weights):
+    X, z = table(260)
+    y, held = np.digitize(z, [-1, 0, 1]), (X[120:200], np.digitize(z, [-1, 0, 1])[120:200])
+    model = dt.Polr(TERMS["SI-CS-LS"], training=FAST)
+    plain = dt.Ensemble(model, 3, random_state=2, weights=weights).fit(X[:120], y[:120], validation=held)
+    ensemble = dt.Ensemble(model, 3, random_state=2, weights=weights, recalibrate="pool")
+    ensemble.fit(X[:120], y[:120], validation=held)
+    after = Recalibration().fit(plain.predict_distribution(held[0]), held[1])
+    expected = after.apply(plain.predict_distribution(X[200:]))
+    np.testing.assert_allclose(
+        ensemble.predict_distribution(X[200:]).trafo(), expected.trafo(), atol=1e-9, rtol=1e-12
+    )
+    np.testing.assert_allclose(ensemble.weights_, plain.weights_)
+    np.testing.assert_allclose(ensemble.coef_, after.slope_[0] * plain.coef_)
+    of_members = dt.Ensemble.from_members(plain.members_, plain.weights_).fit_recalibration(*held)
+    score = dt.scores.nll(held[1], ensemble.predict_distribution(held[0]))
+    assert score <= dt.scores.nll(held[1], plain.predict_distribution(held[0])) + 1e-12
+    assert score != pytest.approx(dt.scores.nll(held[1], of_members.predict_distribution(held[0])), abs=1e-6)
+    ensemble.save(tmp_path / "pool")
+    again = dt.load(tmp_path / "pool")
+    assert again.recalibrate == "pool"
+    np.testing.assert_array_equal(again.predict_proba(X[200:]), ensemble.predict_proba(X[200:]))
+
+
+def test_the_pool_of_a_nominal_outcome_is_not_recalibrated_on_the_scale_of_h():
+    X, z = table(120)
+    model = dt.Tram([dt.SI(), dt.LS("a")], outcome="nominal")
+    members = [clone(model).fit(X[k::2], np.digitize(z[k::2], [-0.5, 0.5])) for k in (0, 1)]
+    ensemble = dt.Ensemble.from_members(members)
+    with pytest.raises(UnsupportedError, match="needs the transformation pool, got 'log-linear-density'"):
+        ensemble.fit_recalibration(X, np.digitize(z, [-0.5, 0.5]), what="pool")
+
+
 # -- other origins -----------------------------------------------------------------------------------
 
 
@@ -382,7 +417,14 @@ def test_a_model_without_networks_needs_folds():
             "weights='tuned' needs data that the members were not trained on",
         ),
         ({"recalibrate": True}, InvalidInputError, "recalibrate=True needs data that the members were not"),
-        ({"recalibrate": "yes"}, InvalidTypeError, "recalibrate must be True or False, got 'yes'"),
+        ({"recalibrate": "yes"}, InvalidTypeError, "recalibrate must be True, False or 'pool', got 'yes'"),
+        ({"recalibrate": "pool"}, InvalidInputError, "recalibrate='pool' needs data that the members were"),
+        (
+            {"recalibrate": "pool", "pooling": "linear"},
+            UnsupportedError,
+            "the transformation pool, got 'linear'",
+        ),
+        ({"recalibrate": "pool", "pooling": "auto"}, UnsupportedError, "the transformation pool, got 'auto'"),
     ],
 )
 def test_bad_settings(arguments, kind, match):

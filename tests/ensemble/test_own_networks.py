@@ -262,6 +262,43 @@ def test_a_diverged_fit_warns_and_is_not_converged(tmp_path):
     assert not all(member.converged_ for member in whole.members_)
 
 
+def switched_off(in_shape, out_features):
+    """A network whose hidden units are off for every row, as a long first step may leave them."""
+    net = torch.nn.Sequential(
+        torch.nn.Linear(in_shape[0], 6), torch.nn.ReLU(), torch.nn.Linear(6, out_features)
+    )
+    torch.nn.init.constant_(net[0].bias, -1e3)
+    return net
+
+
+@pytest.mark.parametrize("term", [dt.CS, dt.CI, dt.Scale])
+def test_a_network_that_is_off_for_all_rows_is_named(tmp_path, term):
+    others = [dt.CS(dt.networks.MLP((4,)), "c")] if term is dt.Scale else []
+    model = dt.Polr if term is not dt.Scale else dt.BoxCox
+    values = Y if term is not dt.Scale else Z
+    silent = model([*others, term(switched_off, "b")], training=SHORT, random_state=1)
+    with pytest.warns(ConvergenceWarning, match="^training ended with a network that gives the same for e"):
+        silent.fit(X, values)
+    assert silent.fit_.silent
+    assert not silent.converged_
+    again = dt.load(silent.save(tmp_path / "m"), networks={f"{__name__}.switched_off": switched_off})
+    assert again.fit_.silent
+    assert not again.converged_
+
+
+def test_silent_members_are_counted_and_others_are_not():
+    drawn = iter([*range(100)])
+
+    def now_and_then(in_shape, out_features):
+        return (switched_off if next(drawn) % 2 else dt.networks.MLP((6,)))(in_shape, out_features)
+
+    model = dt.Polr([dt.CS(now_and_then, "b")], training=SHORT)
+    whole = dt.Ensemble(model, 4, random_state=1, strategy="sequential")
+    with pytest.warns(ConvergenceWarning, match="training of 2 of 4 members ended with a network"):
+        whole.fit(X, Y)
+    assert sorted(member.fit_.silent for member in whole.members_) == [False, False, True, True]
+
+
 @pytest.mark.parametrize("kind", ["ordinal", "nominal", "continuous", "lm"])
 def test_the_null_model_is_the_marginal_distribution(kind):
     rows = np.arange(90) % 3 == 0

@@ -274,7 +274,7 @@ def _(draw: Draw) -> Call:
         "device": draw.option("auto", "cpu", "cuda:99", "tpu"),
         "dtype": draw.option("float32", "float64"),
         "optimizer": draw.option("adam", "adamw"),
-        "schedule": draw.option(None, "cosine", "plateau"),
+        "schedule": draw.option(None, "cosine", "plateau", "warm-up"),
         "clip_norm": draw.option(None, 1.0),
         "mixed_precision": draw.option("auto", True, False),
         "restore_best": draw.option(True, False),

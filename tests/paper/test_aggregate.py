@@ -58,8 +58,13 @@ def value(table, **conditions):
 
 def test_columns_are_those_of_the_contract(tables, small_run):
     written = pd.read_csv(small_run.path / "metrics.csv")
-    assert list(written.columns) == [*CONTRACT, "member", *RECALIBRATED]
-    assert list(tables.metrics.columns) == [*CONTRACT, "member", *RECALIBRATED]
+    assert list(written.columns) == [*CONTRACT, "member", *RECALIBRATED["members"], *RECALIBRATED["pool"]]
+    assert list(tables.metrics.columns) == [
+        *CONTRACT,
+        "member",
+        *RECALIBRATED["members"],
+        *RECALIBRATED["pool"],
+    ]
     assert set(written["method"]) == {"single", "member", "average", "linear", "log-linear", "transformation"}
     assert set(written["weights"]) == {"equal", "tuned"}
     assert set(written["metric"]) == set(METRICS)
@@ -189,6 +194,26 @@ def test_recalibrated_columns_are_those_of_recalibrated_members(tables, truth):
     assert row["estimate_recalibrated"] == pytest.approx(
         direct("nll", y, pool(members, weights=tuned.weights)), abs=1e-9
     )
+
+
+def test_pools_are_recalibrated_after_pooling_in_columns_of_their_own(tables, truth):
+    y_val, y, loaded = truth
+    val, test = ([one[part] for one in loaded] for part in ("val", "test"))
+    of = {"model": "CI-LS", "split": 1, "metric": "nll"}
+    for method in ("linear", "transformation"):
+        for scheme in ("equal", "tuned"):
+            weights = None if scheme == "equal" else tune_weights(val, y_val, method=method).weights
+            options = {"method": method, "weights": weights}
+            after = Recalibration().fit(pool(val, **options), y_val).apply(pool(test, **options))
+            row = value(tables.metrics, method=method, weights=scheme, **of)
+            assert row["estimate_pool_recalibrated"] == pytest.approx(direct("nll", y, after), abs=1e-9)
+            if scheme == "equal":
+                before = row["estimate_recalibrated"]
+                assert row["estimate_pool_recalibrated"] != pytest.approx(before, abs=1e-6)
+    for method in ("average", "single"):  # nothing is pooled in them
+        rows = tables.metrics[(tables.metrics["method"] == method) & (tables.metrics["weights"] == "equal")]
+        assert (rows["estimate_pool_recalibrated"] - rows["estimate_recalibrated"]).abs().max() == 0
+        assert rows["estimate_pool_recalibrated"].notna().sum() > 0
 
 
 def test_a_member_that_excludes_what_happened_has_no_recalibration():

@@ -23,6 +23,7 @@ FIGURES = (
     "sizes",
     "calibration-metrics",
     "recalibrated",
+    "recalibrated-pools",
     "coefficients",
     "weights",
     "history",

@@ -57,6 +57,16 @@ def test_recalibrated_members_have_a_small_table_of_their_own(text, view):
     assert cell.startswith(f"{value['estimate_recalibrated']:.4f} ({value['lower_recalibrated']:.4f} to")
 
 
+def test_recalibrated_pools_have_another_one(text, view):
+    table = rows(text[text.index("With every pool recalibrated") :], "model | weights")
+    metrics = view.tables.metrics
+    chosen = metrics[(metrics["model"] == "CI") & metrics["split"].isna()]
+    value = chosen[(chosen["method"] == "transformation") & (chosen["weights"] == "equal")]
+    value = value[value["metric"] == "calibration_slope"].iloc[0]
+    cell = next(row[4] for row in table if row[:3] == ["CI", "equal", "transformation"])
+    assert cell.startswith(f"{value['estimate_pool_recalibrated']:.4f} (")
+
+
 def test_ensembles_of_every_size_have_a_table(text, view):
     table = rows(text, "model | m ")
     assert table[0][:4] == ["model", "m", "linear", "linear, best"]

@@ -17,7 +17,7 @@ from sklearn.utils import Tags, get_tags
 from deeptram._threads import alone
 from deeptram._validation import check_choice, check_same_labels
 from deeptram.ensemble.members import Bags, fit_folds, gather_members, predict_all
-from deeptram.ensemble.plans import check_model, check_pooling
+from deeptram.ensemble.plans import check_model, check_pooling, check_recalibrate
 from deeptram.ensemble.pooled_members import PoolChoice, PooledMembers, choose_pool
 from deeptram.ensemble.strategies import fit_members
 from deeptram.estimators.base import BaseTram
@@ -69,9 +69,10 @@ class Ensemble(PooledMembers, BaseEstimator):
         Dask and Ray backends work unchanged), or one after the other. The
         members are the same. ``"auto"`` stacks networks without convolutions,
         trains others in parallel where there is more than one core, and on a GPU one after the other.
-    recalibrate : bool
+    recalibrate : bool or "pool"
         Recalibrate each member on the validation data before pooling
-        (``deeptram.pooling.recalibration.Recalibration``).
+        (``deeptram.pooling.recalibration.Recalibration``), or the transformation pool after weights are
+        tuned: pools of calibrated members that disagree are too cautious.
     checkpoint : path, optional
         A folder to which every finished member is written. A fit that was
         killed goes on from there; no finished member is trained again, and members in training go on
@@ -126,7 +127,7 @@ class Ensemble(PooledMembers, BaseEstimator):
     random_state: Any = None
     n_jobs: int | None = None
     strategy: str = "auto"
-    recalibrate: bool = False
+    recalibrate: bool | str = False
     checkpoint: str | os.PathLike[str] | None = None
     vary: Mapping[str, Sequence[Any]] | None = None
     members: str = "seeds"
@@ -184,15 +185,27 @@ class Ensemble(PooledMembers, BaseEstimator):
             if hasattr(first, name):
                 setattr(self, name, getattr(first, name))
 
-    def fit_recalibration(self, X: Any, y: Any) -> Ensemble:
-        r"""Recalibrate each member on these data, :math:`h_m \mapsto a_m + b_m h_m`, before pooling.
+    def fit_recalibration(self, X: Any, y: Any, *, what: str = "members") -> Ensemble:
+        r"""Recalibrate on these data each member, :math:`h_m \mapsto a_m + b_m h_m`, or the pool of them.
 
-        Use data on which the members were not trained. Coefficients are
-        multiplied by the slopes :math:`b_m`, so the ensemble stays readable.
+        Use data on which the members were not trained. Coefficients are multiplied by the slopes
+        :math:`b_m`, so the ensemble stays readable. Members that are calibrated each, but disagree, have a
+        pool that is too cautious: recalibrating the transformation pool,
+        :math:`\sum w_m h_m \mapsto a + b \sum w_m h_m`, gives all members one a and one b.
+
+        Parameters
+        ----------
+        X, y : data
+        what : {"members", "pool"}
         """
         check_same_labels(X=X, y=y)
+        check_choice(what, ("members", "pool"), "what")
         predictions = predict_all(self.members_, X)
-        self.recalibrations_ = [Recalibration().fit(prediction, y) for prediction in predictions]
+        if what == "pool":
+            check_recalibrate(what, self.method(), self.outcome_kind)
+            self.recalibrations_ = [Recalibration().fit(self._pooled(predictions), y)] * len(predictions)
+        else:
+            self.recalibrations_ = [Recalibration().fit(prediction, y) for prediction in predictions]
         return self
 
     def fit_correction(self, X: Any, y: Any, kind: str = "both", score: str = "nll") -> Ensemble:

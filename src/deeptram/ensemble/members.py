@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from deeptram._rows import RowNumbers, count_rows, take_rows
 from deeptram._validation import check_integer, check_sample_weight
 from deeptram.bases import Bernstein
-from deeptram.ensemble.plans import check_model
+from deeptram.ensemble.plans import check_model, meant_pool
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnfinishedTrainingWarning, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.fitting.deep.seeds import member_seed, root_seed
@@ -35,19 +35,6 @@ if TYPE_CHECKING:
     from deeptram.ensemble.ensemble import Ensemble
 
 Array = NDArray[np.float64]
-
-
-def meant_pool(pooling: str | Rule, kind: str | None) -> str | Rule:
-    """Return the pool that is meant for a kind of outcome: h of a nominal outcome are its logits.
-
-    Their mean does not depend on the order in which the classes are written.
-
-    Examples
-    --------
-    >>> meant_pool("transformation", "nominal"), meant_pool("transformation", "ordinal")
-    ('log-linear-density', 'transformation')
-    """
-    return "log-linear-density" if pooling == "transformation" and kind == "nominal" else pooling
 
 
 # -- fitted models of any kind -----------------------------------------------------------------------

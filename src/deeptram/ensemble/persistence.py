@@ -211,7 +211,7 @@ _SETTINGS = SavedForm(
         "n_members": integer(1, 10**6),
         "n_jobs": optional(integer(-(10**6), 10**6)),
         "strategy": choice(STRATEGIES),
-        "recalibrate": flag,
+        "recalibrate": lambda value, at: None if value == "pool" else flag(value, at),
         "members": choice(MEMBERS),
         "random_state": Field(optional(SEED), saved_seed),
         "weights": Field(

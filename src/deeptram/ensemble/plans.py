@@ -38,7 +38,7 @@ from deeptram.model.deep import DeepModel
 from deeptram.model.dropout import MemberDropout
 from deeptram.model.terms import Spec
 from deeptram.networks.factories import Configured
-from deeptram.pooling import get_rule
+from deeptram.pooling import Rule, get_rule
 
 IN_ONE_PASS = ("learning_rate", "weight_decay", "dropout", "latent")
 MEMBERS = ("seeds", "bags", "snapshots", "dropout")
@@ -80,6 +80,38 @@ def check_pooling(pooling: Any) -> None:
     """
     if not (isinstance(pooling, str) and pooling == AUTO):
         get_rule(pooling, "pooling")
+
+
+def meant_pool(pooling: str | Rule, kind: str | None) -> str | Rule:
+    """Return the pool that is meant for a kind of outcome: h of a nominal outcome are its logits.
+
+    Their mean does not depend on the order in which the classes are written.
+
+    Examples
+    --------
+    >>> meant_pool("transformation", "nominal"), meant_pool("transformation", "ordinal")
+    ('log-linear-density', 'transformation')
+    """
+    return "log-linear-density" if pooling == "transformation" and kind == "nominal" else pooling
+
+
+def check_recalibrate(value: Any, pooling: str | Rule, kind: str | None) -> None:
+    """Raise unless ``recalibrate`` is a flag, or "pool" with the pool that stays itself when recalibrated.
+
+    Examples
+    --------
+    >>> check_recalibrate("pool", "transformation", "ordinal")
+    """
+    if isinstance(value, str) and value == "pool":
+        meant = meant_pool(pooling, kind)
+        name = meant if isinstance(meant, str) else meant.name
+        if name != "transformation":
+            raise UnsupportedError(
+                f"recalibrating the pool on the scale of h needs the transformation pool, got {name!r}; "
+                "recalibrate the members (True), or correct the pool with fit_correction"
+            )
+    elif not isinstance(value, (bool, np.bool_)):
+        raise InvalidTypeError(f"recalibrate must be True, False or 'pool', got {value!r}; write True")
 
 
 def check_vary(vary: Any) -> dict[str, list[Any]]:

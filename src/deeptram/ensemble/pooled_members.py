@@ -22,9 +22,9 @@ from deeptram.ensemble.coefficients import (
     why_no_coefficients,
 )
 from deeptram.ensemble.epistemic import epistemic_band, split_uncertainty
-from deeptram.ensemble.members import meant_pool, predict_all
+from deeptram.ensemble.members import predict_all
 from deeptram.ensemble.onnx_graph import PooledModule, module_of
-from deeptram.ensemble.plans import AUTO
+from deeptram.ensemble.plans import AUTO, meant_pool
 from deeptram.errors import InvalidInputError, MissingCoefficientsError, StructureError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.coefficient_table import (

@@ -35,6 +35,7 @@ from deeptram.ensemble.plans import (
     check_kind,
     check_model,
     check_pooling,
+    check_recalibrate,
     check_vary,
     number_of_folds,
     plan_members,
@@ -42,7 +43,6 @@ from deeptram.ensemble.plans import (
 from deeptram.errors import (
     ConvergenceWarning,
     InvalidInputError,
-    InvalidTypeError,
     NonFiniteLossError,
     UnfinishedTrainingWarning,
     warn,
@@ -169,12 +169,14 @@ def _choose(ensemble: Ensemble, plans: Sequence[Plan], y: Any, validation: Any, 
 
 def _choose_on(ensemble: Ensemble, held: tuple[Any, Any], loss: str) -> None:
     """Recalibrate, and choose pool or weights, as far as asked for, on these data."""
-    if ensemble.recalibrate:
+    if ensemble.recalibrate and ensemble.recalibrate != "pool":
         ensemble.fit_recalibration(*held)
     if ensemble.pooling == AUTO:
         ensemble.choose_pool(*held, loss)
     elif _tunes(ensemble):
         ensemble.tune_weights(*held, loss)
+    if ensemble.recalibrate == "pool":
+        ensemble.fit_recalibration(*held, what="pool")
 
 
 def check_settings(ensemble: Ensemble) -> None:
@@ -189,21 +191,20 @@ def check_settings(ensemble: Ensemble) -> None:
         check_weights(ensemble.weights, ensemble.n_members)
     if ensemble.vary is not None and ensemble.pooling in ("transformation", AUTO):
         check_common_scale(check_vary(ensemble.vary))
-    if not isinstance(ensemble.recalibrate, (bool, np.bool_)):
-        raise InvalidTypeError(f"recalibrate must be True or False, got {ensemble.recalibrate!r}; write True")
+    check_recalibrate(ensemble.recalibrate, ensemble.pooling, getattr(ensemble.model, "outcome", None))
 
 
 def _check_validation(ensemble: Ensemble, validation: Any) -> None:
     """Refuse to tune or recalibrate on the training data."""
     asked = {
         "weights='tuned'": _tunes(ensemble),
-        "recalibrate=True": bool(ensemble.recalibrate),
+        f"recalibrate={ensemble.recalibrate!r}": bool(ensemble.recalibrate),
         f"pooling={AUTO!r}": ensemble.pooling == AUTO,
     }
     for name, wanted in asked.items():
         if name.startswith("recalibrate") and wanted and number_of_folds(validation):
             raise InvalidInputError(
-                "recalibrate=True needs data that no member was trained on, got folds of the training data; "
+                f"{name} needs data that no member was trained on, got folds of the training data; "
                 "pass fit(X, y, validation=0.2)"
             )
         if wanted and validation is None:

@@ -103,6 +103,13 @@ def fit_with_networks(
         )
 
 
+_OF_SILENCE = (
+    "{} ended with a network that gives the same for every row, as if it were not there: a long step can "
+    "turn all units of a layer off for good; set schedule='warm-up', lower learning_rate, or check that its "
+    "inputs differ from row to row (converged_ is False)."
+)
+
+
 def training_messages(members: Sequence[Any]) -> dict[type[Warning], str]:
     """Return what is to be said of the training of models with networks, by the warning that says it.
 
@@ -121,6 +128,9 @@ def training_messages(members: Sequence[Any]) -> dict[type[Warning], str]:
             f"{worst.validation_loss:.4g}, which has {worst.null_loss:.4g}; lower learning_rate, set "
             "clip_norm, or train longer (converged_ is False)."
         )
+    silent = [fit for fit in fits if fit.silent]
+    if silent:
+        found[ConvergenceWarning] = " ".join([*found.values(), _OF_SILENCE.format(_whose(silent, members))])
     short = [fit for fit in fits if fit.unfinished and not fit.diverged]
     if short:
         found[UnfinishedTrainingWarning] = (
@@ -256,7 +266,7 @@ def keep_fit(estimator: BaseTram, fit: DeepFit) -> None:
         estimator.shift_vcov_ = pd.DataFrame(fit.shift_vcov, index=names, columns=names)
     estimator.history_, estimator.loglik_ = fit.history, fit.loglik
     estimator.n_iter_, estimator.best_epoch_ = fit.n_epochs, fit.best_epoch
-    estimator.converged_ = not (fit.interrupted or fit.diverged or fit.unfinished)
+    estimator.converged_ = not (fit.interrupted or fit.diverged or fit.unfinished or fit.silent)
     estimator.seed_ = fit.seed
     estimator.n_parameters_ = sum(parameter.numel() for parameter in model.parameters())
 

@@ -333,7 +333,7 @@ TRAINED = fields(
         "interrupted": flag,
         **dict.fromkeys(("loglik", "null_loss"), measured),
     },
-    {"unfinished": flag},
+    {"unfinished": flag, "silent": flag},
 )
 
 

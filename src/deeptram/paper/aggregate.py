@@ -7,6 +7,7 @@ says what is missing.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,11 +44,14 @@ from deeptram.paper.storage import RunFolder
 
 NUMBERS = ("estimate", "lower", "upper")
 METRIC_COLUMNS = [*LABELS, "metric", *NUMBERS]
-RECALIBRATED = [f"{name}_recalibrated" for name in NUMBERS]
+RECALIBRATED = {
+    "members": [f"{name}_recalibrated" for name in NUMBERS],
+    "pool": [f"{name}_pool_recalibrated" for name in NUMBERS],
+}
 SIZE_COLUMNS = [*LABELS[:4], "method", "choice", "members", "ensembles", "estimate", "smallest", "largest"]
 WEIGHT_COLUMNS = [*LABELS[:4], "method", "member", "weight", "validation_score", "gap", "converged"]
 BASELINE = "SI-LS"
-VERSION = 6
+VERSION = 7
 KEY_FILE = "key.json"
 INFO = ("seconds", "n_epochs", "best_epoch", "seed")  # of a member, in its table
 CURVE_NUMBERS = ("n", "observed", "lower", "upper", "predicted", "midpoint")
@@ -66,7 +70,8 @@ class Tables:
         method is "member"). The tuned average has the weights of the
         transformation pool. ``estimate_recalibrated``, ``lower_recalibrated`` and
         ``upper_recalibrated`` are the same with every member recalibrated on the
-        validation part, and weights tuned after that.
+        validation part, and weights tuned after that; ``estimate_pool_recalibrated``
+        and so on with the pool recalibrated there instead.
     averages : DataFrame
         The tuned averages with the weights of each pool, in the column ``pool``.
     relative : DataFrame
@@ -209,9 +214,11 @@ class _Aggregation:
         y_val, y_test = codes[part.validation], codes[part.test]
         groups = [self._load(units, len(y_val), len(y_test)).tune(y_val) for units in batch]
         recalibrated = [one.tune(y_val) for group in groups if (one := group.recalibrate(y_val)) is not None]
+        further = {entry: pred for group in groups for entry, pred in group.recalibrated_pools(y_val)}
         samples = split_samples(
             [*groups, *recalibrated],
             y_test,
+            further=further,
             cutoff=self.study.protocol.cutoff,
             n_boot=self.n_boot,
             seed=np.random.SeedSequence(self.study.seed, spawn_key=(split, 1)),
@@ -301,7 +308,7 @@ class _Aggregation:
         for split, samples in [*every, (None, mean_over_splits(by_split))]:
             for (entry, metric), sample in samples.items():
                 if not entry.recalibrated:
-                    again = samples.get((dataclasses.replace(entry, recalibrated=True), metric))
+                    again = {which: samples.get((entry.again(which), metric)) for which in RECALIBRATED}
                     rows.append(self._row(entry, metric, sample, again, split))
         return rows
 
@@ -316,22 +323,33 @@ class _Aggregation:
                 if compared is not None and (compared, metric) in samples:
                     differences.setdefault(split, {})[entry, metric] = sample - samples[compared, metric]
         return pd.DataFrame(
-            self._metric_rows(differences), columns=[*METRIC_COLUMNS, "member", *RECALIBRATED]
+            self._metric_rows(differences),
+            columns=[*METRIC_COLUMNS, "member", *itertools.chain(*RECALIBRATED.values())],
         )
 
     def _row(
-        self, entry: Entry, metric: str, sample: Sample, recalibrated: Sample | None, split: int | None
+        self,
+        entry: Entry,
+        metric: str,
+        sample: Sample,
+        recalibrated: Mapping[str, Sample | None],
+        split: int | None,
     ) -> dict[str, Any]:
-        nothing = (math.nan,) * len(NUMBERS)
-        again = nothing if recalibrated is None else (recalibrated.value, *recalibrated.interval(self.level))
-        return {
+        row = {
             **entry_columns(entry, self.study.dataset, split),
             "metric": metric,
-            **dict(zip(NUMBERS, (sample.value, *sample.interval(self.level)), strict=True)),
+            **self._numbers(NUMBERS, sample),
             "member": entry.member or None,
             "pool": entry.pool,
-            **dict(zip(RECALIBRATED, again, strict=True)),
         }
+        for which, again in recalibrated.items():
+            row |= self._numbers(RECALIBRATED[which], again)
+        return row
+
+    def _numbers(self, names: Sequence[str], sample: Sample | None) -> dict[str, float]:
+        nothing = (math.nan,) * len(names)
+        numbers = nothing if sample is None else (sample.value, *sample.interval(self.level))
+        return dict(zip(names, numbers, strict=True))
 
     def _calibration(self, group: Group, y: Any, split: int) -> Iterator[pd.DataFrame]:
         """Yield the curves of a group; those of members enter their average, bin by bin."""
@@ -394,14 +412,16 @@ def _mean_curve(curves: Sequence[pd.DataFrame], weights: Any) -> pd.DataFrame:
 def _baseline(entry: Entry) -> Entry | None:
     if entry.model == BASELINE or entry.pool not in ("", "transformation"):
         return None
-    return Entry(BASELINE, entry.loss, "equal", "single", recalibrated=entry.recalibrated)
+    base = Entry(BASELINE, entry.loss, "equal", "single")
+    return base.again(entry.recalibrated) if entry.recalibrated else base
 
 
 def _own_average(entry: Entry) -> Entry | None:
     if entry.method not in POOLS:
         return None
     pool = "" if entry.weights == "equal" else entry.method
-    return dataclasses.replace(entry, method="average", pool=pool)
+    average = dataclasses.replace(entry, method="average", pool=pool)
+    return average.again(entry.recalibrated) if entry.recalibrated else average
 
 
 def _key(study: Study, data: Mapping[str, str | None], done: list[Unit], n_boot: int, level: float) -> str:

@@ -54,8 +54,8 @@ class Entry:
         Number of the member from 1; 0 where there is none.
     pool : str
         For averages with tuned weights: the pool they were tuned for.
-    recalibrated : bool
-        Whether every member was recalibrated on the validation part first.
+    recalibrated : {"", "members", "pool"}
+        What was recalibrated on the validation part: nothing, every member before pooling, or what is pooled.
     """
 
     model: str
@@ -64,7 +64,11 @@ class Entry:
     method: str
     member: int = 0
     pool: str = ""
-    recalibrated: bool = False
+    recalibrated: str = ""
+
+    def again(self, which: str) -> Entry:
+        """Return the same, recalibrated; for single predictions and their averages both ways are one."""
+        return replace(self, recalibrated=which if self.method in POOLS else "members")
 
 
 Key = tuple[Entry, str]
@@ -83,7 +87,7 @@ class Group:
         What else is known of each unit: coefficients, history, facts.
     tuned : dict
         The tuned weights of each pool; empty for a single exact model.
-    recalibrated : bool
+    recalibrated : {"", "members"}
         Whether the predictions are recalibrated.
     """
 
@@ -92,7 +96,7 @@ class Group:
     test: tuple[Predictive, ...]
     fitted: tuple[FittedMember, ...] = ()
     tuned: dict[str, TunedWeights] = field(default_factory=dict)
-    recalibrated: bool = False
+    recalibrated: str = ""
 
     @property
     def model(self) -> str:
@@ -121,13 +125,26 @@ class Group:
 
         None where a member gives an outcome of that part the probability zero, which nothing can repair.
         """
-        try:
-            found = [Recalibration().fit(pred, y_val) for pred in self.val]
-        except (FittingError, InvalidInputError):
+        found = [_recalibration(pred, y_val) for pred in self.val]
+        known = [one for one in found if one is not None]
+        if len(known) < len(found):
             return None
         parts = (self.val, self.test)
-        val, test = (tuple(one.apply(p) for one, p in zip(found, part, strict=True)) for part in parts)
-        return replace(self, val=val, test=test, tuned={}, recalibrated=True)
+        val, test = (tuple(one.apply(p) for one, p in zip(known, part, strict=True)) for part in parts)
+        return replace(self, val=val, test=test, tuned={}, recalibrated="members")
+
+    def recalibrated_pools(self, y_val: Any) -> Iterator[tuple[Entry, Predictive]]:
+        r"""Yield the pools' predictions of the test part, each pool recalibrated on the validation part.
+
+        A transformation ensemble stays one, :math:`F_Z(a_k + b \sum_m w_m h_m)`, with its coefficients
+        times b. Calibrated members that disagree pool to something too cautious; this comes after.
+        """
+        for scheme, method in itertools.product(() if self.is_single else SCHEMES, POOLS):
+            weights = self.weights(scheme, method)
+            val, test = (pool(part, method=method, weights=weights) for part in (self.val, self.test))
+            found = _recalibration(val, y_val)
+            if found is not None:
+                yield self.entry(scheme, method).again("pool"), found.apply(test)
 
     def entry(self, weights: str, method: str, member: int = 0, pool: str = "") -> Entry:
         """Return the name of one of the group's predictions or averages."""
@@ -212,6 +229,14 @@ class Group:
                     }
 
 
+def _recalibration(pred: Predictive, y: Any) -> Recalibration | None:
+    """Return the recalibration of predictions, or None where an outcome has the probability zero."""
+    try:
+        return Recalibration().fit(pred, y)
+    except (FittingError, InvalidInputError):
+        return None
+
+
 def _subsets(total: int, size: int, rng: np.random.Generator) -> list[Sequence[int]]:
     """Return all subsets, or neighbours in drawn circles: every member is in equally many of them."""
     if math.comb(total, size) <= MOST_SUBSETS:
@@ -247,7 +272,14 @@ def group_units(units: Sequence[Unit]) -> dict[tuple[str, str, int], list[Unit]]
 
 
 def split_samples(
-    groups: list[Group], y: Any, *, cutoff: int, n_boot: int, seed: Any, n_workers: int = 1
+    groups: list[Group],
+    y: Any,
+    *,
+    cutoff: int,
+    n_boot: int,
+    seed: Any,
+    further: Mapping[Entry, Predictive] | None = None,
+    n_workers: int = 1,
 ) -> dict[Key, Sample]:
     """Return every metric of every prediction and average of one split, with paired replicates.
 
@@ -262,10 +294,12 @@ def split_samples(
     n_boot : int
     seed : int or SeedSequence
         Draws the same samples for the same number of rows.
+    further : dict, optional
+        Predictions beside those of the groups.
     n_workers : int
         Threads.
     """
-    members: dict[Entry, Sequence[Predictive]] = {}
+    members: dict[Entry, Sequence[Predictive]] = {entry: [pred] for entry, pred in (further or {}).items()}
     shares: dict[Entry, Floats] = {}
     for group in groups:
         members |= {entry: [pred] for entry, pred in group.predictions()}

@@ -82,7 +82,8 @@ def study_figures(view: RunView, loss: str) -> Iterator[StudyFigure]:
         ("calibration-classes", FILE, class_panels(view, loss)),
         ("calibration-pools", FILE, calibration_panels(view, loss, pools=True)),
         ("calibration-metrics", PAGE, performance_panels(view, loss, CALIBRATION_METRICS)),
-        ("recalibrated", FOLDED, performance_panels(view, loss, recalibrated, recalibrated=True)),
+        ("recalibrated", FOLDED, performance_panels(view, loss, recalibrated, recalibrated="members")),
+        ("recalibrated-pools", FOLDED, performance_panels(view, loss, recalibrated, recalibrated="pool")),
         ("sizes", PAGE, size_panels(view, loss)),
         ("coefficients", PAGE, coefficient_panels(view, loss)),
         ("weights", PAGE, weight_panels(view, loss)),
@@ -172,7 +173,7 @@ def performance_panels(
     *,
     relative: bool = False,
     members: bool = False,
-    recalibrated: bool = False,
+    recalibrated: str = "",
 ) -> PanelGrid | None:
     """Return metrics of models (lines) and methods (colours); rows are kinds of weights; None without any.
 
@@ -185,8 +186,8 @@ def performance_panels(
         Differences to SI-LS.
     members : bool
         Single members as grey dots instead of the splits' marks.
-    recalibrated : bool
-        With members recalibrated on the validation part.
+    recalibrated : {"", "members", "pool"}
+        What is recalibrated on the validation part.
     """
     data = performance_view(view, loss, tuple(metrics), relative=relative, recalibrated=recalibrated)
     models = [model for model in view.models(loss) if model in set(data["model"])]

@@ -55,6 +55,10 @@ REPORT = "report.html"
 TITLES = {"mnist": "MNIST", "melanoma": "Melanoma (SIIM-ISIC 2020)", "utkface": "UTKFace"}
 TITLES |= {"ham10000": "HAM10000", "digits": "Digits"}
 LOSS_NAMES = {"nll": "negative log-likelihood", "rps": "ranked probability score"}
+RECALIBRATED_WORDS = {
+    "members": "every member recalibrated on the validation part before pooling",
+    "pool": "every pool recalibrated on the validation part instead of its members",
+}
 BEGIN, END = "<!-- run: {name} -->", "<!-- end of run: {name} -->"
 
 
@@ -172,7 +176,7 @@ class _StudyPage:
         for loss in self.view.losses:
             said = calibration_sentences(self.view, loss)
             words += [Words(trained_with(self.view, loss), "h3"), Sentences(said)] if said else []
-        figures = self._drawn("calibration", "calibration-metrics", "recalibrated")
+        figures = self._drawn("calibration", "calibration-metrics", "recalibrated", "recalibrated-pools")
         return [*words, *figures, Words(SAID.curves(), "soft")]
 
     def _guarantees(self) -> list[Section]:
@@ -319,8 +323,9 @@ def results_markdown(
         )
         of_sizes += "members, and of the best m by validation loss (top-K):"
         parts += [f"{words}:", performance_table(view, loss), _agreement(view, loss)]
-        parts.append("With every member recalibrated on the validation part before pooling:")
-        parts.append(performance_table(view, loss, (own, "calibration_slope"), recalibrated=True))
+        for which, said in RECALIBRATED_WORDS.items():
+            parts.append(f"With {said}:")
+            parts.append(performance_table(view, loss, (own, "calibration_slope"), recalibrated=which))
         parts += [of_sizes, sizes] if sizes is not None else []
         parts += [f"Log odds-ratios, {words[0].lower()}{words[1:]}:", odds] if odds is not None else []
     parts.append(guarantee_sentence(view))

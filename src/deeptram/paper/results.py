@@ -139,7 +139,7 @@ def performance_view(
     metrics: tuple[str, ...],
     *,
     relative: bool = False,
-    recalibrated: bool = False,
+    recalibrated: str = "",
 ) -> pd.DataFrame:
     """Return metrics of one loss: over all splits, per split, per member, and as published.
 
@@ -150,8 +150,8 @@ def performance_view(
     metrics : tuple of str
     relative : bool
         Differences to SI-LS instead.
-    recalibrated : bool
-        With members recalibrated on the validation part.
+    recalibrated : {"", "members", "pool"}
+        What is recalibrated on the validation part.
 
     Returns
     -------
@@ -162,8 +162,8 @@ def performance_view(
     chosen = view.rows("relative" if relative else "metrics", loss, overall=False, metric=metrics)
     chosen = with_kinds(view, chosen)
     chosen["method"] = chosen["method"].replace("member", "average")
-    chosen = as_recalibrated(chosen) if recalibrated else chosen
-    published = published_metrics(recalibrated=recalibrated)
+    chosen = as_recalibrated(chosen, recalibrated) if recalibrated else chosen
+    published = _published_cells(recalibrated)
     published = published[(published["loss"] == loss) & published["metric"].isin(metrics)]
     published = comparable(_relative(published) if relative else published, view.study, view.splits)
     parts = [chosen, published.assign(kind="published")]
@@ -174,9 +174,16 @@ def performance_view(
     return full.reindex(columns=[*about, "estimate", "lower", "upper", "smallest", "largest"])
 
 
-def as_recalibrated(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of metrics with the recalibrated numbers in place of the raw ones."""
-    return table.drop(columns=list(NUMBERS)).rename(columns=dict(zip(RECALIBRATED, NUMBERS, strict=True)))
+def as_recalibrated(table: pd.DataFrame, which: str) -> pd.DataFrame:
+    """Return a table of metrics with "members" or "pool" recalibrated in place of the raw numbers."""
+    renamed = dict(zip(RECALIBRATED[which], NUMBERS, strict=True))
+    return table.drop(columns=list(NUMBERS)).rename(columns=renamed)
+
+
+def _published_cells(recalibrated: str) -> pd.DataFrame:
+    """Return the published metrics; of recalibrated pools there are none."""
+    published = published_metrics(recalibrated=bool(recalibrated))
+    return published.iloc[:0] if recalibrated == "pool" else published
 
 
 def calibration_view(view: RunView, loss: str) -> pd.DataFrame:
@@ -218,7 +225,7 @@ def _relative(published: pd.DataFrame) -> pd.DataFrame:
 
 
 def performance_table(
-    view: RunView, loss: str, metrics: tuple[str, ...] = (), *, recalibrated: bool = False
+    view: RunView, loss: str, metrics: tuple[str, ...] = (), *, recalibrated: str = ""
 ) -> TextTable:
     """Return the table of results of one training loss; published means stand beside ours.
 
@@ -228,15 +235,15 @@ def performance_table(
     loss : str
     metrics : tuple of str
         Default: the four of the headline.
-    recalibrated : bool
-        With members recalibrated on the validation part.
+    recalibrated : {"", "members", "pool"}
+        What is recalibrated on the validation part.
     """
     metrics = metrics or view.main_metrics
     chosen = view.rows("metrics", loss, metric=metrics)
-    chosen = as_recalibrated(chosen) if recalibrated else chosen
+    chosen = as_recalibrated(chosen, recalibrated) if recalibrated else chosen
     keys = ["model", "weights", "method", "metric"]
     ours = chosen.set_index(keys)[list(NUMBERS)].astype(float)
-    theirs = _published(view, published_metrics(recalibrated=recalibrated), loss, keys)
+    theirs = _published(view, _published_cells(recalibrated), loss, keys)
     pools = ours[ours.index.get_level_values("method") != "average"]["estimate"]
     best = {
         one: pools.xs(one, level="metric").agg("min" if one in SMALLER_IS_BETTER else "max")

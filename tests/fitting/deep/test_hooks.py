@@ -181,6 +181,19 @@ def test_schedules_are_those_of_torch(make_task, simulated):
         WarmUp(1.0)
 
 
+def test_the_named_warm_up_is_its_function_and_can_be_saved(make_task, simulated):
+    settings = {"epochs": 20, "batch_size": 64, "learning_rate": 0.01}
+    named, own = (
+        fit_deep(
+            make_task(TERMS, "ordinal", simulated.X, simulated.y["ordinal"], **settings, schedule=one), 1
+        )
+        for one in ("warm-up", WarmUp())
+    )
+    pd.testing.assert_frame_equal(named.history.drop(columns="seconds"), own.history.drop(columns="seconds"))
+    assert named.history["learning_rate"].iloc[0] < named.history["learning_rate"].iloc[1]
+    assert Training.from_dict(Training(schedule="warm-up").to_dict()).step_schedule == WarmUp()
+
+
 def test_an_average_is_the_one_by_hand(make_task, simulated):
     task = make_task(
         TERMS, "ordinal", simulated.X, simulated.y["ordinal"], average=0.5, epochs=1, batch_size=999

@@ -22,11 +22,13 @@ from deeptram.fitting.deep.training import Training
 from deeptram.inputs.batches import Source, spans
 from deeptram.model.deep import Batch, DeepModel, evaluating, is_network_parameter
 from deeptram.model.dropout import may_draw, set_stream
-from deeptram.model.parts import ComplexIntercept, ComplexShift, Working, as_float64, has_convolutions
+from deeptram.model.parts import ComplexIntercept, Working, as_float64, has_convolutions
 
 __all__ = ["DeepFit", "DeepTask", "fit_deep"]
 
 _SMALL_STEP = 3e7  # multiplications
+_LOOKED_AT = 100  # rows
+_AUDIBLE = 1e-6  # on the scale of h
 
 
 def fit_deep(task: DeepTask, seed: int) -> DeepFit:
@@ -222,6 +224,7 @@ def finish(setup: Setup, member: Member, record: Record, seconds: float) -> Deep
         n_epochs=record.n_epochs,
         seed=member.seed,
         interrupted=record.interrupted,
+        silent=is_silent(model, setup, member.train_rows),
     )
     if not watched:
         return fit
@@ -232,6 +235,19 @@ def finish(setup: Setup, member: Member, record: Record, seconds: float) -> Deep
         null_loss=setup.null_loss_if_diverged(member, improving),
         unfinished=ran_out and still_falling(fit.history["validation_loss"].to_numpy()),
     )
+
+
+def is_silent(model: DeepModel, setup: Setup, rows: Tensor) -> bool:
+    """Return whether a network gives the same, to a millionth of h, for training rows from first to last.
+
+    Units whose weights a long step moved to where they are off for every row have no gradient: such a network
+    stays what it is, and the model is one without it.
+    """
+    spread = torch.linspace(0, len(rows) - 1, _LOOKED_AT).long().unique()
+    intercept = [model.intercept] if isinstance(model.intercept, ComplexIntercept) else []
+    networks = zip((*intercept, *model.shifts, *model.scales), setup.data.nets, strict=True)
+    outputs = (_outputs(model, network, sources, rows[spread]) for network, sources in networks)
+    return len(spread) > 1 and any(float(np.ptp(one, axis=0).max()) < _AUDIBLE for one in outputs)
 
 
 def still_falling(losses: NDArray[np.float64]) -> bool:
@@ -306,10 +322,10 @@ def identify_shifts(model: DeepModel, setup: Setup, rows: Tensor) -> None:
             shift.mean.copy_(torch.as_tensor(np.average(eta, axis=0, weights=weights)))
 
 
-def _outputs(model: DeepModel, shift: ComplexShift, sources: list[Source], rows: Tensor) -> np.ndarray:
+def _outputs(model: DeepModel, network: nn.Module, sources: list[Source], rows: Tensor) -> np.ndarray:
     with evaluating(model):
         pieces = [
-            shift(*(source.gather(rows[start:stop]) for source in sources))
+            network(*(source.gather(rows[start:stop]) for source in sources))
             for start, stop in spans(len(rows), sources)
         ]
     return as_float64(torch.cat(pieces))

@@ -327,12 +327,10 @@ class _Loop:
         streams = [self._shuffles[m] for m in self.active]
         batches = shuffled_batches(rows[self.active], self.training.batch_size, streams, row_blocks)
         self.engine.expect(batches)
-        losses = np.zeros(len(self.active))
+        losses, schedule = np.zeros(len(self.active)), self.training.step_schedule
         for number, batch in enumerate(batches):
-            if callable(self.training.schedule):
-                factor = self.training.schedule(
-                    (self.epoch - 1 + number / len(batches)) / self.training.epochs
-                )
+            if schedule is not None:
+                factor = schedule((self.epoch - 1 + number / len(batches)) / self.training.epochs)
                 rates = [self.members[m].training.learning_rate * factor for m in self.active]
                 self.engine.set_learning_rates(rates)
             losses += self._step(batch) * (batch.shape[1] / rows.shape[1])
@@ -402,8 +400,8 @@ def _is_over(training: Training, record: Record, epoch: int) -> bool:
 
 def _rate(training: Training, epoch: int, record: Record) -> float:
     """Return the learning rate of a member in an epoch."""
-    if callable(training.schedule):  # which decides before every step
-        return training.learning_rate * training.schedule((epoch - 1) / training.epochs)
+    if training.step_schedule is not None:  # which decides again before every step
+        return training.learning_rate * training.step_schedule((epoch - 1) / training.epochs)
     if training.schedule == "cosine":
         return training.learning_rate * 0.5 * (1 + math.cos(math.pi * (epoch - 1) / training.epochs))
     if training.schedule == "plateau" and record.since_lowered >= PLATEAU_EPOCHS:

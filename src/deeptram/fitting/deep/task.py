@@ -131,6 +131,8 @@ class TrainingRecord:
         validation loss of the latter. Else NaN. See ``Setup.null_loss_if_diverged``.
     unfinished : bool
         Whether the epochs ran out while the validation loss was falling (``gradient.still_falling``).
+    silent : bool
+        Whether a network gives the same for all rows (``gradient.is_silent``).
     loglik : float
         Log-likelihood of all rows passed to ``fit``, summed (weighted).
     shift_vcov : ndarray or None
@@ -146,6 +148,7 @@ class TrainingRecord:
     interrupted: bool = False
     null_loss: float = math.nan
     unfinished: bool = False
+    silent: bool = False
     loglik: float = math.nan
     shift_vcov: Array | None = None
 

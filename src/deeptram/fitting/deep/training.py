@@ -11,10 +11,10 @@ import torch
 
 from deeptram._validation import check_choice, check_flag, check_integer, check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
-from deeptram.fitting.deep.hooks import check_callbacks
+from deeptram.fitting.deep.hooks import WarmUp, check_callbacks
 
 OPTIMIZERS = ("adam", "adamw")
-SCHEDULES = ("cosine", "plateau")
+SCHEDULES = ("cosine", "plateau", "warm-up")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _LEAST = {
     **dict.fromkeys(("epochs", "batch_size", "patience", "micro_batch"), 1),
@@ -54,11 +54,13 @@ class Training:
         example ``lambda groups: torch.optim.SGD(groups, momentum=0.9)``. The groups are dicts
         with ``params``, ``lr``, ``weight_decay`` and ``name``, ``"networks"`` or ``"structured"``
         (coefficients and baselines); their learning rates may be changed there.
-    schedule : {None, "cosine", "plateau"} or callable
-        ``"cosine"`` lowers the learning rate to zero along half a cosine;
-        ``"plateau"`` halves it when the loss has not improved for 5 epochs. A function gets the share of
-        the training that is done before each step and returns a factor of the learning rate:
-        ``dt.hooks.WarmUp(0.1)``, ``dt.hooks.OneCycle()``.
+    schedule : {None, "cosine", "plateau", "warm-up"} or callable
+        ``"cosine"`` lowers the learning rate to zero along half a cosine, epoch by epoch;
+        ``"plateau"`` halves it when the loss has not improved for 5 epochs; ``"warm-up"`` raises it step by
+        step from zero in the first tenth of the training and then lowers it as "cosine" does
+        (``dt.hooks.WarmUp()``), for networks that a first long step may silence for good. A function gets
+        the share of the training that is done before each step and returns a factor of the learning rate:
+        ``dt.hooks.WarmUp(0.05)``, ``dt.hooks.OneCycle()``.
     clip_norm : float, optional
         Largest allowed norm of the gradient of all parameters.
     mixed_precision : {"auto", True, False}
@@ -208,6 +210,13 @@ class Training:
     def torch_dtype(self) -> torch.dtype:
         """The precision as torch knows it."""
         return DTYPES[self.dtype]
+
+    @property
+    def step_schedule(self) -> Callable[[float], float] | None:
+        """The schedule that decides before every step, if it is one of these."""
+        if self.schedule == "warm-up":
+            return WarmUp()
+        return self.schedule if callable(self.schedule) else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON-able values; functions and unused smoothing are left out.
