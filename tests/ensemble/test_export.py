@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -159,6 +161,10 @@ def test_what_cannot_be_exported(tmp_path, monkeypatch):
         dt.export(whole, tmp_path / "m.onnx")
     with pytest.raises(InvalidTypeError, match=r"export needs a fitted deeptram model .* got str; fit one"):
         dt.export("model", tmp_path / "m.onnx")
+    exact = dt.Lm([dt.LS("a")]).fit(X, Z)
+    for path in (None, 3, tmp_path / "no" / "m.onnx"):
+        with pytest.raises(InvalidInputError, match="path must name a file in a folder that is there, got"):
+            dt.export(exact, path)
     foreign = dt.Ensemble.from_members([LogisticRegression().fit(X, Z > 0)])
     with pytest.raises(
         UnsupportedError, match="needs models of deeptram, got LogisticRegression as member 0"
@@ -196,7 +202,8 @@ def test_models_without_networks_are_modules_and_graphs(name, tmp_path):
 def test_strata_scales_and_pools_without_networks_are_graphs(tmp_path):
     grades = np.arange(len(X)) % 3
     table = X.assign(site=np.where(np.arange(len(X)) % 2, "p", "q"), year=2000 + 5 * X["a"])
-    model = dt.Polr([dt.SI("site"), dt.LS("year"), dt.Scale("b")]).fit(table, grades)
+    table = table.assign(kind=np.array(["u", "v", "w"])[np.arange(len(X)) // 2 % 3])
+    model = dt.Polr([dt.SI("site"), dt.LS("year", "kind"), dt.Scale("b")]).fit(table, grades)
     other = dt.Polr([dt.LS("year", "c")]).fit(table, grades)
     both = dt.Ensemble.from_members([model, other], weights=[0.3, 0.7])
     dt.export(both, tmp_path / "m.onnx")
@@ -204,6 +211,11 @@ def test_strata_scales_and_pools_without_networks_are_graphs(tmp_path):
     feed = {key: value.numpy() for key, value in module.inputs(table).items()}
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, feed)[0], both.predict_proba(table), atol=1e-7)
+    told = {key: json.loads(text) for key, text in session.get_modelmeta().custom_metadata_map.items()}
+    assert told["levels"] == [0, 1, 2]
+    assert told["inputs"]["year"] is None
+    assert told["inputs"]["kindw"] == {"column": "kind", "level": "w"}
+    assert list(told["inputs"]["site"]["levels"]) == ["p", "q"]
 
 
 def test_networks_in_double_precision_are_graphs(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import os
 import warnings
@@ -16,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from deeptram.errors import InvalidTypeError, MissingDependencyError, UnsupportedError
+from deeptram._files import versions
+from deeptram._schema import plain
+from deeptram.errors import InvalidInputError, InvalidTypeError, MissingDependencyError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.latent import Latent
 from deeptram.model.module import Inputs, OutcomeModule, read
@@ -58,14 +61,14 @@ class PooledModule(nn.Module):
         self.members = nn.ModuleList(members)
         self.is_discrete = members[0].is_discrete
         _check_same_outcome(members)
-        meanings: dict[str, Any] = {}
+        self.meanings: dict[str, Any] = {}
         self.own_names: list[dict[str, str]] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.dtypes: dict[str, torch.dtype] = {}
         for m, member in enumerate(members):
-            other = {one for one, what in member.meanings.items() if meanings.get(one, what) != what}
+            other = {one for one, what in member.meanings.items() if self.meanings.get(one, what) != what}
             names = {one: f"{one} (member {m})" if one in other else one for one in member.shapes}
-            meanings |= {names[one]: what for one, what in member.meanings.items()}
+            self.meanings |= {names[one]: what for one, what in member.meanings.items()}
             self.shapes |= {names[one]: shape for one, shape in member.shapes.items()}
             self.dtypes |= {names[one]: dtype for one, dtype in member.dtypes.items()}
             self.own_names.append(names)
@@ -124,7 +127,10 @@ def export(model: Any, path: str | os.PathLike[str]) -> Path:
 
     The graph has one input for each tensor of ``model.module_`` (see there) with any number of rows, and one
     output: ``probability`` ``(n, K)``, or ``h`` ``(n,)`` at the outcomes ``y``. What it computes is compared
-    with the model on a few rows in onnxruntime, to 1e-5.
+    with the model on a few rows in onnxruntime, to 1e-5. What a user of the file has to know is in its
+    metadata, as JSON: ``levels``, the classes in the order of the columns (null for h), and ``inputs``, what
+    was learned to make an input from the user's columns (null where it is as there): names of strata in the
+    order of their codes, levels of factors, knots.
 
     Parameters
     ----------
@@ -157,6 +163,10 @@ def export(model: Any, path: str | os.PathLike[str]) -> Path:
             f"export needs onnx, onnxruntime and onnxscript, got no {', '.join(absent)}; "
             "run pip install 'deeptram[export]'"
         )
+    if not isinstance(path, (str, os.PathLike)) or not Path(path).parent.is_dir():
+        raise InvalidInputError(
+            f"path must name a file in a folder that is there, got {path!r}; for example 'model.onnx'"
+        )
     path = Path(path)
     graph = Graph(model.module_).eval()
     examples, output = graph.examples(_CHECKED_ROWS), "probability" if graph.is_discrete else "h"
@@ -173,12 +183,28 @@ def export(model: Any, path: str | os.PathLike[str]) -> Path:
             opset_version=_OPSET,
             dynamo=False,
         )
+    _describe(path, graph)
     try:
         _check(path, graph, model.module_)
     except UnsupportedError:
         path.unlink()
         raise
     return path
+
+
+def _describe(path: Path, graph: Graph) -> None:
+    """Write into the file what its columns and codes mean."""
+    import onnx
+
+    levels = graph.pooled.each[0].model.outcome.levels if graph.is_discrete else None
+    known = {
+        "levels": None if levels is None else plain(list(levels)),
+        "inputs": plain(graph.pooled.meanings),
+        "versions": versions(),
+    }
+    model = onnx.load(os.fspath(path))
+    onnx.helper.set_model_props(model, {name: json.dumps(value) for name, value in known.items()})
+    onnx.save(model, os.fspath(path))
 
 
 @contextmanager

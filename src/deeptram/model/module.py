@@ -82,6 +82,9 @@ class OutcomeModule(nn.Module):
                 learned = encoder.formula.to_dict()
                 made = set(encoder.names) - set(encoder.required_columns)
                 self.meanings |= dict.fromkeys(sorted(made), learned)
+            for factor in encoder.factors:
+                levels = zip(factor.names, factor.levels[1:], strict=True)
+                self.meanings |= {name: {"column": factor.column, "level": level} for name, level in levels}
         if strata is not None and design.strata is not None:
             self.meanings[strata] = design.strata.to_dict()
 
