@@ -212,6 +212,10 @@ def test_every_pool_has_its_calibration_in_a_file(view):
     panels = calibration_panels(view, "nll", pools=True).panels
     assert len(panels) == 8 * 4  # average, pools and kinds of weights x ensembles
     assert all(panel.table["name"].nunique() == 1 for panel in panels)
+    grid = calibration_panels(view, "nll", pools=True)
+    labels = [ax.get_ylabel() for one in grid.figure().axes for ax in one.child_axes]
+    for name in ("average", "linear", "log-linear", "transformation"):
+        assert any(label.startswith(f"{name}, tuned weights\nobserved") for label in labels)
 
 
 def test_weights_add_up(view):

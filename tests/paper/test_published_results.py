@@ -52,6 +52,7 @@ def test_published_coefficients():
         ("mnist", {"preset": "paper"}, "CI", True),
         ("mnist", {"preset": "modern"}, "CI", False),
         ("utkface", {"preset": "paper", "pixels": 64}, "CI", False),
+        ("mnist", {"preset": "paper", "n_members": 2}, "CI", False),
         ("utkface", {"preset": "quick"}, "SI-LS", True),
         ("digits", {"preset": "paper"}, "SI-LS", False),
     ],

@@ -81,7 +81,7 @@ def study_figures(view: RunView, loss: str) -> Iterator[StudyFigure]:
         ("calibration", PAGE, calibration_panels(view, loss)),
         ("calibration-classes", FILE, class_panels(view, loss)),
         ("calibration-pools", FILE, calibration_panels(view, loss, pools=True)),
-        ("calibration-metrics", PAGE, performance_panels(view, loss, CALIBRATION_METRICS)),
+        ("calibration-metrics", PAGE, performance_panels(view, loss, CALIBRATION_METRICS, members=True)),
         ("recalibrated", FOLDED, performance_panels(view, loss, recalibrated, recalibrated="members")),
         ("recalibrated-pools", FOLDED, performance_panels(view, loss, recalibrated, recalibrated="pool")),
         ("sizes", PAGE, size_panels(view, loss)),

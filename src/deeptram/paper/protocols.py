@@ -295,7 +295,7 @@ def is_same_protocol(study: Study, model: str) -> bool:
     """Whether a model of a study was fitted as the authors fitted theirs.
 
     Exact fits are, under every preset; networks under the preset ``paper``
-    without changes.
+    without changes, in ensembles of as many members.
 
     Examples
     --------
@@ -305,8 +305,9 @@ def is_same_protocol(study: Study, model: str) -> bool:
     """
     published = study.dataset in PAPER_DATASETS
     as_published = study.preset == "paper" and not study.changed
-    same_images = study.pixels == make_study(study.dataset, "paper").pixels
-    return published and (model in EXACT_MODELS or (as_published and same_images))
+    theirs = PRESETS["paper"][study.dataset]
+    same = (study.pixels, study.n_members) == (theirs.pixels, theirs.n_members)
+    return published and (model in EXACT_MODELS or (as_published and same))
 
 
 def comparable(table: pd.DataFrame, study: Study, splits: list[int]) -> pd.DataFrame:

@@ -324,8 +324,8 @@ def results_markdown(
         of_sizes += "members, and of the best m by validation loss (top-K):"
         parts += [f"{words}:", performance_table(view, loss), _agreement(view, loss)]
         for which, said in RECALIBRATED_WORDS.items():
-            parts.append(f"With {said}:")
-            parts.append(performance_table(view, loss, (own, "calibration_slope"), recalibrated=which))
+            table = performance_table(view, loss, (own, "calibration_slope"), recalibrated=which)
+            parts += [f"With {said}:", table] if table is not None else []
         parts += [of_sizes, sizes] if sizes is not None else []
         parts += [f"Log odds-ratios, {words[0].lower()}{words[1:]}:", odds] if odds is not None else []
     parts.append(guarantee_sentence(view))

@@ -175,9 +175,10 @@ def performance_view(
 
 
 def as_recalibrated(table: pd.DataFrame, which: str) -> pd.DataFrame:
-    """Return a table of metrics with "members" or "pool" recalibrated in place of the raw numbers."""
+    """Return a table of metrics with "members" or "pool" recalibrated; the latter has pools alone."""
     renamed = dict(zip(RECALIBRATED[which], NUMBERS, strict=True))
-    return table.drop(columns=list(NUMBERS)).rename(columns=renamed)
+    table = table.drop(columns=list(NUMBERS)).rename(columns=renamed)
+    return table[table["method"].isin(POOLS)] if which == "pool" else table
 
 
 def _published_cells(recalibrated: str) -> pd.DataFrame:
@@ -226,8 +227,8 @@ def _relative(published: pd.DataFrame) -> pd.DataFrame:
 
 def performance_table(
     view: RunView, loss: str, metrics: tuple[str, ...] = (), *, recalibrated: str = ""
-) -> TextTable:
-    """Return the table of results of one training loss; published means stand beside ours.
+) -> TextTable | None:
+    """Return the table of results of one training loss, if any; published means stand beside ours.
 
     Parameters
     ----------
@@ -262,6 +263,8 @@ def performance_table(
             look = "best" if numbers[0] == best.get(metric) else ""
             row.append(Cell.of(*numbers, beside=theirs.get(key, ""), look=look))
         rows.append(row)
+    if not rows:
+        return None
     arrows = ["↓" if metric in SMALLER_IS_BETTER else "↑" for metric in metrics]
     header = ["model", "weights", "method", *map(metric_label, metrics)]
     return TextTable(header, rows, 3, hints=["", "", "", *arrows], look="headline")

@@ -318,7 +318,8 @@ class PanelGrid:
         if self.share_x and panel.row < max(one.row for one in self.panels):
             ax.set_xlabel("")
         if panel.column == 0 and len(self.rows) > 1:
-            ax.set_ylabel(f"{self.rows[panel.row]}\n{ax.get_ylabel()}".strip())
+            shown = next((one for one in (ax, *ax.child_axes) if one.axison), ax)  # an axes may be in parts
+            shown.set_ylabel(f"{self.rows[panel.row]}\n{shown.get_ylabel()}".strip())
 
 
 def without_legend(ax: Axes) -> None:

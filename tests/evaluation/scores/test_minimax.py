@@ -40,6 +40,8 @@ def test_closed_forms_of_the_others():
 @pytest.mark.parametrize("latent", LATENTS)
 def test_expected_score_is_the_integrated_quantile_function(latent):
     assert float(MinimaxScore(latent).expected(0.0)) == 0
+    mean = integrate.quad(lambda u: float(get(latent).icdf(u)), 0, 1)[0]
+    assert float(MinimaxScore(latent).expected(1.0)) == pytest.approx(mean, abs=1e-6)
     for p in (0.15, 0.6, 0.99):
         by_quadrature = integrate.quad(lambda u: float(get(latent).icdf(u)), 0, p, limit=200)[0]
         assert float(MinimaxScore(latent).expected(p)) == pytest.approx(by_quadrature, abs=1e-7)

@@ -51,7 +51,7 @@ def test_unknown_setting_is_named():
         ({"optimizer": "sgd"}, "optimizer must be one of 'adam', 'adamw', got 'sgd'"),
         (
             {"schedule": "cosin"},
-            "schedule must be one of 'cosine', 'plateau', got 'cosin'; did you mean 'cosine'",
+            "schedule must be one of 'cosine', 'plateau', 'warm-up', got 'cosin'; did you mean 'cosine'",
         ),
         ({"warm_start": "auto"}, "warm_start must be True or False, got 'auto'"),
         ({"mixed_precision": "yes"}, "mixed_precision must be True, False or 'auto', got 'yes'"),

@@ -355,6 +355,8 @@ class MinimaxScore(Score):
     def expected(self, p: Any) -> Any:
         r"""Return :math:`G(p) = \int_0^p F_Z^{-1}(u)\,du`, minus the expected score up to a line.
 
+        It is zero at p = 0 and the mean of Z at p = 1.
+
         Parameters
         ----------
         p : array-like
@@ -362,7 +364,9 @@ class MinimaxScore(Score):
         """
         z, probability = (as_tensor(part, torch.float64) for part in (self.latent.icdf(p), p))
         inner = z * probability - self.latent.cdf_integral(z)
-        return torch.where(probability == 0, torch.zeros_like(inner), inner).numpy()
+        zero = torch.zeros_like(inner)
+        mean = self.latent.sf_integral(zero) - self.latent.cdf_integral(zero)
+        return torch.where(probability == 0, zero, torch.where(probability == 1, mean, inner)).numpy()
 
     def rows(self, y: Any, pred: Any, **options: Any) -> Tensor:
         """Return the score of every row, shape (n,)."""
