@@ -83,7 +83,7 @@ class Training:
         ``adam_start + t``; from some thousands on there is practically none, and
         the first steps are up to :math:`(1 - b_1) / \sqrt{1 - b_2}`, about 3.2,
         times as long. This is what happens where one optimiser object trains
-        member after member, as in the paper's experiments (docs/results.md).
+        member after member, as in the paper's experiments (docs/results/mnist.md).
     adam_epsilon : float
         Added to the root of Adam's second moment; Keras has 1e-7.
     standardize : bool
