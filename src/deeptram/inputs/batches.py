@@ -9,6 +9,8 @@ GPUs prefer; their shape is ``(b, C, H, W)`` all the same.
 
 from __future__ import annotations
 
+import multiprocessing
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -197,6 +199,7 @@ class Prefetch:
             _Rows([sources[k].on_cpu() for k in self._numbers]),
             batch_sampler=[batch.tolist() for batch in self._batches],
             num_workers=workers,
+            multiprocessing_context=_start_method() if workers else None,
             collate_fn=default_convert,  # which leaves tensors as they are
             generator=torch.Generator(),  # so that torch's global one is left alone
         )
@@ -210,6 +213,14 @@ class Prefetch:
             return {}
         self._next += 1
         return dict(zip(self._numbers, next(self._batch_iterator), strict=True))
+
+
+def _start_method() -> str:
+    """Return how processes are started: as usual, also within joblib's, whose own way torch cannot use."""
+    usual = multiprocessing.get_start_method()
+    if usual in ("fork", "spawn", "forkserver"):
+        return usual
+    return "fork" if sys.platform == "linux" else "spawn"
 
 
 class _Rows(Dataset[Any]):

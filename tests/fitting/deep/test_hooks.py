@@ -235,18 +235,15 @@ def test_class_weights_are_weights_of_rows(make_task, simulated):
     counts = np.bincount(y)
     factors = len(y) / (len(counts) * counts)
     by_level = dict(enumerate(factors))
-    weighted = make_task(TERMS, "ordinal", simulated.X, y, weight=factors[y], validation=None)
-    expected = fit_deep(weighted, 1).model.state_dict()
-    for wanted in ("balanced", by_level):
-        task = make_task(TERMS, "ordinal", simulated.X, y, class_weight=wanted, warm_start=False)
-        other = make_task(TERMS, "ordinal", simulated.X, y, weight=factors[y], warm_start=False)
-        for one, two in zip(
-            fit_deep(task, 1).model.network_parameters(),
-            fit_deep(other, 1).model.network_parameters(),
-            strict=True,
-        ):
-            torch.testing.assert_close(one[1], two[1], atol=1e-5, rtol=1e-4)
-    assert expected
+    held = {"validation": 0.3, "patience": 2, "epochs": 5}  # weights decide which epoch is kept, too
+    for wanted, settings in (("balanced", {"warm_start": False}), ("balanced", held), (by_level, held)):
+        task = make_task(TERMS, "ordinal", simulated.X, y, class_weight=wanted, **settings)
+        other = make_task(TERMS, "ordinal", simulated.X, y, weight=factors[y], **settings)
+        one, two = fit_deep(task, 1), fit_deep(other, 1)
+        for own, expected in zip(one.model.network_parameters(), two.model.network_parameters(), strict=True):
+            torch.testing.assert_close(own[1], expected[1], atol=1e-5, rtol=1e-4)
+        assert one.best_epoch == two.best_epoch
+        np.testing.assert_allclose(one.history["validation_loss"], two.history["validation_loss"], rtol=1e-5)
     with pytest.raises(
         InvalidInputError, match="class_weight must name levels of the outcome, 0, 1, 2, 3, got 7"
     ):
@@ -255,6 +252,20 @@ def test_class_weights_are_weights_of_rows(make_task, simulated):
         fit_deep(
             make_task(TERMS, "continuous", simulated.X, simulated.y["continuous"], class_weight="balanced"), 1
         )
+
+
+def test_validation_data_of_their_own_weigh_by_class(make_task, simulated):
+    X, y = simulated.X, simulated.y["ordinal"]
+    factors = np.array([3, 1, 1, 2])
+    rows = np.repeat(np.arange(60), factors[y[:60]])  # what the weights stand for
+    task = make_task(
+        TERMS, "ordinal", X[60:], y[60:], val=(X[:60], y[:60]), class_weight=dict(enumerate(factors))
+    )
+    other = make_task(
+        TERMS, "ordinal", X[60:], y[60:], val=(X.iloc[rows], y[rows]), weight=factors[y[60:]].astype(float)
+    )
+    losses = [fit_deep(one, 1).history["validation_loss"] for one in (task, other)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
 def test_validation_rows_have_weights():

@@ -47,6 +47,17 @@ def test_members_are_the_same_with_workers(settings):
         assert torch.equal(helped.model_.state_dict()[name], value)
 
 
+def test_members_in_processes_have_workers_of_their_own():
+    training = dt.Training(epochs=1, batch_size=16, progress=False, workers=1)
+    model = dt.Polr([dt.CS(dt.networks.CNN((2,), dense=()), "image")], training=training)
+    found = [
+        dt.Ensemble(model, 2, random_state=1, strategy=strategy, n_jobs=2).fit({"image": Slow()}, Y)
+        for strategy in ("parallel", "sequential")
+    ]
+    ours, theirs = (one.predict_proba({"image": IMAGES}) for one in found)
+    np.testing.assert_array_equal(ours, theirs)
+
+
 def test_rows_come_from_other_processes():
     class Who:
         def __len__(self):

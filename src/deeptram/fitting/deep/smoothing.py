@@ -119,21 +119,22 @@ def mixed(batch: Batch, other: Batch, share: Tensor) -> Batch:
     return result
 
 
-def class_weighted(weights: Any, wanted: Any, encoded: Encoded, outcome: Outcome) -> Any:
-    """Return the weights of rows times those of their classes.
+def class_factors(wanted: Any, encoded: Encoded, outcome: Outcome, weights: Any = None) -> Any:
+    """Return by what the weights of rows are multiplied in each class, (K,).
 
     Parameters
     ----------
-    weights : ndarray or None, shape (n,)
     wanted : "balanced" or dict of levels and factors
     encoded, outcome : Encoded, Outcome
+        Of the training rows, in which "balanced" classes have the same total.
+    weights : ndarray or None, shape (n,)
 
     Examples
     --------
     >>> from deeptram.model import OutcomeSettings
     >>> outcome, encoded = Outcome.fit(OutcomeSettings("ordinal"), ["a", "b", "b", "b"])
-    >>> class_weighted(None, "balanced", encoded, outcome).round(2)
-    array([2.  , 0.67, 0.67, 0.67])
+    >>> class_factors("balanced", encoded, outcome).round(2)
+    array([2.  , 0.67])
     """
     codes, levels = encoded.codes, outcome.levels
     if codes is None or levels is None:
@@ -143,15 +144,14 @@ def class_weighted(weights: Any, wanted: Any, encoded: Encoded, outcome: Outcome
     base = np.ones(len(codes)) if weights is None else weights
     if isinstance(wanted, str):
         totals = np.bincount(codes, weights=base, minlength=len(levels))
-        return base * (base.sum() / (len(levels) * np.where(totals > 0, totals, 1.0)))[codes]
+        return base.sum() / (len(levels) * np.where(totals > 0, totals, 1.0))
     unknown = [level for level in wanted if level not in levels]
     if unknown:
         raise InvalidInputError(
             f"class_weight must name levels of the outcome, {', '.join(map(repr, levels[:6]))}, got "
             f"{unknown[0]!r}; correct it"
         )
-    given = [check_number(wanted.get(level, 1.0), "class_weight", 0.0) for level in levels]
-    return base * np.array(given)[codes]
+    return np.array([check_number(wanted.get(level, 1.0), "class_weight", 0.0) for level in levels])
 
 
 class WeightAverage:

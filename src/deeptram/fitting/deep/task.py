@@ -23,7 +23,7 @@ from deeptram.errors import InvalidInputError
 from deeptram.fitting.deep.losses import MemberLosses, RowLoss, Target, gather_rows, make_loss
 from deeptram.fitting.deep.resume import ResumePoints
 from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows, seeded
-from deeptram.fitting.deep.smoothing import Mixup, SmoothedLoss, class_weighted, mixed
+from deeptram.fitting.deep.smoothing import Mixup, SmoothedLoss, class_factors, mixed
 from deeptram.fitting.deep.training import Training, autocast_dtype, resolve_device
 from deeptram.fitting.deep.warm_start import Scaling, apply_start, exact_start, free_start
 from deeptram.fitting.exact.columns import StructuredData
@@ -90,6 +90,24 @@ class DeepTask:
     def __sizeof__(self) -> int:
         """At least the bytes of the outcomes: clusters place what says it is large once per worker."""
         return object.__sizeof__(self) + 8 * len(self.encoded)
+
+    def with_class_weights(self) -> DeepTask:
+        """Return the task with rows, those of validation too, that weigh as their classes are to weigh."""
+        wanted = self.training.class_weight
+        if wanted is None:
+            return self
+        factors = class_factors(wanted, self.encoded, self.outcome, self.sample_weight)
+
+        def weighed(encoded: Encoded, weights: Array | None) -> Array:
+            own: Array = factors[encoded.codes]
+            return own if weights is None else weights * own
+
+        held = self.validation
+        if held is not None:
+            held = (*held[:3], weighed(held[1], held[3] if len(held) > 3 else None))
+        return dataclasses.replace(
+            self, sample_weight=weighed(self.encoded, self.sample_weight), validation=held
+        )
 
     @property
     def used_rows(self) -> NDArray[np.int64]:
@@ -244,6 +262,7 @@ class Setup:
 
     def __init__(self, task: DeepTask) -> None:
         check_supported(task.spec, task.outcome, task.design)
+        task = task.with_class_weights()
         self.task, self.training = task, task.training
         self.device = resolve_device(self.training.device)
         self.dtype = self.training.torch_dtype
@@ -275,8 +294,6 @@ class Setup:
         self._losses: dict[Latent, tuple[RowLoss, RowLoss]] = {}
         self.loss, self.step_loss = self.losses_of(task.latent)
         self.data = self._rows(task.matrices, task.encoded, task.X, weights)
-        if self.training.class_weight is not None:
-            weights = class_weighted(weights, self.training.class_weight, task.encoded, task.outcome)
         self._step_weight = self._weight_tensor(weights)
         self.step_loss.target(task.encoded.take(used[:1]), self.dtype, self.device)
         self.validation = None if task.validation is None else self._rows(*task.validation)

@@ -103,7 +103,8 @@ class Training:
     mixup : float
         Parameter of the Beta distribution by which rows of a batch are mixed, inputs and losses; 0: not.
     class_weight : {None, "balanced"} or dict
-        Factors of the weights of training rows by level; ``"balanced"`` gives all classes the same total.
+        Factors of the weights of rows by level, in training, warm start and validation, as
+        ``sample_weight`` would have them; ``"balanced"`` gives all classes the same total in training.
     workers : int
         Processes that read and decode the next batches of entries that are not in memory (files, data sets,
         memory maps) while the networks compute; 0: the training itself does.
