@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib
+import json
+import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +20,8 @@ from sklearn.metrics import roc_auc_score
 import deeptram as dt
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "public"
+NO_ROWS = '{"settings": SAME, "cpu_seconds": 1.0, "rows": []}'
+NO_METHOD = '{"settings": SAME, "cpu_seconds": 1.0, "rows": [{"nll": 1.0}]}'
 
 
 @pytest.fixture
@@ -59,6 +65,13 @@ def test_a_part_is_written_between_its_marks_again_and_again(part, tmp_path):
 
 
 @pytest.fixture
+def a_page(tmp_path):
+    path = tmp_path / "page.md"
+    path.write_text("<!-- part: begin -->old<!-- part: end -->")
+    return path
+
+
+@pytest.fixture
 def study_of_two(part, tmp_path):
     study, seen = part("_study"), []
 
@@ -67,27 +80,117 @@ def study_of_two(part, tmp_path):
         rows = [{"method": "m", "nll": 1.0 + unit.split / 7, "crps": float("inf"), "weights": [0.25, 0.75]}]
         return [*rows, {"method": "m", "severity": 3, "pool": "linear", "nll": -0.5}]
 
-    def run(settings, out="first", write=None):
-        wanted = argparse.Namespace(out=tmp_path / out, n_jobs=1, write=write)
-        units = [study.Unit("a", 0), study.Unit("a", 1)]
+    def run(settings, out="first", write=None, fresh=False, splits=(0, 1)):
+        wanted = argparse.Namespace(out=tmp_path / out, n_jobs=1, write=write, fresh=fresh)
+        units = [study.Unit("a", split) for split in splits]
         return study.run("part", score, units, settings, wanted, kept_in=tmp_path / "kept")
 
     return run, seen
 
 
-def test_a_unit_is_computed_once_and_again_when_its_settings_change(study_of_two, tmp_path):
+def refused(capsys, call, *words):
+    """Check that a call ends with exit code 2 and one sentence that has these words."""
+    with pytest.raises(SystemExit) as ended:
+        call()
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert len(told.splitlines()) == 1
+    for word in (*words, "expects", "got", ";"):
+        assert word in told
+
+
+def test_a_unit_is_computed_once_and_again_when_its_settings_change(study_of_two):
     run, seen = study_of_two
-    assert run({"k": 1}, write=tmp_path).empty
     for settings in ({"k": 1}, {"k": 1}, {"k": 2}):
         table = run(settings)
     assert len(seen) == 4
     assert table["split"].to_list() == [0, 0, 1, 1]
 
 
-def test_kept_scores_are_finished_units_elsewhere_until_the_settings_change(study_of_two, tmp_path):
+def test_nothing_is_kept_before_the_page_is_known_to_be_good(study_of_two, a_page, tmp_path, capsys):
+    run, seen = study_of_two
+    refused(capsys, lambda: run({"k": 1}, write=a_page), "finished units")
+    assert not seen
+    run({"k": 1})
+    refused(capsys, lambda: run({"k": 1}, write=tmp_path / "absent.md"), "absent.md")
+    refused(capsys, lambda: run({"k": 1}, write=tmp_path), "--write")
+    begin, end = "<!-- part: begin -->", "<!-- part: end -->"
+    for text in ("", begin, f"{end}{begin}", f"{begin}{end}{end}", f"{begin}{end}{begin}"):
+        a_page.write_text(text)
+        refused(capsys, lambda: run({"k": 1}, write=a_page), begin, end)
+    assert not (tmp_path / "kept").exists()
+
+
+def kept_settings(tmp_path):
+    table = pd.read_csv(tmp_path / "kept" / "part.csv.gz")
+    return table.groupby("split")["settings"].unique().map(list)
+
+
+def test_kept_rows_of_other_settings_stay_until_their_unit_is_computed(study_of_two, a_page, tmp_path):
+    run, _ = study_of_two
+    run({"k": 1}, splits=(0, 1, 10))
+    run({"k": 1}, splits=(0, 1, 10), write=a_page)
+    old = kept_settings(tmp_path)
+    run({"k": 2}, splits=[1])
+    shown = run({"k": 2}, write=a_page)
+    new = kept_settings(tmp_path)
+    assert shown["split"].unique().tolist() == [1]
+    assert new.index.tolist() == [0, 1, 10]
+    assert new[[0, 10]].equals(old[[0, 10]])
+    assert len(new[1]) == 1
+    assert new[1] != old[1]
+
+
+def test_a_fresh_run_computes_kept_units_and_drops_no_others(study_of_two, a_page, tmp_path, capsys):
     run, seen = study_of_two
     run({"k": 1})
-    told = run({"k": 1}, write=tmp_path)
+    run({"k": 1}, write=a_page)
+    capsys.readouterr()
+    run({"k": 1}, out="second", splits=[0])
+    assert "1 units taken from the kept scores" in capsys.readouterr().out
+    assert len(seen) == 2
+    run({"k": 1}, out="second", splits=[0], fresh=True)
+    run({"k": 1}, out="second", splits=[0], fresh=True)
+    assert "taken" not in capsys.readouterr().out
+    assert len(seen) == 3
+    run({"k": 1}, out="second", splits=[0], fresh=True, write=a_page)
+    assert kept_settings(tmp_path).index.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "text", ['{"sett', "[]", "{}", "null", "3", '{"settings": SAME}', NO_ROWS, NO_METHOD]
+)
+def test_a_damaged_unit_is_reported_and_computed_again(study_of_two, a_page, tmp_path, capsys, text):
+    run, seen = study_of_two
+    good = run({"k": 1})
+    run({"k": 1}, write=a_page)  # kept scores of the unit do not hide the damage
+    path = tmp_path / "first" / "a-1.json"
+    same = json.dumps(json.loads(path.read_text())["settings"])
+    path.write_text(text.replace("SAME", same))
+    capsys.readouterr()
+    again = run({"k": 1})
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1
+    assert "a-1.json" in told[0]
+    assert "computed again" in told[0]
+    assert [unit.split for unit in seen] == [0, 1, 1]
+    pd.testing.assert_frame_equal(again.drop(columns="seconds"), good.drop(columns="seconds"))
+    run({"k": 1})
+    assert not capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_refused(study_of_two, tmp_path, capsys):
+    run, seen = study_of_two
+    (tmp_path / "file").write_text("")
+    for out in ("file", "file/below"):
+        refused(capsys, lambda out=out: run({"k": 1}, out=out), "--out", out)
+    assert not seen
+
+
+def test_kept_scores_are_finished_units_elsewhere_until_the_settings_change(study_of_two, a_page):
+    run, seen = study_of_two
+    run({"k": 1})
+    told = run({"k": 1}, write=a_page)
     found = run({"k": 1}, out="another machine")
     assert len(seen) == 2
     pd.testing.assert_frame_equal(found.drop(columns="seconds"), told.drop(columns="seconds"), rtol=1e-5)
@@ -100,7 +203,105 @@ def test_kept_scores_of_the_page_have_one_value_per_unit_method_and_metric(part)
     for path in part("_study").KEPT.glob("*.csv.gz"):
         table = pd.read_csv(path)
         assert not table.duplicated(["dataset", "split", "row", "metric"]).any()
-        assert table["settings"].nunique() == 1
+        assert (table.groupby(["dataset", "split"])["settings"].nunique() == 1).all()
+
+
+def test_kept_scores_stay_byte_for_byte_where_nothing_is_new(part, tmp_path):
+    study = part("_study")
+    for kept in study.KEPT.glob("*.csv.gz"):
+        path = tmp_path / kept.name
+        shutil.copy(kept, path)
+        study.keep({}, path, "other settings")
+        assert gzip.decompress(path.read_bytes()) == gzip.decompress(kept.read_bytes())
+
+
+@pytest.fixture
+def script(part, monkeypatch, tmp_path):
+    """Run a script with a command line; units are listed instead of computed, and no score is kept."""
+    monkeypatch.delenv("DEEPTRAM_DATA", raising=False)
+    monkeypatch.setattr(part("_study"), "KEPT", tmp_path / "kept")
+
+    def run(name, *words):
+        module, seen = part(name), []
+
+        def listed(unit, data=None):
+            seen.append((unit.dataset, unit.split))
+            return [{"method": "m"}]
+
+        monkeypatch.setattr(module, "score", listed)
+        monkeypatch.setattr(module, "page", lambda *_: "tables")
+        command = [f"{name}.py", "--out", str(tmp_path / "out"), "--n-jobs", "1", *map(str, words)]
+        monkeypatch.setattr(sys, "argv", command)
+        module.main()
+        return seen
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("survival", ["--datasets", "rossi", "--splits", "0"], "1 to 25"),
+        ("survival", ["--datasets", "rossi", "--splits", "26"], "26"),
+        ("survival", ["--datasets", "whas-once", "whas", "--splits", "0"], "whas, each row once"),
+        ("shift", ["--datasets", "digits", "--splits", "0", "5"], "0 to 4"),
+        ("shift", ["--datasets", "digits", "--splits", "-1"], "-1"),
+        ("uci", ["--datasets", "protein", "--splits", "4", "5"], "0 to 4"),
+        ("shift", ["--datasets", "digits", "--n-jobs", "0"], "--n-jobs"),
+        ("shift", ["--datasets", "digits", "--data", "nowhere"], "--data"),
+        ("shift", ["--datasets", "digits", "mnist"], "DEEPTRAM_DATA"),
+        ("shift", ["--datasets", "letters"], "letters"),
+        ("survival", ["--datasets", "rossi", "--write", "absent.md"], "absent.md"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_computes_nothing(script, tmp_path, capsys, name, words, told):
+    refused(capsys, lambda: script(name, *words), f"{name}.py: ", told)
+    assert not list(tmp_path.glob("out/*"))
+
+
+def test_a_data_folder_without_the_file_of_a_set_is_refused(script, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("DEEPTRAM_DATA", str(tmp_path / "absent"))
+    refused(capsys, lambda: script("survival"), "DEEPTRAM_DATA", "absent")
+    monkeypatch.setenv("DEEPTRAM_DATA", str(tmp_path))
+    refused(capsys, lambda: script("survival", "--datasets", "whas-once"), "survival/whas.csv.gz")
+    refused(capsys, lambda: script("uci", "--datasets", "yacht"), "uci/yacht.csv.gz")
+
+
+def test_a_short_name_computes_the_set_under_its_own_name(script, tmp_path):
+    (tmp_path / "survival").mkdir()
+    (tmp_path / "survival" / "whas.csv.gz").write_text("")
+    words = ("--data", tmp_path, "--splits", "2", "2", "--datasets", "whas-once", "whas, each row once")
+    assert script("survival", *words, "rossi") == [("whas, each row once", 2), ("rossi", 2)]
+    assert (tmp_path / "out" / "whas, each row once-2.json").exists()
+
+
+def test_quick_takes_two_splits_of_every_set(part):
+    for name in ("uci", "survival", "shift"):
+        sets = part(name).SETS
+        units = part("_command").units_of(sets, None, None, quick=True)
+        assert pd.Series([unit.dataset for unit in units]).value_counts().to_dict() == dict.fromkeys(sets, 2)
+    units = part("_command").units_of(part("survival").SETS, ["support", "rossi"], None, quick=True)
+    assert [(unit.dataset, unit.split) for unit in units] == [
+        ("support", 0), ("support", 1), ("rossi", 1), ("rossi", 2),
+    ]  # fmt: skip
+
+
+def test_every_set_has_only_splits_that_are_there(part, capsys):
+    survival, command = part("survival"), part("_command")
+    for name, source in survival.SETS.items():
+        assert (0 in source.splits) == (name in survival.GIVEN)
+    units = command.units_of(part("uci").SETS, ["yacht", "protein"], [7, 4])
+    assert [(unit.dataset, unit.split) for unit in units] == [("yacht", 7), ("yacht", 4), ("protein", 4)]
+    assert "protein has no split 7" in capsys.readouterr().out
+
+
+def test_help_says_where_finished_units_come_from(script, capsys):
+    with pytest.raises(SystemExit) as ended:
+        script("survival", "--help")
+    told = " ".join(capsys.readouterr().out.split())
+    assert ended.value.code == 0
+    assert "benchmarks/public/scores unless --fresh, are taken" in told
+    assert "whas-once is 'whas, each row once'" in told
 
 
 def test_a_training_row_is_not_described_by_trees_that_have_seen_it(part, rng):

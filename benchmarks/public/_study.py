@@ -3,7 +3,8 @@
 A part of the page (``uci.py``, ``survival.py``, ...) gives a list of units and a function that computes the
 scores of one; :func:`run` does the rest. Nothing of a unit is repeated unless its settings change.
 ``--write`` puts the tables of a part between its marks in the page (:func:`publish`) and keeps the scores of
-all finished units in ``scores/PART.csv.gz`` beside the scripts, where later runs find them finished.
+all finished units in ``scores/PART.csv.gz`` beside the scripts, where later runs find them finished, unless
+they are asked to begin afresh (``--fresh``).
 """
 
 import argparse
@@ -11,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,42 +22,10 @@ from typing import Any
 import joblib
 import numpy as np
 import pandas as pd
+from _command import Unit, refuse
 
 KEPT = Path(__file__).parent / "scores"
 Rows = list[dict[str, Any]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Unit:
-    """One data set and one split."""
-
-    dataset: str
-    split: int
-
-    def path(self, out: Path) -> Path:
-        """Return where its scores are kept."""
-        return out / f"{self.dataset}-{self.split}.json"
-
-
-def arguments(doc: str, datasets: Sequence[str], splits: int) -> argparse.Namespace:
-    """Return what every part is asked for on the command line."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=os.environ.get("DEEPTRAM_DATA"))
-    parser.add_argument("--out", type=Path, required=True, help="folder of the scores, one file per unit")
-    parser.add_argument("--datasets", nargs="+", choices=datasets, default=list(datasets))
-    parser.add_argument("--splits", nargs="+", type=int, default=list(range(splits)))
-    parser.add_argument("--quick", action="store_true", help="two splits of each set")
-    parser.add_argument("--n-jobs", type=int, default=2)
-    parser.add_argument(
-        "--write",
-        type=Path,
-        metavar="PAGE",
-        help="compute nothing; keep the scores of what is there and put their tables into PAGE",
-    )
-    wanted = parser.parse_args()
-    if wanted.quick:
-        wanted.splits = wanted.splits[:2]
-    return wanted
 
 
 def run(
@@ -64,25 +34,50 @@ def run(
     units: Sequence[Unit],
     settings: dict[str, Any],
     wanted: argparse.Namespace,
-    kept_in: Path = KEPT,
+    kept_in: Path | None = None,
 ) -> pd.DataFrame:
     """Compute the units that are missing; return the scores of all, one row per method and unit.
 
-    A unit is finished when its file in ``wanted.out``, or its rows in the kept table, have these settings.
-    Where a page is written nothing is computed, and what is finished is kept.
+    A unit is finished when its file in ``wanted.out``, or its rows in the kept table (unless
+    ``wanted.fresh``), have these settings. Where a page is written nothing is computed, and what is finished
+    is kept.
     """
-    wanted.out.mkdir(parents=True, exist_ok=True)
+    if wanted.write is not None:
+        around(part, wanted.write)  # a page that cannot be written is refused before anything changes
+    _make(wanted.out, writes=wanted.write is None)
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    path = kept_in / f"{part}.csv.gz"
-    finished = read_kept(path, digest)
-    finished |= {unit: rows for unit in units if (rows := _read(unit, wanted.out, digest)) is not None}
+    path = (kept_in or KEPT) / f"{part}.csv.gz"
+    own, again = _read_all(units, wanted.out, digest, computes=wanted.write is None)
+    kept = {} if wanted.fresh else read_kept(path, digest)
+    taken = {unit: kept[unit] for unit in units if unit in kept and unit not in own and unit not in again}
+    if taken:
+        print(
+            f"{len(taken)} units taken from the kept scores ({path}), not computed now: --fresh ignores them"
+        )
+    finished = own | taken
     missing = [unit for unit in units if unit not in finished]
     print(f"{len(missing)} of {len(units)} units missing", flush=True)
     if wanted.write is None:
         finished |= _compute_all(score, missing, wanted.out, digest, wanted.n_jobs)
+    elif not finished:
+        refuse(
+            f"--write expects finished units with the settings of {part}.py, got none in {wanted.out}; "
+            "run without --write first"
+        )
     else:
-        keep(finished, path, digest)
+        keep(own, path, digest)
     return pd.DataFrame([row for unit in units for row in finished.get(unit, [])])
+
+
+def _make(out: Path, *, writes: bool) -> None:
+    """Make the folder of the scores, or say why it cannot be."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        reason = None if os.access(out, os.W_OK) or not writes else "nothing can be written there"
+    except OSError as error:
+        reason = error.strerror
+    if reason:
+        refuse(f"--out expects a folder that is there or can be made, got {out} ({reason}); name another one")
 
 
 def read_kept(path: Path, digest: str) -> dict[Unit, Rows]:
@@ -104,15 +99,31 @@ def read_kept(path: Path, digest: str) -> dict[Unit, Rows]:
 
 
 def keep(finished: dict[Unit, Rows], path: Path, digest: str) -> None:
-    """Write the scores to a table: one line per unit, row and metric, six digits each."""
+    """Put the scores into the table: one line per unit, row and metric, six digits each.
+
+    What the table has of a unit is replaced; units that are not given stay, with whatever settings they have.
+    """
     lines = [
-        (*unit, f"{row['seconds']:.1f}", number, row["method"], metric, _short(value), digest)
-        for unit, rows in sorted((dataclasses.astuple(one), rows) for one, rows in finished.items())
+        (
+            unit.dataset,
+            str(unit.split),
+            f"{row['seconds']:.1f}",
+            str(number),
+            row["method"],
+            metric,
+            _short(value),
+            digest,
+        )
+        for unit, rows in finished.items()
         for number, row in enumerate(rows)
         for metric, value in row.items()
         if metric not in ("dataset", "split", "seconds", "method")
     ]
     names = ["dataset", "split", "seconds", "row", "method", "metric", "value", "settings"]
+    if path.exists():
+        old = pd.read_csv(path, dtype=str, keep_default_na=False)[names].itertuples(index=False, name=None)
+        lines += [line for line in old if Unit(line[0], int(line[1])) not in finished]
+    lines.sort(key=lambda line: (line[0], int(line[1])))  # stable: the rows of a unit stay in order
     path.parent.mkdir(exist_ok=True)
     pd.DataFrame(lines, columns=names).to_csv(path, index=False, compression={"method": "gzip", "mtime": 1})
 
@@ -151,14 +162,39 @@ def _compute(score: Callable[[Unit], Rows], unit: Unit, out: Path, digest: str) 
     return unit
 
 
+def _read_all(
+    units: Sequence[Unit], out: Path, digest: str, *, computes: bool
+) -> tuple[dict[Unit, Rows], list[Unit]]:
+    """Return the scores of the finished units, and the units to compute again: their files are damaged."""
+    found: dict[Unit, Rows] = {}
+    again = []
+    for unit in units:
+        try:
+            rows = _read(unit, out, digest)
+        except (ValueError, KeyError, TypeError) as error:
+            print(
+                f"{unit.path(out)}: expected the scores of a unit, got a damaged file "
+                f"({type(error).__name__}); it is {'computed again' if computes else 'not used'}",
+                file=sys.stderr,
+            )
+            again += [unit] if computes else []
+        else:
+            found |= {} if rows is None else {unit: rows}
+    return found, again
+
+
 def _read(unit: Unit, out: Path, digest: str) -> Rows | None:
+    """Return the scores of a unit, None where there are none with these settings."""
     path = unit.path(out)
-    record = json.loads(path.read_text()) if path.exists() else {}
-    return (
-        None
-        if record.get("settings") != digest
-        else [{**dataclasses.asdict(unit), "seconds": record["cpu_seconds"], **row} for row in record["rows"]]
-    )
+    if not path.exists():
+        return None
+    record = json.loads(path.read_text())
+    if record["settings"] != digest:
+        return None
+    rows = [{**dataclasses.asdict(unit), "seconds": record["cpu_seconds"], **row} for row in record["rows"]]
+    if not rows or not all("method" in row for row in rows):
+        raise ValueError("no rows, or rows without a method")
+    return rows
 
 
 def span(counts: pd.Series) -> str:
@@ -236,9 +272,22 @@ def publish(part: str, text: str, page: Path | None) -> None:
     if page is None:
         print(text)
         return
+    before, after = around(part, page)
+    page.write_text(f"{before}\n\n{text.strip()}\n\n{after}")
+
+
+def around(part: str, page: Path) -> tuple[str, str]:
+    """Return what the page has before and after the text of a part, the marks included."""
+    if not page.is_file():
+        refuse(f"--write expects a page that is there, got {page}; correct the path")
     begin, end = (f"<!-- {part}: {mark} -->" for mark in ("begin", "end"))
-    before, rest = page.read_text().split(begin)
-    page.write_text(f"{before}{begin}\n\n{text.strip()}\n\n{end}{rest.split(end)[1]}")
+    text = page.read_text()
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(end) < text.index(begin):
+        refuse(
+            f"--write expects a page with the marks {begin} and {end} once and in this order, got {page} "
+            "without; put them where the tables shall be"
+        )
+    return text[: text.index(begin)] + begin, text[text.index(end) :]
 
 
 def _cell(mean: float, error: float, digits: int) -> str:

@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 import torch
 from _candidates import CHOSEN, POOLS, predictions
-from _study import Unit, arguments, cost, folded, markdown, publish, run, side_by_side, span, verdict
+from _command import Source, Unit, arguments
+from _study import cost, folded, markdown, publish, run, side_by_side, span, verdict
 from mord import LogisticAT
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -25,7 +26,13 @@ from statsmodels.miscmodels.ordinal_model import OrderedModel
 
 import deeptram as dt
 
-DATASETS = ("wine", "swd", "era", "lev", "esl", "balance", "anes96", "wine, each row once")
+WINE = "wine_quality/winequality-red.csv"
+SPLITS = range(30)
+SETS = {
+    "wine": Source(SPLITS, WINE),
+    **{name: Source(SPLITS) for name in ("swd", "era", "lev", "esl", "balance", "anes96")},
+    "wine, each row once": Source(SPLITS, WINE, alias="wine-once"),
+}
 METRICS = ("nll", "mixed nll", "rps", "qwk", "mae")
 LEGEND = {
     "nll": ("NLL", False),
@@ -57,7 +64,7 @@ SETTINGS: dict[str, Any] = {
 def load(name: str, data: Path) -> tuple[pd.DataFrame, np.ndarray]:
     """Return the covariates and the levels 0, 1, ...; a level of fewer than ten rows joins its neighbour."""
     if name.startswith("wine"):
-        table = pd.read_csv(data / "wine_quality" / "winequality-red.csv", sep=";")
+        table = pd.read_csv(data / WINE, sep=";")
         table = table if name == "wine" else table.drop_duplicates()
         X, y = table.drop(columns="quality"), table["quality"]
     elif name == "anes96":
@@ -188,7 +195,7 @@ def scores_of(y: np.ndarray, pred: dt.Predictive, frequencies: np.ndarray) -> di
 def score(unit: Unit, data: Path) -> list[dict[str, Any]]:
     """Return the scores of all models and pools on the test rows of one split."""
     X, y = load(unit.dataset, data)
-    splitter = StratifiedShuffleSplit(30, test_size=SETTINGS["test"], random_state=0)
+    splitter = StratifiedShuffleSplit(len(SPLITS), test_size=SETTINGS["test"], random_state=0)
     train, test = list(splitter.split(X, y))[unit.split]
     centre, scale = X.iloc[train].mean(), X.iloc[train].std()
     X_train, X_test = ((X.iloc[rows].reset_index(drop=True) - centre) / scale for rows in (train, test))
@@ -240,10 +247,9 @@ def against(table: pd.DataFrame, peer: str) -> pd.DataFrame:
 
 def main() -> None:
     """Run what is missing, and print or write the tables."""
-    wanted = arguments(__doc__ or "", DATASETS, 30)
-    units = [Unit(name, split) for split in wanted.splits for name in wanted.datasets]
+    wanted = arguments(__doc__ or "", SETS)
     one = functools.partial(score, data=wanted.data)
-    publish("ordinal", page(run("ordinal", one, units, SETTINGS, wanted)), wanted.write)
+    publish("ordinal", page(run("ordinal", one, wanted.units, SETTINGS, wanted)), wanted.write)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from _study import Unit, arguments, cost, markdown, publish, run, span
+from _command import Source, Unit, arguments
+from _study import cost, markdown, publish, run, span
 from scipy.ndimage import gaussian_filter, rotate
 from sklearn.datasets import load_sample_images
 from sklearn.metrics import roc_auc_score
@@ -23,7 +24,7 @@ from sklearn.model_selection import train_test_split
 import deeptram as dt
 from deeptram.ensemble.epistemic import split_uncertainty
 
-DATASETS = ("digits", "mnist", "utkface")
+SETS = {"digits": Source(range(5)), "mnist": Source(range(5), "."), "utkface": Source(range(5), ".")}
 POOLS = ("linear", "log-linear", "transformation")
 SEVERITIES = (0, 1, 2, 3, 4, 5)
 METRICS = ("nll", "rps", "accuracy", "overconfidence")
@@ -300,13 +301,14 @@ def figure(table: pd.DataFrame, path: Path) -> None:
 
 def main() -> None:
     """Run what is missing, and print or write the tables and the figure."""
-    wanted = arguments(__doc__ or "", DATASETS, 5)
-    units = [Unit(name, split) for split in wanted.splits for name in wanted.datasets]
+    wanted = arguments(__doc__ or "", SETS)
     one = functools.partial(score, data=wanted.data)
-    table = run("shift", one, units, SETTINGS, wanted)
+    table = run("shift", one, wanted.units, SETTINGS, wanted)
     publish("shift", page(table), wanted.write)
     if wanted.write:
-        figure(table, wanted.write.parent / "assets" / "shift.svg")
+        path = wanted.write.parent / "assets" / "shift.svg"
+        path.parent.mkdir(exist_ok=True)
+        figure(table, path)
 
 
 if __name__ == "__main__":

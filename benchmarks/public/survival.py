@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from _candidates import CHOSEN, POOLS, predictions
-from _study import Unit, arguments, cost, folded, markdown, publish, run, side_by_side, span, verdict
+from _command import Source, Unit, arguments
+from _study import cost, folded, markdown, publish, run, side_by_side, span, verdict
 from lifelines import CoxPHFitter, KaplanMeierFitter
 from sklearn.model_selection import KFold, RepeatedKFold
 from sksurv.ensemble import GradientBoostingSurvivalAnalysis, RandomSurvivalForest
@@ -28,7 +29,11 @@ from deeptram.ensemble.adapters import adapter_of, indicators
 from deeptram.evaluation.censoring import right_censored
 
 GIVEN = ("support", "metabric", "gbsg", "whas")
-SHIPPED = ("whas, each row once", "rossi", "gbsg2", "veteran", "whas500")
+SETS = {
+    **{name: Source(range(26), f"survival/{name}.csv.gz") for name in GIVEN},
+    "whas, each row once": Source(range(1, 26), "survival/whas.csv.gz", alias="whas-once"),
+    **{name: Source(range(1, 26)) for name in ("rossi", "gbsg2", "veteran", "whas500")},
+}
 METRICS = ("nll", "grid nll", "ibs", "uno", "d-calibration")
 LEGEND = {
     "grid nll": "NLL on the grid",
@@ -60,8 +65,8 @@ SETTINGS: dict[str, Any] = {
 
 def load(name: str, data: Path) -> tuple[pd.DataFrame, np.ndarray, np.ndarray, np.ndarray | None]:
     """Return covariates, times, events and the given test rows, if any."""
-    if name in (*GIVEN, "whas, each row once"):
-        table = pd.read_csv(data / "survival" / f"{name.partition(',')[0]}.csv.gz")
+    if SETS[name].file:
+        table = pd.read_csv(data / SETS[name].file)
         table = table if name in GIVEN else table.drop(columns="part").drop_duplicates().assign(part="")
         X, time, event = table.filter(regex="^x"), table["time"], table["event"] == 1
         test = (table["part"] == "test").to_numpy()
@@ -225,12 +230,9 @@ def page(table: pd.DataFrame) -> str:
 
 def main() -> None:
     """Run what is missing, and print or write the tables."""
-    wanted = arguments(__doc__ or "", (*GIVEN, *SHIPPED), 26)
-    units = [
-        Unit(name, split) for split in wanted.splits for name in wanted.datasets if split or name in GIVEN
-    ]
+    wanted = arguments(__doc__ or "", SETS)
     one = functools.partial(score, data=wanted.data)
-    publish("survival", page(run("survival", one, units, SETTINGS, wanted)), wanted.write)
+    publish("survival", page(run("survival", one, wanted.units, SETTINGS, wanted)), wanted.write)
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from _command import Source, Unit, arguments, refuse
 from _forest import forest_columns
-from _study import Unit, arguments, cost, folded, markdown, publish, run
+from _study import cost, folded, markdown, publish, run
 from scipy.optimize import minimize
 
 import deeptram as dt
@@ -29,7 +30,7 @@ from deeptram.fitting.deep.seeds import MemberSeeds, fold_rows
 from deeptram.predictive.joined import join_rows
 
 DATASETS = ("yacht", "boston", "energy", "concrete", "wine", "kin8nm", "power", "naval", "protein")
-SPLITS = {"protein": 5}
+SETS = {name: Source(range(5 if name == "protein" else 20), f"uci/{name}.csv.gz") for name in DATASETS}
 PILOT = (0, 1, 19)  # splits whose test scores a pilot has seen: they come last
 POOLS = ("linear", "log-linear", "log-linear-density", "transformation", "median")
 TUNED = ("linear", "log-linear", "transformation")
@@ -385,15 +386,13 @@ def copied(rows: pd.DataFrame, test: str, columns: list[str]) -> list[float]:
 
 def main() -> None:
     """Run what is missing, or write the tables of what is there."""
-    wanted = arguments(__doc__ or "", DATASETS, 20)
-    units = [
-        Unit(name, split)
-        for split in sorted(wanted.splits, key=lambda split: split in PILOT)
-        for name in wanted.datasets
-        if split < SPLITS.get(name, 20)
-    ]
+    wanted = arguments(__doc__ or "", SETS, page_reads_data=True)
+    path = wanted.data.parent / "published" / "aggregation_uci.csv.gz"
+    if not path.exists():
+        refuse(f"the tables expect the published scores in {path}, got no such file; put it beside the data")
+    units = sorted(wanted.units, key=lambda unit: unit.split in PILOT)
     table = run("uci", lambda unit: score(unit, wanted.data), units, SETTINGS, wanted)
-    published = pd.read_csv(wanted.data.parent / "published" / "aggregation_uci.csv.gz")
+    published = pd.read_csv(path)
     publish("uci", page(table, published[published["members"] == 10], wanted.data), wanted.write)
 
 
