@@ -6,11 +6,13 @@ import itertools
 
 import mpmath
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
+from sklearn.base import clone
 
 import deeptram as dt
 from deeptram.pooling import PoolInfo
@@ -273,3 +275,45 @@ def test_the_latent_of_the_members_is_the_default():
     assert dt.pool([normal, foreign]).pool_info.latent == "normal"
     assert dt.pool([foreign, foreign]).pool_info.latent == "logistic"
     assert dt.pool([normal, foreign], method="linear").latent == dt.latent.get("normal")
+
+
+# -- classes without an order ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nominal():
+    """Predictions of two models of three classes, and the same with the classes written in another order."""
+    rng = np.random.default_rng(3)
+    X, y = pd.DataFrame({"a": rng.normal(size=200)}), rng.integers(0, 3, 200)
+    found = {}
+    for order in ((0, 1, 2), (2, 0, 1)):
+        model = dt.Tram([dt.SI(), dt.LS("a")], outcome="nominal", levels=list(order))
+        models = [clone(model).fit(X[k::2], y[k::2]) for k in (0, 1)]
+        found[order] = ([one.predict_distribution(X) for one in models], models)
+    return X, y, found
+
+
+def test_the_default_pool_of_classes_does_not_look_at_their_order(nominal):
+    X, _, found = nominal
+    (ours, models), (others, _) = found.values()
+    pooled = dt.pool(ours)
+    assert pooled.pool_info.method == "log-linear-density"
+    np.testing.assert_allclose(pooled.pmf()[:, [2, 0, 1]], dt.pool(others).pmf(), atol=1e-6)
+    np.testing.assert_allclose(pooled.pmf(), dt.Ensemble.from_members(models).predict_proba(X), atol=1e-12)
+    asked = dt.pool(ours, latent="logistic")  # the scale of F, in the order of the levels
+    assert asked.pool_info.method == "transformation"
+    assert np.abs(asked.pmf() - pooled.pmf()).max() > 1e-4
+
+
+def test_pools_of_classes_are_compared_without_an_order(nominal):
+    _, y, found = nominal
+    tables = [dt.compare_pools(members, y, nested=False) for members, _ in found.values()]
+    for table in tables:
+        assert set(table["pool"]) == {"linear", "log-linear-density"}
+        assert set(table["correction"]) == {"none"}
+        assert all("classes without an order" in reason for reason in table.attrs["left_out"].values())
+    keys = ["pool", "weights"]
+    ours, others = (table.set_index(keys)["score"].sort_index() for table in tables)
+    np.testing.assert_allclose(ours, others, atol=1e-5)
+    weights = [dt.tune_weights(members, y).weights for members, _ in found.values()]
+    np.testing.assert_allclose(weights[0], weights[1], atol=1e-4)

@@ -118,7 +118,7 @@ def choose_pool(
     table = compare_pools(
         members,
         y,
-        methods=POOLS if weights == "equal" else CLOSED_FORM,
+        methods=None if members[0].is_nominal else POOLS if weights == "equal" else CLOSED_FORM,
         weights=("equal", "tuned") if weights == "tuned" else ("equal",),
         corrections=[None],
         cv=min(_FOLDS, len(members[0])),

@@ -48,7 +48,7 @@ class Tram(BaseTram):
         of all columns.
     outcome : {"binary", "ordinal", "nominal", "continuous", "count", "survival"}
         Kind of outcome. A nominal outcome is a multinomial logit whose levels
-        keep the order of ``levels`` (it matters for pooling only).
+        keep the order of ``levels`` (which the default pool does not look at).
     latent : str or Latent
         F_Z: ``"logistic"``, ``"normal"``, ``"minimum-extreme-value"``,
         ``"maximum-extreme-value"`` or an alias. ``"auto"``: the one that predicts rows left out best

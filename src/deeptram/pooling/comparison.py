@@ -30,7 +30,7 @@ from deeptram._validation import (
 from deeptram.errors import DeeptramError, InvalidInputError, InvalidTypeError
 from deeptram.evaluation.scores import get as get_score
 from deeptram.pooling.correction import KINDS, CorrectedScore, correct
-from deeptram.pooling.pool import METHODS, as_members, get_rule, pool
+from deeptram.pooling.pool import as_members, get_rule, meaningful, pool
 from deeptram.pooling.recalibration import Recalibration
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights import TunedWeights
@@ -149,8 +149,8 @@ def compare_pools(
         As for ``deeptram.pool``: predictions of rows on which the members were **not** trained.
     y : array-like of n outcomes, or Surv
     methods : sequence of str or Rule, optional
-        Pools; by default all that there are. Those that have no meaning for the outcome are left out, with
-        the reason in ``attrs["left_out"]``.
+        Pools; by default all that there are (of classes without an order those that do not look at one).
+        Those that have no meaning for the outcome are left out, with the reason in ``attrs["left_out"]``.
     weights : sequence of {"equal", "tuned"}
     corrections : sequence
         None, ``"spread"``, ``"intercept"`` or ``"both"`` (on the scale of the outcome, ``deeptram.correct``),
@@ -193,7 +193,7 @@ def compare_pools(
     checked = as_members(members)
     n = check_same_length(members=checked[0], y=y)
     generator = random_generator(random_state)
-    rules, ways, changes = _asked(methods, weights, corrections)
+    rules, ways, changes = _asked(meaningful(checked) if methods is None else methods, weights, corrections)
     folds = folds_of(cv, n, y, generator)
     pairs = [*itertools.combinations(range(len(folds)), 2)] if nested and len(folds) > 2 else []
     tried: list[_Candidate] = []
@@ -272,7 +272,7 @@ def folds_of(cv: Any, n: int, y: Any, generator: np.random.Generator) -> list[Fo
 
 def _asked(methods: Any, weights: Any, corrections: Any) -> tuple[list[Any], list[str], list[Any]]:
     """Check what is to be compared."""
-    rules = list(METHODS) if methods is None else _several(methods, "methods", "pools")
+    rules = _several(methods, "methods", "pools")
     ways = _several(weights, "weights", "'equal' and 'tuned'")
     changes = _several(corrections, "corrections", "None and names")
     for rule in rules:

@@ -32,7 +32,7 @@ from deeptram._arrays import as_numpy
 from deeptram._rows import take_rows
 from deeptram._threads import one_thread
 from deeptram._validation import check_choice, check_number, check_same_length
-from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.evaluation.scores import get as get_score
 from deeptram.optimise.newton import minimise_few
 from deeptram.pooling.weights.member_values import member_values
@@ -172,6 +172,11 @@ class CorrectedScore:
     def __init__(
         self, pred: Predictive, y: Any, score: str | Callable[..., Any], centre: float | None = None
     ) -> None:
+        if pred.is_nominal:
+            raise UnsupportedError(
+                "intercept and spread are corrected on ordered outcomes, got classes without an order; "
+                "leave the correction out"
+            )
         self.pred, self.y, self.fixed = pred, y, centre
         self._judge = get_score(score)
         self._centre, self._spreads = _centre(pred, centre), _spreads(pred)

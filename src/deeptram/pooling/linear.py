@@ -67,6 +67,7 @@ class LinearRule(CdfRule):
     """
 
     name: ClassVar[str] = "linear"
+    order_free: ClassVar[bool] = True
     mixture: ClassVar[bool] = True
     averaged: ClassVar[frozenset[str]] = frozenset({"mean_t", "rmst_t"})
 
@@ -168,6 +169,7 @@ class LogLinearDensityRule(DensityRule):
     """
 
     name: ClassVar[str] = "log-linear-density"
+    order_free: ClassVar[bool] = True
 
     def log_density(self, each: Sequence[Tensor], weights: Tensor) -> Tensor:
         """Return the weighted mean of the log-densities; what one member excludes is excluded."""

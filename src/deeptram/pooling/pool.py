@@ -339,6 +339,18 @@ def _shown(levels: tuple[Any, ...] | None) -> str:
     return f"[{shown}{', ...' if levels and len(levels) > 4 else ''}]"
 
 
+def meaningful(members: Sequence[Predictive]) -> list[str]:
+    """Return the names of the pools; of classes without an order those that do not look at one.
+
+    Examples
+    --------
+    >>> len(meaningful([Predictive.from_proba([[0.2, 0.3, 0.5]])])) == len(METHODS)
+    True
+    """
+    free = members[0].is_nominal
+    return [name for name in METHODS if get_rule(name).order_free or not free]
+
+
 def pool(
     members: Any,
     *,
@@ -352,7 +364,8 @@ def pool(
     ``"linear"``              :math:`\sum_m w_m F_m`, a mixture (Def. 1)
     ``"log-linear"``          :math:`\exp(\sum_m w_m \log F_m)`, CDFs, not renormalised (Def. 2)
     ``"log-linear-density"``  :math:`c \exp(\sum_m w_m \log f_m)`, normalised (Prop. 4)
-    ``"transformation"``      :math:`F_Z(\sum_m w_m F_Z^{-1}(F_m))` (Def. 5)
+    ``"transformation"``      :math:`F_Z(\sum_m w_m F_Z^{-1}(F_m))` (Def. 5); of classes without an order
+                              (``ordered`` False) the mean of their logits, "log-linear-density"
     ``QuasiArithmetic``       :math:`g^{-1}(\sum_m w_m g(F_m))` (eq. 1)
     a rule of one's own       a ``CdfRule`` or ``DensityRule`` (``deeptram.pooling.rule``)
     ========================  ==========================================================================

@@ -106,6 +106,8 @@ class Rule(ABC):
         Whether the pool has the steps of members whose F has them, whatever their densities.
     integrated : bool
         Whether ``near_quantiles`` knows where quantiles of the pool lie, from an integral.
+    order_free : bool
+        Whether the pool of classes does not depend on the order in which they are written.
     """
 
     name: ClassVar[str]
@@ -117,6 +119,7 @@ class Rule(ABC):
     ordered: ClassVar[bool] = False
     of_steps: ClassVar[bool] = False
     integrated: ClassVar[bool] = False
+    order_free: ClassVar[bool] = False
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.parameters)

@@ -22,12 +22,14 @@ from torch import Tensor
 
 from deeptram import latent as latents
 from deeptram.latent import Latent, Logistic
+from deeptram.pooling.linear import LogLinearDensityRule
 from deeptram.pooling.points import TIE, Intervals, Points, first_beyond
 from deeptram.pooling.pooled import PooledLine, common_range
 from deeptram.pooling.rule import (
     SMALLEST_PRODUCT,
     Kernel,
     Recipe,
+    Rule,
     TrafoRule,
     can_multiply,
     finish_block,
@@ -64,9 +66,16 @@ class TransformationRule(TrafoRule):
         self._given = None if latent is None else latents.get(latent)
         self.latent = latents.get("logistic") if self._given is None else self._given
 
-    def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> TransformationRule:
-        """Return the rule with F_Z as asked for, else the members' own, else logistic."""
-        return TransformationRule(pooling_latent(members, self._given if latent is None else latent))
+    def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> Rule:
+        """Return the rule with F_Z as asked for, else the members' own, else logistic.
+
+        Classes without an order have no h but logits: without a scale that is asked for these are averaged,
+        so that it does not matter in which order the classes are written.
+        """
+        asked = self._given if latent is None else latent
+        if asked is None and all(member.is_nominal for member in members):
+            return LogLinearDensityRule()
+        return TransformationRule(pooling_latent(members, asked))
 
     def trafo(self, at: Points) -> Tensor:
         """Return the mean of the members' transformations."""
