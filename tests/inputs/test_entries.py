@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import deeptram as dt
-from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.errors import ExtrapolationWarning, InvalidInputError, InvalidTypeError
 from deeptram.inputs.entries import DatasetRows, readable_entries
 
 N = 24
@@ -202,6 +204,19 @@ def test_another_scale_of_pixels_is_refused(tmp_path, trained, given, match):
                 one.predict_proba({"image": given})
             with pytest.raises(InvalidInputError, match=match):
                 one.predict_proba({"image": Indexed(given)})
+
+
+@pytest.mark.parametrize("trained", [IMAGES, bytes_of(IMAGES)])
+def test_images_that_were_standardised_after_fit_are_named_once(trained):
+    model = fit({"image": trained})
+    with pytest.warns(
+        ExtrapolationWarning, match=r"pixels from .*, got -2.* to 2.*; use the same unit"
+    ) as said:
+        model.predict_proba({"image": (IMAGES - 0.5) / 0.2})
+    assert len(said) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict_proba({"image": IMAGES + 0.3})  # brighter, not on another scale
 
 
 class Indexed:

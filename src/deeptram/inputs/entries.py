@@ -19,12 +19,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from deeptram._arrays import row_numbers
 from deeptram._rows import is_memory_map, take_rows
 from deeptram._validation import n_rows
-from deeptram.errors import InvalidInputError, InvalidTypeError
+from deeptram.errors import ExtrapolationWarning, InvalidInputError, InvalidTypeError, warn
 
 if TYPE_CHECKING:
     from deeptram.inputs.images import ImageSource
 
 _ROWS_SEEN = 64  # of images that are read in batches
+_FAR_OUT = 0.75  # of that range: standardised images are farther from pixels of 0 to 1, noise is nearer
 _OTHER_UNIT = 10.0  # times the range of the training images: outliers are nearer, 255 instead of 1 is not
 
 
@@ -66,15 +67,26 @@ class PixelScale:
                 f"{self.high:.4g}, got bytes, which are divided by 255; convert them as for fit"
             )
 
-    def check_range(self, low: float, high: float, name: str) -> None:
-        """Raise if numbers lie so far out of the training range that they have another unit."""
-        reach = _OTHER_UNIT * max(self.high - self.low, 1e-3)
+    def check_range(self, low: float, high: float, name: str, *, told: bool = False) -> bool:
+        """Raise if numbers lie so far out of the training range that they have another unit.
+
+        If they lie far out, warn, unless that was ``told`` before; returns whether it is told now.
+        """
+        width = max(self.high - self.low, 1e-3)
+        beyond = max(self.low - low, high - self.high) / width
         small = self.high > 2 * _OTHER_UNIT and low < high <= 1.0 and low >= 0.0
-        if low < self.low - reach or high > self.high + reach or small:
-            raise InvalidInputError(
-                f"images {name!r} must have the scale they were trained on, pixels from {self.low:.4g} to "
-                f"{self.high:.4g} (bytes divided by 255), got {low:.4g} to {high:.4g}; use the same unit"
-            )
+        if not (beyond > _FAR_OUT or small):
+            return told
+        of_bytes = " (bytes divided by 255)" if (self.low, self.high) == (0.0, 1.0) else ""
+        message = (
+            f"images {name!r} must have the scale they were trained on, pixels from {self.low:.4g} to "
+            f"{self.high:.4g}{of_bytes}, got {low:.4g} to {high:.4g}; use the same unit"
+        )
+        if beyond > _OTHER_UNIT or small:
+            raise InvalidInputError(message)
+        if not told:
+            warn(f"{message}, and no other standardisation.", ExtrapolationWarning)
+        return True
 
 
 class AsIs:

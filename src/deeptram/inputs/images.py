@@ -114,7 +114,7 @@ class ImageSource:
                 f"images {name!r} must have shape (C, H, W) = {tuple(shape)} as in fit, got {self.shape}; "
                 "resize or convert them in the same way"
             )
-        self._seen = seen
+        self._seen, self._told = seen, False
         if seen is not None and getattr(self.entry, "dtype", None) == np.uint8:
             seen.check_bytes(name)
 
@@ -166,7 +166,8 @@ class ImageSource:
                 f"image(s), rows {listing(np.unique(bad))}; repair or leave out these rows"
             )
         if self._seen is not None and len(batch):
-            self._seen.check_range(float(batch.min()), float(batch.max()), self.name)
+            ends = float(batch.min()), float(batch.max())
+            self._told = self._seen.check_range(*ends, self.name, told=self._told)
         return batch
 
 

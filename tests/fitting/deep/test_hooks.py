@@ -12,7 +12,13 @@ import pytest
 import torch
 
 import deeptram as dt
-from deeptram.errors import InvalidInputError, InvalidTypeError, MissingDependencyError, UnsupportedError
+from deeptram.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    MissingDependencyError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from deeptram.fitting.deep.gradient import fit_deep, make_optimizer
 from deeptram.fitting.deep.hooks import CSVLog, EarlyStopping, EpochState, OneCycle, TensorBoard, WarmUp
 from deeptram.fitting.deep.stacked import fit_stacked
@@ -138,8 +144,24 @@ def test_early_stopping_by_a_metric(make_task, simulated):
     assert fit_deep(task, 3).n_epochs == 4
     with pytest.raises(InvalidInputError, match="a metric of an epoch needs validation data, got none"):
         fit_deep(make_task(TERMS, *data, callbacks=EarlyStopping(dt.metrics.qwk, 2)), 3)
-    with pytest.raises(InvalidTypeError, match=r"metric must be a function .* for example dt.metrics.qwk"):
-        EarlyStopping("qwk", 2)
+    with pytest.raises(UnknownNameError, match=r"metric must be one of .*, got 'kwq'"):
+        EarlyStopping("kwq", 2)
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "epochs"),
+    [
+        ("accuracy", [0.5, 0.7, 0.6, 0.6, 0.9], 4),
+        (dt.metrics.qwk, [0.1, 0.2, 0.3, 0.4, 0.5], 5),
+        ("nll", [2.0, 1.0, 1.5, 1.2, 0.1], 4),
+        ("calibration_slope", [3.0, 1.1, 0.8, 1.3, 1.0], 4),
+    ],
+)
+def test_metrics_know_what_is_better(metric, values, epochs, monkeypatch):
+    rule, seen = EarlyStopping(metric, 2), iter(values)
+    monkeypatch.setattr(EpochState, "score", lambda self, metric: next(seen))
+    states = (EpochState(7, k, 5, 0.5, 0.6, 0.001, 0.1, lambda: None) for k in range(1, 6))
+    assert next((s.epoch for s in states if rule.on_epoch_end(s)), 5) == epochs
 
 
 def test_tensorboard(tmp_path, monkeypatch):
@@ -179,6 +201,29 @@ def test_schedules_are_those_of_torch(make_task, simulated):
     assert max(seen) < 1
     with pytest.raises(InvalidInputError, match=r"share must lie in \[0, 1\), got 1.0"):
         WarmUp(1.0)
+
+
+def test_what_is_no_schedule_optimiser_or_callback(make_task, simulated):
+    for wrong in (
+        lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1),
+        torch.optim.lr_scheduler.CosineAnnealingLR,
+        lambda: 1.0,
+        lambda done: None,
+    ):
+        with pytest.raises(InvalidInputError, match="schedule must be a function of the share of the train"):
+            Training(schedule=wrong)
+    with pytest.raises(InvalidTypeError, match="a callback must be a function of an EpochState"):
+        Training(callbacks=CSVLog)
+    own = make_task(
+        [CS(MLP((4,)), "a")],
+        "ordinal",
+        simulated.X,
+        simulated.y["ordinal"],
+        warm_start=False,
+        optimizer=lambda groups: torch.optim.LBFGS([p for group in groups for p in group["params"]]),
+    )
+    with pytest.raises(UnsupportedError, match="optimizer must take a step from one gradient, got LBFGS"):
+        fit_deep(own, 1)
 
 
 def test_the_named_warm_up_is_its_function_and_can_be_saved(make_task, simulated):

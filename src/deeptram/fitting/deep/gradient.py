@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deeptram._threads import kept_memory, one_thread
-from deeptram.errors import InvalidTypeError, NonFiniteLossError
+from deeptram.errors import InvalidTypeError, NonFiniteLossError, UnsupportedError
 from deeptram.fitting.deep.loop import Diverged, Engine, Record, State, train
 from deeptram.fitting.deep.task import DeepFit, DeepTask, Member, Setup, TrainingRows
 from deeptram.fitting.deep.training import Training
@@ -185,6 +185,11 @@ def _own_optimizer(groups: list[dict[str, Any]], training: Training) -> torch.op
             f"optimizer must be 'adam', 'adamw' or a function of parameter groups that returns a "
             f"torch.optim.Optimizer, got one that returns {type(optimizer).__name__}; "
             "for example lambda groups: torch.optim.SGD(groups, momentum=0.9)"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UnsupportedError(
+            "optimizer must take a step from one gradient, got LBFGS, which needs the loss again and again; "
+            "use one such as torch.optim.SGD"
         )
     return optimizer
 

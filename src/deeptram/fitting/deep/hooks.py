@@ -22,6 +22,10 @@ from typing import TYPE_CHECKING, Any
 from deeptram._progress import is_watched, new_bar
 from deeptram._validation import check_integer, check_number
 from deeptram.errors import InvalidInputError, InvalidTypeError, MissingDependencyError
+from deeptram.evaluation import metrics as _registered  # noqa: F401 (names of metrics)
+from deeptram.evaluation.measures import MetricLike
+from deeptram.evaluation.measures import get as get_metric
+from deeptram.evaluation.measures import names as metric_names
 from deeptram.predictive import Predictive
 
 if TYPE_CHECKING:
@@ -56,12 +60,12 @@ class EpochState:
     predict: Callable[[], tuple[Any, Predictive]] = field(repr=False)
     """Returns the outcomes of the validation rows and the member's predictions of them."""
 
-    def score(self, metric: Callable[[Any, Predictive], Any]) -> float:
-        """Return any metric ``metric(y, pred)`` of the member on the validation rows.
+    def score(self, metric: MetricLike) -> float:
+        """Return any metric of the member on the validation rows, by its name or as ``metric(y, pred)``.
 
-        For example ``state.score(dt.metrics.qwk)``.
+        For example ``state.score("qwk")``.
         """
-        return float(metric(*self.predict()))
+        return float(get_metric(metric)(*self.predict()))
 
 
 class CSVLog:
@@ -138,23 +142,18 @@ class EarlyStopping:
 
     Parameters
     ----------
-    metric : callable
-        ``metric(y, pred)``, for example ``dt.metrics.qwk``.
+    metric : str or callable
+        Its name, or ``metric(y, pred)``: ``"qwk"``, ``dt.metrics.qwk``.
     patience : int
         Epochs without improvement.
-    larger_is_better : bool
+    larger_is_better : bool, optional
+        By default what is true of the metric; of a function of your own: no.
     """
 
-    def __init__(
-        self, metric: Callable[[Any, Predictive], Any], patience: int, *, larger_is_better: bool = False
-    ) -> None:
-        if not callable(metric):
-            raise InvalidTypeError(
-                f"metric must be a function of outcomes and predictions, got {metric!r}; "
-                "for example dt.metrics.qwk"
-            )
+    def __init__(self, metric: MetricLike, patience: int, *, larger_is_better: bool | None = None) -> None:
         self.metric, self.patience = metric, check_integer(patience, "patience", 1)
-        self.larger_is_better = larger_is_better
+        self.larger_is_better, found = larger_is_better, get_metric(metric)
+        self._known = found if found in map(get_metric, metric_names()) else None
         self.best: dict[int, tuple[float, int]] = {}
 
     def identity_parts(self) -> tuple[Any, ...]:
@@ -172,6 +171,8 @@ class EarlyStopping:
     def on_epoch_end(self, state: EpochState) -> bool:
         """Return whether the member has not improved for so many epochs."""
         value = state.score(self.metric) * (-1 if self.larger_is_better else 1)
+        if self.larger_is_better is None and self._known is not None:
+            value = -self._known.utility(value)
         best, when = self.best.get(state.seed, (math.inf, 0))
         if state.epoch == 1 or value < best:
             self.best[state.seed] = (value, state.epoch)
@@ -183,7 +184,8 @@ def check_callbacks(callbacks: Any) -> tuple[Any, ...]:
     """Return callbacks as a tuple, or say which one is none."""
     listed = tuple(callbacks) if isinstance(callbacks, Sequence) else (callbacks,)
     for one in listed:
-        if not callable(one) and not callable(getattr(one, "on_epoch_end", None)):
+        wanted = callable(one) or callable(getattr(one, "on_epoch_end", None))
+        if isinstance(one, type) or not wanted:
             raise InvalidTypeError(
                 f"a callback must be a function of an EpochState or have on_epoch_end(state), got {one!r}; "
                 "for example dt.hooks.CSVLog('log.csv')"

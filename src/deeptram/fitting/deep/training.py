@@ -164,7 +164,9 @@ class Training:
         check_choice(self.dtype, DTYPES, "dtype")
         if not callable(self.optimizer):
             check_choice(self.optimizer, OPTIMIZERS, "optimizer")
-        if self.schedule is not None and not callable(self.schedule):
+        if callable(self.schedule):
+            _check_schedule(self.schedule)
+        elif self.schedule is not None:
             check_choice(self.schedule, SCHEDULES, "schedule")
         if not isinstance(self.callbacks, tuple) or self.callbacks:
             object.__setattr__(self, "callbacks", check_callbacks(self.callbacks))
@@ -303,6 +305,20 @@ def autocast_dtype(training: Training, device: torch.device) -> torch.dtype | No
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else None
     return torch.bfloat16 if training.mixed_precision is True else None
+
+
+def _check_schedule(schedule: Callable[[float], Any]) -> None:
+    """Raise unless a function of a share gives a number (a scheduler of torch takes an optimiser)."""
+    try:
+        found, why = schedule(0.0), ""
+    except (TypeError, ValueError, AttributeError) as error:
+        found, why = None, f" ({error})"
+    if not isinstance(found, Real) or isinstance(found, bool):
+        raise InvalidInputError(
+            "schedule must be a function of the share of the training that is done (0 to 1) that returns "
+            f"a factor of the learning rate, got {schedule!r}{why}; for example dt.hooks.OneCycle() or "
+            "lambda done: 0.1 ** done"
+        )
 
 
 def _check_fraction(value: Any) -> None:
