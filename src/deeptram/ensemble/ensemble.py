@@ -67,8 +67,9 @@ class Ensemble(PooledMembers, BaseEstimator):
     strategy : {"auto", "stacked", "parallel", "sequential"}
         In one vectorised pass, in processes of one thread each (joblib; its
         Dask and Ray backends work unchanged), or one after the other. The
-        members are the same. ``"auto"`` stacks networks without convolutions,
-        trains others in parallel where there is more than one core, and on a GPU one after the other.
+        members are the same (stacked ones but for rounding, which grows with the epochs). ``"auto"``
+        stacks networks without convolutions, trains others in parallel where there is more than one core,
+        and on a GPU one after the other.
     recalibrate : bool or "pool"
         Recalibrate each member on the validation data before pooling
         (``deeptram.pooling.recalibration.Recalibration``), or the transformation pool after weights are
