@@ -20,6 +20,7 @@ from deeptram.errors import (
     MissingDependencyError,
     UnsupportedError,
 )
+from deeptram.pooling.recalibration import Recalibration
 
 X, Z = table()
 ONLY_CLASSES = [name for name in MODELS if MODELS[name][0] in (dt.Polr, dt.Logit) or name == "nominal"]
@@ -144,12 +145,156 @@ def test_a_single_model_with_images_is_exported(tmp_path):
     )
 
 
-def test_torch_export_of_the_module():
-    model, y = make("Polr", TERMS["CI-LS"])
-    module = model.fit(X, y).module_.eval()
+def program_of(module, name):
+    """Return what ``torch.export`` makes of a module for any number of rows, and the tensors of 50 rows."""
+    rows = {key: {0: torch.export.Dim("n", min=2)} for key in tensors_of(module, name)}
+    program = torch.export.export(module, (tensors_of(module, name),), dynamic_shapes=(rows,)).module()
+    return program, {key: value[:50] for key, value in tensors_of(module, name).items()}
+
+
+@pytest.mark.parametrize("name", ["Polr", "Colr", "Coxph", "Cotram"])
+def test_torch_export_of_the_module(name):
+    model, y = make(name, TERMS["SI-CS-LS"])
+    program, tensors = program_of(model.fit(X, y).module_, name)
+    np.testing.assert_allclose(program(tensors).detach(), expected(model, name)[:50], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["Polr", "Polr-probit", "Logit", "nominal", "Colr", "Coxph", "Cotram"])
+def test_torch_export_of_an_ensemble(name):
+    model, y = make(name, TERMS["CI-LS"])
+    whole = dt.Ensemble(model, 3, random_state=1, weights=[0.3, 0.0, 0.7]).fit(X, y)
+    module = whole.module_
+    program, tensors = program_of(module, name)
+    np.testing.assert_allclose(program(tensors).detach(), expected(whole, name)[:50], atol=1e-6)
+    at, traced = ({key: one.clone().requires_grad_() for key, one in tensors.items()} for _ in range(2))
+    torch.testing.assert_close(program(traced), module(at), atol=1e-12, rtol=1e-12)
+    for function, given in ((module, at), (program, traced)):
+        output = function(given)
+        (output if output.ndim == 1 else output[:, 0]).sum().backward()
+    for key, one in at.items():
+        torch.testing.assert_close(traced[key].grad, one.grad, atol=1e-9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["transformation", "linear", "log-linear-density"])
+@pytest.mark.parametrize("slope", ["common", "threshold"])
+def test_torch_export_of_recalibrated_pools(pooling, slope):
+    members = [dt.Polr([dt.LS(*columns)]).fit(X, GRADES) for columns in ("ab", "bc")]
+    moves = [Recalibration(slope).fit(one.predict_distribution(X), np.roll(GRADES, 1)) for one in members]
+    if slope == "threshold":
+        moves[0].intercept_ = (
+            moves[0].intercept_[::-1].copy()
+        )  # thresholds cross, as for rows unlike those of the fit
+    module = onnx_graph.PooledModule([one.module_ for one in members], [0.3, 0.7], pooling, moves)
+    assert pooling in module.plain_pools
+    program, tensors = program_of(module, "Polr")
+    each = [move.apply(one.predict_distribution(X)) for one, move in zip(members, moves, strict=True)]
+    wanted = dt.pool(each, method=pooling, weights=[0.3, 0.7]).pmf()[:50]
+    np.testing.assert_allclose(program(tensors).detach(), wanted, atol=1e-12)
+    moves[0].latent_ = dt.latent.get("normal")
+    assert not module.plain_pools  # of h on another scale only the pool itself knows
+
+
+@pytest.mark.parametrize("lifetimes", [True, False])
+def test_h_outside_the_sample_space_is_infinite_in_the_module_and_what_is_made_of_it(lifetimes, tmp_path):
+    y = np.linspace(0.3, 2.5, len(X))
+    model = (dt.Coxph if lifetimes else dt.Colr)([dt.LS("a")]).fit(
+        X, dt.Surv.right(y, y > 0) if lifetimes else y
+    )
+    at = np.where(np.arange(len(X)) % 2, y, -np.inf if not lifetimes else 0.0)
+    h = np.asarray(model.predict_distribution(X).trafo(at))
+    assert np.isneginf(h[::2]).all()
+    module = model.module_
+    tensors = module.inputs(X, y)
+    tensors["y"] = torch.as_tensor(at)
+    np.testing.assert_allclose(module(tensors).detach(), h, atol=1e-12)
+    both = dt.Ensemble.from_members(
+        [model, model], weights=[1.0, 0.0]
+    ).module_  # nothing of infinity is nothing
+    for one in (module, both):
+        program = torch.export.export(one, (module.inputs(X, y),)).module()
+        np.testing.assert_allclose(program(tensors).detach(), h, atol=1e-12)
+    np.testing.assert_allclose(run(dt.export(model, tmp_path / "m.onnx"), tensors), h, atol=1e-6)
+    tensors = {key: one.clone().requires_grad_() for key, one in tensors.items()}
+    h = module(tensors)
+    h[torch.isfinite(h)].sum().backward()
+    assert all(torch.isfinite(one.grad).all() for one in tensors.values())
+
+
+ON_LINE = [name for name in MODELS if name not in ONLY_CLASSES]
+PROBS = [0.1, 0.5, 0.8]
+
+
+def slopes(function, tensors, name, step=1e-4):
+    """Return finite differences of a function of rows, shape (n, Q), in one of its tensors."""
+    up, down = ({**tensors, name: tensors[name] + side * step} for side in (1, -1))
+    return (function(up) - function(down)).detach() / (2 * step)
+
+
+@pytest.mark.filterwarnings("ignore::deeptram.errors.ExtrapolationWarning")
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize("name", ON_LINE)
+def test_quantiles_of_a_module_and_their_gradients(name, pooled):
+    model, y = make(name, TERMS["CI-LS"])
+    module = model.fit(X, y).module_  # networks in float32: everything after them is not
+    wanted = model.predict_distribution(X).quantile(PROBS)
+    found = module.quantile(module.inputs(X), PROBS).detach()
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+    model.set_params(training=FAST.replace(dtype="float64"))  # as finite differences need it
+    model = (dt.Ensemble(model, 2, random_state=1, weights=[0.3, 0.7]) if pooled else model).fit(X, y)
+    module = model.module_
     tensors = module.inputs(X)
-    program = torch.export.export(module, (tensors,))
-    np.testing.assert_allclose(program.module()(tensors).detach().numpy(), model.predict_proba(X), atol=1e-6)
+    assert "y" not in tensors
+    wanted = model.predict_distribution(X).quantile(PROBS)
+    found = module.quantile(tensors, PROBS)
+    np.testing.assert_allclose(found.detach(), wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(module.distribution(tensors).quantile(0.5).detach(), wanted[:, 1], rtol=1e-9)
+    if name == "Cotram":
+        assert not found.requires_grad
+        return
+    leaves = {key: one.clone().requires_grad_() for key, one in tensors.items()}
+    found = module.quantile(leaves, PROBS)
+    for q, prob in enumerate(PROBS):
+        each = torch.autograd.grad(found[:, q].sum(), list(leaves.values()), retain_graph=True)
+        for key, gradient in zip(leaves, each, strict=True):
+            differences = slopes(lambda given, at=prob: module.quantile(given, at)[:, 0], tensors, key)
+            near = (gradient - differences).abs() <= 1e-5 * (1 + differences.abs())
+            assert near.double().mean() > 0.95  # a kink of the network may lie between the two points
+            assert gradient.abs().max() > 1e-3
+
+
+def test_quantiles_of_pools_and_of_models_without_columns():
+    y = np.linspace(0.3, 2.5, len(X))
+    members = [dt.Colr([dt.LS("a")]).fit(X, y), dt.Colr([dt.LS("b"), dt.Scale("c")], order=3).fit(X, y)]
+    for pooling in ("linear", "log-linear", "transformation", "quantile"):
+        whole = dt.Ensemble.from_members(members, pooling=pooling)
+        module = whole.module_
+        tensors = {key: one.requires_grad_() for key, one in module.inputs(X).items()}
+        found = module.quantile(tensors, PROBS)
+        np.testing.assert_allclose(found.detach(), whole.predict_distribution(X).quantile(PROBS), rtol=1e-9)
+        slope = torch.autograd.grad(found[:, 2].sum(), tensors["c"])[0]
+        differences = slopes(lambda given, of=module: of.quantile(given, 0.8)[:, 0], tensors, "c")
+        torch.testing.assert_close(slope, differences, atol=1e-6, rtol=1e-6)
+    alone = dt.Colr([dt.SI()]).fit(X, y)
+    wanted = alone.predict_distribution(X[:1]).quantile(PROBS)
+    np.testing.assert_allclose(alone.module_.quantile({}, PROBS).detach(), wanted, rtol=1e-9)
+
+
+def test_quantiles_of_classes_and_h_without_outcomes_are_refused():
+    classes = dt.Polr([dt.LS("a")]).fit(X, GRADES)
+    for model in (classes, dt.Ensemble.from_members([classes, classes])):
+        with pytest.raises(
+            UnsupportedError, match=r"got classes; use their probabilities, module_\(inputs\)"
+        ):
+            model.module_.quantile(model.module_.inputs(X), 0.5)
+    numbers = dt.Colr([dt.LS("a")]).fit(X, np.linspace(0.3, 2.5, len(X)))
+    for model in (numbers, dt.Ensemble.from_members([numbers, numbers])):
+        module = model.module_
+        with pytest.raises(InvalidInputError, match=r"tensor 'y', got none; pass module_.inputs\(X, y\), or"):
+            module(module.inputs(X))
+        with pytest.raises(InvalidInputError, match="a tensor for each of a, got none for a"):
+            module.distribution({"y": torch.ones(3)})
+        with pytest.raises(InvalidInputError, match="between 0 and 1"):
+            module.quantile(module.inputs(X), 1.5)
 
 
 def test_what_cannot_be_exported(tmp_path, monkeypatch):

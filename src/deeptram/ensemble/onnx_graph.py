@@ -22,9 +22,10 @@ from deeptram._schema import plain
 from deeptram.errors import InvalidInputError, InvalidTypeError, MissingDependencyError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.latent import Latent
-from deeptram.model.module import Inputs, OutcomeModule, read
+from deeptram.model.module import Inputs, OutcomeModule, quantiles_of, read
 from deeptram.pooling import Rule, pool
 from deeptram.pooling.recalibration import Recalibration
+from deeptram.predictive import Predictive
 
 TOLERANCE = 1e-5
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
@@ -37,7 +38,8 @@ class PooledModule(nn.Module):
     """What an ensemble predicts, as a module of tensors: its members and its pool.
 
     Called as ``OutcomeModule``: a dict of tensors gives the pooled probabilities ``(n, K)``, or h of the pool
-    at the outcomes ``inputs["y"]``, ``(n,)``; differentiable. Members share the inputs of a name, unless they
+    at the outcomes ``inputs["y"]``, ``(n,)``; differentiable. ``torch.export`` and ``torch.compile`` see
+    the pools named in ``plain_pools`` as plain operations. Members share the inputs of a name, unless they
     have learned to make them in different ways (knots of a spline, say): then the second member's is
     ``"bs(age, df=4)[1] (member 1)"``, counted from zero.
 
@@ -73,18 +75,84 @@ class PooledModule(nn.Module):
             self.dtypes |= {names[one]: dtype for one, dtype in member.dtypes.items()}
             self.own_names.append(names)
         self.weights, self.method, self.recalibrations = np.asarray(weights), method, recalibrations
+        self._shares = {m: float(weight) for m, weight in enumerate(self.weights) if weight > 0}
 
     @property
     def each(self) -> list[OutcomeModule]:
         """The members."""
         return [member for member in self.members if isinstance(member, OutcomeModule)]
 
+    @property
+    def is_nominal(self) -> bool:
+        """Whether the outcome is classes without an order."""
+        return self.each[0].model.is_nominal
+
+    @property
+    def latents(self) -> list[Latent]:
+        """F_Z of each member."""
+        return [member.model.latent for member in self.each]
+
+    @property
+    def plain_pools(self) -> tuple[str, ...]:
+        """The pools of these members that ``plain`` can compute."""
+        latents, moves = self.latents, self.recalibrations or ()
+        if moves and (self.is_nominal or any(a.latent_ != b for a, b in zip(moves, latents, strict=True))):
+            return ()
+        allowed = POOLS if self.is_discrete else POOLS[:1]
+        return allowed if self.is_nominal or all(one == latents[0] for one in latents) else allowed[1:]
+
     def forward(self, inputs: Inputs) -> Tensor:
         """Return pooled probabilities ``(n, K)``, or h of the pool at ``inputs["y"]``, ``(n,)``."""
+        if torch.compiler.is_compiling() and self.method in self.plain_pools:
+            return self.plain(inputs)
+        return read(self.distribution(inputs), inputs)
+
+    def distribution(self, inputs: Inputs) -> Predictive:
+        """Return the pooled distributions of the rows, of tensors with gradients, in float64."""
         each = [member.distribution(self.of_member(m, inputs)) for m, member in enumerate(self.each)]
         if self.recalibrations is not None:
             each = [one.apply(pred) for one, pred in zip(self.recalibrations, each, strict=True)]
-        return read(pool(each, method=self.method, weights=self.weights), inputs)
+        return pool(each, method=self.method, weights=self.weights)
+
+    def quantile(self, inputs: Inputs, probs: Any) -> Tensor:
+        """Return quantiles ``(n, len(probs))`` of the pool; see ``OutcomeModule.quantile``."""
+        return quantiles_of(self.distribution(inputs), probs)
+
+    def plain(self, inputs: Inputs) -> Tensor:
+        """Return what ``forward`` returns in operations that can be traced: none depends on a value.
+
+        Certain members (h infinite in some and not in others), of which ``pool`` takes care, are not provided
+        for.
+        """
+        own = [self.of_member(m, inputs) for m in range(len(self.each))]
+        pairs = list(zip(self.each, own, strict=True))
+        if self.is_nominal:
+            logits = [nn.functional.pad(one.transformation(given)[0], (1, 0)) for one, given in pairs]
+            return self._pooled([torch.log_softmax(one, dim=1) for one in logits])
+        moves = [None] * len(pairs) if self.recalibrations is None else self.recalibrations
+        if not self.is_discrete:
+            each = [one(given) for one, given in pairs]
+            return self._mean([_moved_line(h, move) for h, move in zip(each, moves, strict=True)])
+        found = [one.transformation(given) for one, given in pairs]
+        moved = [_moved(h, torch.exp(gaps), move) for (h, gaps), move in zip(found, moves, strict=True)]
+        if self.method == "transformation":
+            h, gaps = (self._mean(list(each)) for each in zip(*moved, strict=True))
+            return torch.exp(_log_probabilities(h, gaps, self.latents[0]))
+        latents = zip(moved, self.latents, strict=True)
+        return self._pooled([_log_probabilities(h, gaps, latent) for (h, gaps), latent in latents])
+
+    def _pooled(self, log_probabilities: list[Tensor]) -> Tensor:
+        if self.method == "linear":
+            return self._mean([torch.exp(one) for one in log_probabilities])
+        return torch.softmax(self._mean(log_probabilities), dim=1)
+
+    def _mean(self, each: list[Tensor]) -> Tensor:
+        """Return the weighted mean; a member of weight zero is left out."""
+        parts = [weight * each[m] for m, weight in self._shares.items()]
+        total: Tensor = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
 
     def inputs(self, X: Any, y: Any = None) -> dict[str, Tensor]:
         """Return the tensors of some rows, as the module takes them; see ``OutcomeModule.inputs``."""
@@ -95,6 +163,23 @@ class PooledModule(nn.Module):
     def of_member(self, m: int, inputs: Inputs) -> dict[str, Tensor]:
         """Return the inputs of one member under the names it knows."""
         return {one: inputs[name] for one, name in self.own_names[m].items() if name in inputs}
+
+
+def _moved_line(h: Tensor, move: Recalibration | None) -> Tensor:
+    """Return h on the line, recalibrated."""
+    return h if move is None else float(move.intercept_[0]) + float(move.slope_[0]) * h
+
+
+def _moved(h: Tensor, gaps: Tensor, move: Recalibration | None) -> tuple[Tensor, Tensor]:
+    """Return h of classes (n, K - 1) and its gaps (n, K - 2), recalibrated."""
+    if move is None:
+        return h, gaps
+    intercept, slope = (torch.as_tensor(one).to(h.dtype) for one in (move.intercept_, move.slope_))
+    h, steps = intercept + slope * h, np.diff(move.intercept_)
+    if (move.slope_ == move.slope_[0]).all() and (steps >= 0).all():
+        return h, torch.as_tensor(steps).to(h.dtype) + slope[0] * gaps
+    h = h.sort(dim=1).values  # as Recalibration does for rows whose thresholds would cross
+    return h, h[:, 1:] - h[:, :-1]
 
 
 def _check_same_outcome(members: Sequence[OutcomeModule]) -> None:
@@ -258,15 +343,11 @@ class Graph(nn.Module):
         for member in self.pooled.each:
             member.precision = member.model.dtype
         self.is_discrete = module.is_discrete
-        self.is_nominal = self.pooled.each[0].model.is_nominal
-        self.latents = [member.model.latent for member in self.pooled.each]
-        names = [one.name for one in self.latents]
-        allowed = list(POOLS if self.is_discrete else POOLS[:1])
+        names = [one.name for one in self.pooled.latents]
+        allowed = self.pooled.plain_pools
         if "normal" in names:  # ONNX knows erf, not its logarithm
-            allowed = allowed[:2]
-        if len(set(names)) > 1 and not self.is_nominal:
-            allowed = allowed[1:]
-        if self.pooled.method not in allowed or (self.is_nominal and self.pooled.recalibrations is not None):
+            allowed = tuple(one for one in allowed if one != "log-linear-density")
+        if self.pooled.method not in allowed:
             raise UnsupportedError(
                 f"a graph can hold the {' or '.join(allowed) or 'unpooled'} pool here (nominal: not "
                 f"recalibrated; latents: {', '.join(dict.fromkeys(names))}), got {self.pooled.method!r}; "
@@ -275,46 +356,7 @@ class Graph(nn.Module):
 
     def forward(self, *tensors: Tensor) -> Tensor:
         """Return what the module returns."""
-        inputs = dict(zip(self.names, tensors, strict=True))
-        members = self.pooled.each
-        own = [self.pooled.of_member(m, inputs) for m in range(len(members))]
-        if self.is_nominal:
-            logits = [one.transformation(own[m])[0] for m, one in enumerate(members)]
-            logits = [nn.functional.pad(one, (1, 0)) for one in logits]
-            return self._pooled([torch.log_softmax(one, dim=1) for one in logits])
-        if not self.is_discrete:
-            each = [read(one.distribution(own[m]), own[m]) for m, one in enumerate(members)]
-            return self._mean([intercept[0] + slope[0] * h for h, (intercept, slope) in self._moves(each)])
-        pairs = [one.transformation(own[m]) for m, one in enumerate(members)]
-        moves = self._moves([h for h, _ in pairs])
-        each = [intercept + slope * h for h, (intercept, slope) in moves]
-        gaps = [
-            slope[:1] * torch.exp(log_gaps) if len(slope) == 1 else h[:, 1:] - h[:, :-1]
-            for h, (_, log_gaps), (_, (_, slope)) in zip(each, pairs, moves, strict=True)
-        ]
-        if self.pooled.method == "transformation":
-            return torch.exp(_log_probabilities(self._mean(each), self._mean(gaps), self.latents[0]))
-        return self._pooled([_log_probabilities(*one) for one in zip(each, gaps, self.latents, strict=True)])
-
-    def _pooled(self, log_probabilities: list[Tensor]) -> Tensor:
-        if self.pooled.method == "linear":
-            return self._mean([torch.exp(one) for one in log_probabilities])
-        return torch.softmax(self._mean(log_probabilities), dim=1)
-
-    def _mean(self, each: list[Tensor]) -> Tensor:
-        total = float(self.pooled.weights[0]) * each[0]
-        for weight, one in zip(self.pooled.weights[1:], each[1:], strict=True):
-            total = total + float(weight) * one
-        return total
-
-    def _moves(self, each: list[Tensor]) -> list[tuple[Tensor, tuple[Tensor, Tensor]]]:
-        """Return each h with the intercept and the slope that recalibrate it."""
-        if self.pooled.recalibrations is None:
-            return [(h, (h.new_zeros(1), h.new_ones(1))) for h in each]
-        return [
-            (h, (torch.as_tensor(one.intercept_).to(h.dtype), torch.as_tensor(one.slope_).to(h.dtype)))
-            for h, one in zip(each, self.pooled.recalibrations, strict=True)
-        ]
+        return self.pooled.plain(dict(zip(self.names, tensors, strict=True)))
 
     def examples(self, n: int) -> list[Tensor]:
         """Return n rows of every input, different from each other."""
@@ -326,7 +368,8 @@ class Graph(nn.Module):
 
 def _log_probabilities(h: Tensor, gaps: Tensor, latent: Latent) -> Tensor:
     """Return log P(Y = k) of classes, (n, K), from h (n, K - 1) and its gaps (n, K - 2)."""
-    if latent.name == "normal":  # by differences, in float32, which is all onnxruntime has of erf
+    if latent.name == "normal" and torch.onnx.is_in_onnx_export():
+        # By differences, in float32, which is all onnxruntime has of erf.
         cdf = (1 + torch.erf((h / 2**0.5).float()).to(h.dtype)) / 2
         return torch.log(nn.functional.pad(cdf, (1, 0)).neg() + nn.functional.pad(cdf, (0, 1), value=1.0))
     inner = [latent.log_interval_t(h[:, :-1], h[:, 1:], torch.log(gaps))] if h.shape[1] > 1 else []

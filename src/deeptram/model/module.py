@@ -1,4 +1,4 @@
-r"""A fitted model as one ``torch.nn.Module``, from the user's columns to probabilities or h.
+r"""A fitted model as one ``torch.nn.Module``, from the user's columns to probabilities, h or quantiles.
 
 For saliency maps, further training and export: everything between the raw columns
 and :math:`P(Y = y_k)` or :math:`h(y)` is a torch operation, scaling and encoded columns included.
@@ -22,6 +22,7 @@ from deeptram.model.structured import StructuredModel
 from deeptram.model.terms import Matrices, Spec
 from deeptram.predictive import DiscretePredictive, Predictive
 from deeptram.predictive.kinds import RowParameters
+from deeptram.predictive.transformation import TransformationCount
 
 Inputs = Mapping[str, Tensor]
 OUTCOME = "y"
@@ -33,7 +34,8 @@ class OutcomeModule(nn.Module):
     Called with a dict of tensors, one for each of ``shapes``: numeric columns ``(n,)`` in the user's units;
     columns that an encoding made (``"sex[T.m]"``, ``"bs(age, df=4)[1]"``) under their encoded names; images
     ``(n, C, H, W)`` (or in any layout that ``fit`` takes), bytes or numbers as in training; strata as codes.
-    :meth:`inputs` makes that dict from any X. For outcomes on the line, ``"y"`` holds the outcomes ``(n,)``.
+    :meth:`inputs` makes that dict from any X. For outcomes on the line, ``"y"`` holds the outcomes ``(n,)``
+    at which h is read; :meth:`distribution` and :meth:`quantile` do without.
 
     Parameters
     ----------
@@ -102,7 +104,29 @@ class OutcomeModule(nn.Module):
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Return probabilities ``(n, K)``, or h at the outcomes ``inputs["y"]``, ``(n,)``."""
-        return read(self.distribution(inputs), inputs)
+        return read(self.distribution(inputs), inputs) if self.is_discrete else self._h(inputs)
+
+    def quantile(self, inputs: Inputs, probs: Any) -> Tensor:
+        r"""Return quantiles ``(n, len(probs))`` of an outcome on the line; see :func:`quantiles_of`.
+
+        Parameters
+        ----------
+        inputs : dict of Tensor
+            As for a call; ``"y"`` is not needed.
+        probs : float or array-like, shape (Q,)
+
+        Examples
+        --------
+        >>> import deeptram as dt
+        >>> data = dt.datasets.simulate("continuous", n=60, seed=1)
+        >>> module = dt.Lm([dt.LS("x_1")]).fit(data.X, data.y).module_
+        >>> tensors = module.inputs(data.X)
+        >>> median = module.quantile({"x_1": tensors["x_1"].requires_grad_()}, 0.5)
+        >>> median.sum().backward()
+        >>> median.shape, bool((tensors["x_1"].grad != 0).all())
+        (torch.Size([60, 1]), True)
+        """
+        return quantiles_of(self.distribution(inputs), probs)
 
     def distribution(self, inputs: Inputs) -> Predictive:
         """Return the predictive distributions of the rows, of tensors with gradients, in float64."""
@@ -110,9 +134,30 @@ class OutcomeModule(nn.Module):
         if self.is_discrete:
             return class_distribution(*self.transformation(inputs), model.outcome, model.latent)
         working = self._working(inputs)
-        shift = torch.zeros_like(inputs[OUTCOME]) if working.shift is None else working.shift
+        rows = next(iter(inputs.values()), torch.zeros(1))  # a model without inputs has one distribution
+        shift = rows.new_zeros(rows.shape[0]) if working.shift is None else working.shift
         parameters = RowParameters(model.on_line(working.theta), shift.to(self.precision), working.log_scale)
         return model.outcome.predictive(parameters, model.latent)
+
+    def _h(self, inputs: Inputs) -> Tensor:
+        r"""Return :math:`h(y) = e^s (a(y)'\theta + o(y)) - \mathrm{shift}` at ``inputs["y"]``, shape (n,).
+
+        The same as ``trafo_t`` of ``distribution``, in operations of which none depends on a value or on the
+        number of rows, so that it can be traced.
+        """
+        y, working, model = outcomes(inputs, self.precision), self._working(inputs), self.model
+        theta = model.on_line(working.theta)
+        line: Any = model.outcome.predictive(RowParameters(torch.zeros_like(theta[:1])), model.latent)
+        if isinstance(line, TransformationCount):
+            line, y = line.line, y + line.offset
+        basis, (low, high) = model.outcome.basis, (end[0] for end in line.support_t())
+        inside = next((end for end in basis.support if 0 < end < np.inf), 1.0)
+        at = torch.where((y > low) & (y < high), y, torch.full_like(y, inside))
+        h: Tensor = (basis.evaluate(at) * theta).sum(dim=1) + basis.offset(at)
+        h = h if working.log_scale is None else torch.exp(working.log_scale) * h
+        h = h if working.shift is None else h - working.shift
+        h = torch.where(y <= low, torch.full_like(h, -torch.inf), h)
+        return torch.where(y >= high, torch.full_like(h, torch.inf), h)
 
     def transformation(self, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Return h of classes ``(n, K - 1)`` and the logs of its gaps; for nominal outcomes the logits."""
@@ -121,13 +166,22 @@ class OutcomeModule(nn.Module):
         return h.expand(n, -1), log_gaps.expand(n, -1)  # one row of parameters may stand for all
 
     def _working(self, inputs: Inputs) -> Working:
-        missing = [name for name in self.shapes if name not in inputs]
+        needed = [name for name in self.shapes if self.is_discrete or name != OUTCOME]
+        missing = [name for name in needed if name not in inputs]
         if missing:
             raise InvalidInputError(
-                f"the module needs a tensor for each of {', '.join(self.shapes)}, got none for "
+                f"the module needs a tensor for each of {', '.join(needed)}, got none for "
                 f"{', '.join(missing)}; module_.inputs(X) makes them from a table"
             )
-        return self.model.working(self.model(self._batch(inputs))).to(self.precision)
+        model, batch = self.model, self._batch(inputs)
+        columns = {name: batch[name] for name in ("x", "scale") if name in batch}
+        nothing = {name: torch.zeros_like(one[:1], dtype=model.dtype) for name, one in columns.items()}
+        raw = {name: one.to(self.precision) for name, one in model(batch | nothing).items()}
+        if model.beta is not None:  # as in predictions, not in the precision of the networks
+            raw["shift"] = raw["shift"] + columns["x"] @ model.beta.to(self.precision)
+        if model.gamma is not None:
+            raw["log_scale"] = raw["log_scale"] + columns["scale"] @ model.gamma.to(self.precision) / 2
+        return model.working(raw)
 
     def inputs(self, X: Any, y: Any = None) -> dict[str, Tensor]:
         """Return the tensors of some rows, as the module takes them.
@@ -161,10 +215,10 @@ class OutcomeModule(nn.Module):
         batch: Batch = {"nets": [one.from_tensors(inputs, model.dtype) for one in model.inputs]}
         if model.beta is not None:
             x = stacked_columns(inputs, design.names)
-            batch["x"] = ((x - model.x_mean) / model.x_sd * model.x_kept).to(model.dtype)
+            batch["x"] = ((x - model.x_mean) / model.x_sd * model.x_kept).to(self.precision)
         if model.gamma is not None:
             z = stacked_columns(inputs, design.names_of("scale"))
-            batch["scale"] = (z / model.z_sd).to(model.dtype)
+            batch["scale"] = (z / model.z_sd).to(self.precision)
         if design.strata_column is not None:
             batch["strata"] = inputs[design.strata_column].long()
         return batch
@@ -212,5 +266,49 @@ def read(pred: Any, inputs: Inputs) -> Tensor:
     """Return the probabilities of classes, or h at the outcomes ``inputs["y"]``."""
     if isinstance(pred, DiscretePredictive):
         return torch.exp(pred.log_pmf_t())
-    h: Tensor = pred.trafo_t(inputs[OUTCOME].to(pred.dtype)[:, None])[:, 0]
+    h: Tensor = pred.trafo_t(outcomes(inputs, pred.dtype)[:, None])[:, 0]
     return h
+
+
+def outcomes(inputs: Inputs, dtype: torch.dtype) -> Tensor:
+    """Return the outcomes ``inputs["y"]``, which must be there."""
+    if OUTCOME not in inputs:
+        raise InvalidInputError(
+            "the module gives h at outcomes, the tensor 'y', got none; pass module_.inputs(X, y), or ask "
+            "module_.quantile(inputs, probs) or module_.distribution(inputs), which need none"
+        )
+    return inputs[OUTCOME].to(dtype)
+
+
+def quantiles_of(pred: Predictive, probs: Any) -> Tensor:
+    r"""Return quantiles ``(n, len(probs))`` of distributions on the line, with gradients.
+
+    A quantile q solves :math:`h(q \mid x) = F_Z^{-1}(p)`, so
+
+    .. math:: \frac{\partial q}{\partial x} = -\frac{\partial h(q \mid x) / \partial x}{h'(q \mid x)},
+
+    and the same for the parameters. Those of counts are whole numbers and have no gradient.
+
+    Parameters
+    ----------
+    pred : Predictive
+        Of tensors.
+    probs : float or array-like, shape (Q,)
+
+    Examples
+    --------
+    >>> from deeptram.bases import Linear
+    >>> from deeptram.predictive import TransformationPredictive
+    >>> theta = torch.tensor([[0.0, 0.5]], dtype=torch.float64)
+    >>> shift = torch.tensor([0.0, 1.0], dtype=torch.float64, requires_grad=True)
+    >>> median = quantiles_of(TransformationPredictive(Linear(), "normal", theta, shift), [0.5])
+    >>> torch.autograd.grad(median.sum(), shift)[0]  # the median is shift / 0.5
+    tensor([2., 2.], dtype=torch.float64)
+    """
+    if isinstance(pred, DiscretePredictive):
+        raise UnsupportedError(
+            "a module has quantiles of outcomes on the line, got classes; use their probabilities, "
+            "module_(inputs), and cumsum(dim=1) of them"
+        )
+    found: Tensor = pred.quantile(np.atleast_1d(np.asarray(probs)))
+    return found
