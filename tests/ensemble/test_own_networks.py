@@ -297,6 +297,7 @@ def test_silent_members_are_counted_and_others_are_not():
     with pytest.warns(ConvergenceWarning, match="training of 2 of 4 members ended with a network"):
         whole.fit(X, Y)
     assert sorted(member.fit_.silent for member in whole.members_) == [False, False, True, True]
+    assert not whole.converged_
 
 
 @pytest.mark.parametrize("kind", ["ordinal", "nominal", "continuous", "lm"])

@@ -61,7 +61,7 @@ CASES = {
     "X of three axes": (
         lambda: dt.Polr().fit(np.zeros((N, 2, 2)), Y),
         InvalidInputError,
-        "Found array with dim 3, while dim <= 2 is required by Polr",
+        r"Found array with dim 3, while dim <= 2 is required by Polr: X must be a table .* by name, {.image.: X}",
     ),
     "X of one axis": (
         lambda: dt.Polr().fit(X[:, 0], Y),

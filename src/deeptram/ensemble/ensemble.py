@@ -232,6 +232,11 @@ class Ensemble(PooledMembers, BaseEstimator):
         self.correction_ = correct(self._pooled(self._predicted(X, y)), y, kind, score=score)
         return self
 
+    @property
+    def converged_(self) -> bool:
+        """Whether the training of every member ended well."""
+        return all(getattr(member, "converged_", True) for member in self.members_)
+
     # -- other origins than training ----------------------------------------------------------------
 
     @classmethod

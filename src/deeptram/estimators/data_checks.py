@@ -105,6 +105,11 @@ def one_sentence(error: Exception, X: Any) -> InvalidInputError:
             f"{message.splitlines()[0].rstrip(':')}: X must be a table of rows and columns; Reshape your "
             "data by X.reshape(-1, 1) if it is one column, by X.reshape(1, -1) if it is one row"
         )
+    if "while dim <= 2" in message:
+        return InvalidInputError(
+            f"{message.rstrip('.')}: X must be a table of rows and columns; give images and other arrays by "
+            'name, {"image": X}, to the terms that see them'
+        )
     for word, find in (("contains NaN", np.isnan), ("contains infinity", np.isinf)):
         if word in message:
             wrong = find(np.asarray(X, dtype=np.float64))

@@ -316,11 +316,10 @@ def did_not_find(name: str, names: Sequence[str]) -> str:
     "column 'agee' is needed but missing from X, which has the columns 'age', 'sex'; did you mean 'age'?"
     """
     shown = ", ".join(shortened(n) for n in names[:SHOWN_COLUMNS])
+    there = f"the columns {shown}" if names else "no columns of numbers or categories"
     more = f", ... ({len(names)} in all)" if len(names) > SHOWN_COLUMNS else ""
     remedy = did_you_mean(name[:SHOWN_LENGTH], names) or "; add it or correct the name"
-    return (
-        f"column {shortened(name)} is needed but missing from X, which has the columns {shown}{more}{remedy}"
-    )
+    return f"column {shortened(name)} is needed but missing from X, which has {there}{more}{remedy}"
 
 
 def missing_values(column: str, missing: npt.NDArray[np.bool_]) -> InvalidInputError:
