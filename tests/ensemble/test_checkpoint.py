@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 import deeptram as dt
 from deep_models import FAST, NET, TERMS, table
+from deeptram._files import json_sha256
 from deeptram.ensemble import strategies
 from deeptram.ensemble.checkpoint import Checkpoint, Configuration, identity
 from deeptram.errors import ConvergenceWarning, FileFormatError, InvalidInputError
@@ -215,6 +218,58 @@ def test_own_networks_can_be_checkpointed(tmp_path, trained):
     fit(tmp_path, model=model)
     fit(tmp_path, model=model)
     assert len(trained) == 3
+
+
+LAYERS = """
+from torch import nn
+
+def act(x):
+    return {factor} * x.tanh()
+
+class Block(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.layer = nn.Linear(n, n)
+
+    def forward(self, x):
+        return act(self.layer(x))
+"""
+
+
+def test_code_in_another_file_of_the_user_counts(tmp_path, monkeypatch, trained):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def run(factor):
+        (tmp_path / "layers_of_user.py").write_text(LAYERS.format(factor=factor))
+        monkeypatch.delitem(sys.modules, "layers_of_user", raising=False)
+        layers = importlib.import_module("layers_of_user")
+        monkeypatch.setitem(globals(), "layers", layers)
+        model = dt.Colr([dt.CS(with_block, "b"), dt.LS("a")], training=FAST, support=(-8, 8))
+        return fit(tmp_path / "run", model=model)
+
+    run(1.0)
+    run(1.0)
+    assert len(trained) == 3
+    with pytest.raises(InvalidInputError, match="got another model"):
+        run(2.0)
+
+
+def with_block(in_shape, out_features):
+    return nn.Sequential(layers.Block(in_shape[0]), nn.Linear(in_shape[0], out_features))  # noqa: F821
+
+
+def test_identities_are_those_of_older_checkpoints():
+    def plain(x, factor=2):
+        return [x, factor, "text"]
+
+    parts = ["function", [plain_code(plain), ["2"], "None", [], []]]
+    assert identity(plain) == json_sha256(parts)
+
+
+def plain_code(function):
+    code = function.__code__
+    return [code.co_code.hex(), list(code.co_names), [repr(one) for one in code.co_consts]]
 
 
 SCRIPT = """

@@ -17,7 +17,13 @@ from torch import nn
 import deeptram as dt
 from deep_models import FAST, MODELS, NET, TERMS, make, table
 from deeptram._files import file_sha256, versions
-from deeptram.errors import FileFormatError, InvalidInputError, NonFiniteLossError, UnsupportedError
+from deeptram.errors import (
+    DeeptramWarning,
+    FileFormatError,
+    InvalidInputError,
+    NonFiniteLossError,
+    UnsupportedError,
+)
 from deeptram.estimators.persistence import CLASSES, network_name, terms_from_record, terms_to_record
 from deeptram.model import persistence
 
@@ -222,6 +228,87 @@ def test_positional_partials_are_refused(tmp_path):
 
 def _third_last(width, in_shape, out_features):
     return Own(in_shape, out_features, width)
+
+
+class Unknown(Own):
+    """One that no test registers."""
+
+
+def of_width(width):
+    class Net(Own):
+        def __init__(self, in_shape, out_features):
+            super().__init__(in_shape, out_features, width)
+
+    return Net
+
+
+def of_width_by_function(width):
+    return lambda in_shape, out_features: Own(in_shape, out_features, width)
+
+
+def two_networks(one, other):
+    X, z = table()
+    return dt.Colr([dt.CI(one, "b"), dt.CS(other, "c"), dt.LS("a")], training=FAST).fit(X, z)
+
+
+@pytest.mark.parametrize("make_net", [of_width, of_width_by_function])
+def test_two_networks_of_one_name_are_refused(make_net, tmp_path):
+    model = two_networks(make_net(3), make_net(4))
+    match = (
+        rf"got two different ones called '.*{make_net.__name__}\.<locals>.*; register them with dt\.networks"
+    )
+    for fitted in (model, dt.Ensemble.from_members([model, model])):
+        with pytest.raises(UnsupportedError, match=match):
+            fitted.save(tmp_path / "m")
+    assert not any(tmp_path.iterdir())
+    dt.Ensemble(clone(model), 2, random_state=1, checkpoint=tmp_path).fit(*table())  # needs no names
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Unknown, Unknown),
+        (functools.partial(Unknown, width=5), functools.partial(Unknown, width=4)),
+        (of_width_by_function(3), of_width_by_function(3)),
+    ],
+    ids=["same", "partials", "equal"],
+)
+def test_one_network_may_be_used_twice(one, other, tmp_path):
+    X, _ = table()
+    model = two_networks(one, other)
+    base = getattr(one, "func", one)
+    again = dt.load(model.save(tmp_path / "m"), networks={network_name(base): base})
+    np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+class Silent(Unknown):
+    def forward(self, x):
+        return 0 * super().forward(x)
+
+
+def test_another_network_of_the_same_shapes_warns(tmp_path):
+    X, z = table()
+    name = network_name(Unknown)
+    model = dt.Colr([dt.CS(Unknown, "b"), dt.LS("a")], training=FAST).fit(X, z)
+    path = model.save(tmp_path / "m")
+    with pytest.warns(
+        DeeptramWarning, match=rf"network '{name}' must do what it did .* got other code"
+    ) as seen:
+        again = dt.load(path, networks={name: Silent})
+    assert len(seen) == 1
+    assert seen[0].filename == __file__
+    assert not np.array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("saved", [None, "cpython-27:0"], ids=["before this was saved", "another Python"])
+def test_where_nothing_can_be_compared_nothing_is_said(tmp_path, saved):
+    X, z = table()
+    name = network_name(Unknown)
+    path = dt.Colr([dt.CS(Unknown, "b")], training=FAST).fit(X, z).save(tmp_path / "m")
+    forge(
+        path, lambda model: model.pop("networks") if saved is None else model.update(networks={name: saved})
+    )
+    dt.load(path, networks={name: Silent})
 
 
 def test_subclasses_are_refused(tmp_path):
@@ -500,7 +587,8 @@ def test_a_model_that_kept_its_best_epoch_can_be_saved(tmp_path):
     model = dt.Colr([dt.CS(Exploding, "b")], training=FAST.replace(epochs=9))
     with pytest.raises(NonFiniteLossError):
         model.fit(X, z)
-    again = dt.load(model.save(tmp_path / "m"), networks={network_name(Exploding): Own})
+    with pytest.warns(DeeptramWarning, match=r"Exploding' must do what it did when the model was saved"):
+        again = dt.load(model.save(tmp_path / "m"), networks={network_name(Exploding): Own})
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
 
 

@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import os
 import re
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from deeptram import bases
 from deeptram import latent as latents
@@ -46,6 +42,7 @@ from deeptram.errors import DeeptramError, FileFormatError, InvalidInputError, U
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.data_checks import fingerprint
 from deeptram.estimators.deep import MemberFit
+from deeptram.estimators.identity import identity
 from deeptram.estimators.persistence import parameters_to_record, rebuilding
 from deeptram.estimators.saved_format import LEVELS, SEED, TRAINED, basis_record, latent_name
 from deeptram.fitting.deep.resume import ResumePoints
@@ -130,82 +127,6 @@ class Configuration:
     def member_hash(self, seed: int) -> str:
         """Return the hash of one member's configuration."""
         return json_sha256([self.model, self.training, self.data, self.validation, seed])
-
-
-def identity(value: Any) -> str:
-    """Return a hash of what a function, class or object does, the same in every process that runs its code.
-
-    Functions count by their code, defaults, what they close over and the functions and constants of
-    their own module that they use; ``functools.partial`` and other objects by what they hold; classes by
-    their methods; what other packages define by its name.
-
-    Examples
-    --------
-    >>> one, same, other = (functools.partial(round, ndigits=n) for n in (1, 1, 2))
-    >>> identity(one) == identity(same), identity(one) == identity(other)
-    (True, False)
-    """
-    return json_sha256(_described(value, []))
-
-
-def _described(value: Any, path: list[Any]) -> Any:
-    """Return JSON-able values that tell one object from another; ``path`` are those around it."""
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, slice)):
-        return repr(value)
-    if any(value is one for one in path):
-        return "itself"
-    inside = [*path, value]
-    if hasattr(value, "identity_parts") and not isinstance(value, type):
-        return ["object", type(value).__qualname__, _described(value.identity_parts(), inside)]
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, (np.ndarray, np.generic)):
-        return ["array", fingerprint(np.asarray(value))]
-    if isinstance(value, Mapping):
-        return [[str(key), _described(one, inside)] for key, one in value.items()]
-    if isinstance(value, (tuple, list)):
-        return [_described(one, inside) for one in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(json_sha256(_described(one, inside)) for one in value)
-    if isinstance(value, functools.partial):
-        return ["partial", _described([value.func, value.args, value.keywords], inside)]
-    if isinstance(value, MethodType):
-        return ["method", _described([value.__self__, value.__func__], inside)]
-    if isinstance(value, CodeType):
-        return [value.co_code.hex(), value.co_names, _described(list(value.co_consts), inside)]
-    if isinstance(value, FunctionType) and not _is_installed(value):
-        cells = [cell.cell_contents for cell in value.__closure__ or ()]
-        known = [value.__globals__.get(name) for name in value.__code__.co_names]
-        own = [getattr(one, "__module__", None) == value.__module__ or _is_constant(one) for one in known]
-        used = [one for one, counts in zip(known, own, strict=True) if counts]
-        parts = [value.__code__, value.__defaults__, value.__kwdefaults__, cells, used]
-        return ["function", _described(parts, inside)]
-    if isinstance(value, type) and not _is_installed(value):
-        methods = {name: one for name, one in vars(value).items() if callable(one) or _is_constant(one)}
-        return ["class", value.__qualname__, _described([methods, list(value.__bases__)], inside)]
-    if hasattr(value, "__qualname__"):
-        return ["named", getattr(value, "__module__", None) or "", value.__qualname__]
-    return ["object", _described([type(value), _held(value)], inside)]
-
-
-def _held(value: Any) -> Any:
-    """Return what an object without a name holds, say the state of a random generator; None if none tells."""
-    try:
-        return vars(value) if hasattr(value, "__dict__") else value.__reduce_ex__(2)
-    except TypeError:  # a lock, a file
-        return None
-
-
-def _is_constant(value: Any) -> bool:
-    return isinstance(value, (bool, int, float, str, tuple))
-
-
-def _is_installed(value: Any) -> bool:
-    """Whether a function or class comes from a package rather than from the user's own files."""
-    package = str(value.__module__).split(".")[0]
-    if package in ("deeptram", "torch") or (package in sys.stdlib_module_names and package != "__main__"):
-        return True
-    return "site-packages" in str(getattr(sys.modules.get(value.__module__), "__file__", ""))
 
 
 class Checkpoint:

@@ -3,7 +3,8 @@
 A network is stored as the *name* of its factory and plain settings. Names are
 those registered in ``deeptram.networks``; any other factory is stored under its
 module and name, and whoever loads the model hands it over as
-``load(path, networks={name: factory})``. No name is ever imported.
+``load(path, networks={name: factory})``. No name is ever imported. What such a factory does is
+stored as a hash, so that another one under its name is noticed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,12 @@ from sklearn.utils.validation import check_is_fitted
 from deeptram import networks as factories
 from deeptram._files import versions
 from deeptram._schema import plain, unplain
-from deeptram.errors import FileFormatError, UnsupportedError
+from deeptram.errors import DeeptramWarning, FileFormatError, UnsupportedError, warn
 from deeptram.estimators import presets
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import MemberFit
 from deeptram.estimators.exact import ExactState
+from deeptram.estimators.identity import identity
 from deeptram.estimators.saved_format import CLASS_NAMES, MODEL, NETWORK_SCALE, PARAMETERS, STATE
 from deeptram.model.persistence import JSON_NAME, Tensors, write_folder
 from deeptram.model.terms import CI, CS, LS, SI, Scale, Spec, Term, Varying
@@ -120,14 +123,12 @@ def network_to_record(factory: Any) -> dict[str, Any]:
     """
     if factories.is_registered(factory):
         return factories.to_dict(factory)
-    settings: dict[str, Any] = {}
-    if isinstance(factory, functools.partial):
-        if factory.args:
-            raise UnsupportedError(
-                "a functools.partial of a network can be saved with keywords only, got positional arguments; "
-                "write functools.partial(net, hidden=8)"
-            )
-        factory, settings = factory.func, dict(factory.keywords)
+    if isinstance(factory, functools.partial) and factory.args:
+        raise UnsupportedError(
+            "a functools.partial of a network can be saved with keywords only, got positional arguments; "
+            "write functools.partial(net, hidden=8)"
+        )
+    factory, settings = _unwrapped(factory)
     return {"name": network_name(factory), "config": plain(settings) if settings else {}, "own": True}
 
 
@@ -141,6 +142,53 @@ def network_name(factory: Any) -> str:
     """
     named = factory if hasattr(factory, "__qualname__") else type(factory)
     return f"{named.__module__}.{named.__qualname__}"
+
+
+def own_networks(terms: Any) -> dict[str, str]:
+    """Return hashes of what the factories that are not registered do, by the names they are saved under.
+
+    Raises
+    ------
+    UnsupportedError
+        If two that differ have the same name.
+
+    Examples
+    --------
+    >>> list(own_networks([CS(functools.reduce, "a"), CS(factories.MLP(), "b"), LS("c")]))
+    ['_functools.reduce']
+    """
+    found: dict[str, str] = {}
+    for term in Spec.of(terms).networks:
+        if not factories.is_registered(term.net):
+            factory, _ = _unwrapped(term.net)
+            name, code = network_name(factory), _code(factory)
+            if found.setdefault(name, code) != code:
+                raise UnsupportedError(
+                    "networks of one model must be saved under names of their own, got two different ones "
+                    f"called {name!r}; register them with dt.networks.register, or use named functions"
+                )
+    return found
+
+
+def _unwrapped(factory: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a factory and the settings that a ``functools.partial`` gives it."""
+    return (factory.func, factory.keywords) if isinstance(factory, functools.partial) else (factory, {})
+
+
+def _code(factory: Any) -> str:
+    """Return what a factory does; the same code is other bytes in another version of Python."""
+    return f"{sys.implementation.cache_tag}:{identity(factory, places=False)}"
+
+
+def _warn_of_other_code(saved: Mapping[str, str], networks: Networks) -> None:
+    for name, code in saved.items():
+        given = _code(networks[name]) if name in networks else code
+        if given != code and given.partition(":")[0] == code.partition(":")[0]:
+            warn(
+                f"the network {name!r} must do what it did when the model was saved, got other code or other "
+                "values in it; hand over the one of that time, or predictions may be others",
+                DeeptramWarning,
+            )
 
 
 def _network_from_record(record: Any, networks: Networks) -> Callable[..., Any]:
@@ -191,8 +239,10 @@ def model_to_record(estimator: BaseTram) -> tuple[dict[str, Any], Tensors]:
     """
     check_is_fitted(estimator, "model_")
     fit = MemberFit.of_fit(estimator.fit_) if estimator.spec_.is_deep else ExactState.of(estimator)
-    record, tensors = fit.to_record()
-    return {**parameters_to_record(estimator), "fitted": {**STATE.write(estimator), "fit": record}}, tensors
+    fitted, tensors = fit.to_record()
+    record = {**parameters_to_record(estimator), "fitted": {**STATE.write(estimator), "fit": fitted}}
+    own = own_networks(estimator.terms)
+    return ({**record, "networks": own} if own else record), tensors
 
 
 def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Networks) -> BaseTram:
@@ -209,6 +259,11 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
     ------
     FileFormatError
         If the record does not fit its declared form, or the arrays do not fit the record.
+
+    Warns
+    -----
+    DeeptramWarning
+        If a network does something else than the one that was saved.
     """
     with rebuilding():
         MODEL(record, f"{JSON_NAME}: model")
@@ -221,6 +276,7 @@ def model_from_record(record: Mapping[str, Any], tensors: Tensors, networks: Net
             estimator.classes_ = estimator.outcome_.response.classes
         kind: type[MemberFit | ExactState] = MemberFit if estimator.spec_.is_deep else ExactState
         kind.from_record(record["fitted"]["fit"], tensors).restore_checked(estimator)
+    _warn_of_other_code(record.get("networks", {}), networks)
     return estimator
 
 

@@ -422,4 +422,8 @@ STATE = SavedForm(
 )
 _ARGUMENTS: dict[str, Check] = {"class": choice(CLASS_NAMES), "parameters": PARAMETERS}
 UNFITTED = fields(_ARGUMENTS)
-MODEL = fields({**_ARGUMENTS, "fitted": fields({**STATE.checks, "fit": _fit})}, then=_model_agrees)
+MODEL = fields(
+    {**_ARGUMENTS, "fitted": fields({**STATE.checks, "fit": _fit})},
+    {"networks": mapping(text)},
+    then=_model_agrees,
+)
