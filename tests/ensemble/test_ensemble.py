@@ -559,3 +559,12 @@ def test_a_fit_can_be_followed_through_forty_five_files():
     passed = passed_files(lambda: ensemble.fit(X, np.digitize(z, [-1, 1]), validation=0.2))
     assert ensemble.strategy_ == "stacked"
     assert 20 < len(passed) <= 45, passed
+
+
+def test_the_best_members_are_those_by_the_loss_of_their_training(rng):
+    X, y = rng.normal(size=(150, 1)), rng.integers(0, 4, 150)
+    members = [dt.Polr(loss="rps").fit(X[k : k + 40], y[k : k + 40]) for k in (0, 20, 40)]
+    ensemble = dt.Ensemble.from_members(members)
+    for one, asked in ((ensemble.top_k(X, y, 1), "rps"), (ensemble.top_k(X, y, 1, score="nll"), "nll")):
+        values = [float(dt.scores.get(asked)(y, member.predict_distribution(X))) for member in members]
+        assert one.members_[0] is members[int(np.argmin(values))]

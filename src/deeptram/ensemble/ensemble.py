@@ -405,7 +405,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         self.weights_ = np.repeat(weights / copies, copies)
         return self.choice_
 
-    def top_k(self, X: Any, y: Any, k: int, score: str = "nll") -> Ensemble:
+    def top_k(self, X: Any, y: Any, k: int, score: str | None = None) -> Ensemble:
         """Return the ensemble of the k members with the smallest score on these data, best first.
 
         Use data on which the members were not trained. Weights that were given or
@@ -415,10 +415,11 @@ class Ensemble(PooledMembers, BaseEstimator):
         ----------
         X, y : data
         k : int
-        score : str
-            As for ``deeptram.top_k``.
+        score : str, optional
+            As for ``deeptram.top_k``. Default: the loss the members were trained with, else NLL.
         """
-        best = top_k(self._predicted(X, y), y, k, score)
+        loss = str(getattr(self.members_[0], "loss", "nll"))
+        best = top_k(self._predicted(X, y), y, k, loss if score is None else score)
         chosen = [self.members_[m] for m in best.indices]
         ensemble = Ensemble.from_members(chosen, best.weights(self.weights_), pooling=self.method())
         if self.recalibrations_ is not None:
