@@ -265,6 +265,9 @@ def test_a_data_folder_without_the_file_of_a_set_is_refused(script, tmp_path, ca
     monkeypatch.setenv("DEEPTRAM_DATA", str(tmp_path))
     refused(capsys, lambda: script("survival", "--datasets", "whas-once"), "survival/whas.csv.gz")
     refused(capsys, lambda: script("uci", "--datasets", "yacht"), "uci/yacht.csv.gz")
+    for name, missing in (("mnist", "train-images-idx3-ubyte.gz"), ("utkface", "UTKFace")):
+        refused(capsys, lambda name=name: script("shift", "--datasets", "digits", name), name, missing)
+    assert not list(tmp_path.glob("out/*"))
 
 
 def test_a_short_name_computes_the_set_under_its_own_name(script, tmp_path):

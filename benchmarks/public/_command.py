@@ -7,10 +7,12 @@ What cannot be done ends with what was expected, what was given and what helps, 
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
+
+from deeptram.errors import DeeptramError
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,35 @@ class Unit:
 class Source:
     """The splits of a set, its file below the data folder, and a name without spaces.
 
-    No file: the set ships in a package. The file ``.``: its loader knows several places in the data folder.
+    A set of several files has ``find`` instead, which raises where they are not in the data folder. With
+    neither the set ships in a package.
     """
 
     splits: range
     file: str = ""
     alias: str = ""
+    find: Callable[[Path], object] | None = None
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether it needs no data folder."""
+        return not self.file and self.find is None
+
+    def check(self, name: str, data: Path) -> None:
+        """Refuse a data folder without the set."""
+        if not (data / self.file).exists():
+            refuse(
+                f"{name} expects the file {self.file} in the data folder, got {data} without it; add the "
+                "file, or choose other sets with --datasets"
+            )
+        try:
+            if self.find is not None:
+                self.find(data)
+        except DeeptramError as error:
+            refuse(
+                f"{name} expects its files in the data folder, got {data} without them ({error}); add them, "
+                "or choose other sets with --datasets"
+            )
 
 
 class Parser(argparse.ArgumentParser):
@@ -190,19 +215,16 @@ def _data_folder(given: Path | None) -> Path | None:
 def _check_data(sources: Mapping[str, Source], names: Sequence[str], data: Path | None) -> None:
     """Refuse sets whose data are not there."""
     for name in names:
-        file = sources[name].file
-        if file and data is None:
+        if sources[name].is_shipped:
+            continue
+        if data is None:
             refuse(
                 f"{name} expects the data folder in --data or DEEPTRAM_DATA, got neither; set one of them "
                 f"(what it holds: docs/benchmarks_public.md){_shipped(sources)}"
             )
-        if data is not None and not (data / file).exists():
-            refuse(
-                f"{name} expects the file {file} in the data folder, got {data} without it; add the file, "
-                "or choose other sets with --datasets"
-            )
+        sources[name].check(name, data)
 
 
 def _shipped(sources: Mapping[str, Source]) -> str:
-    names = [name for name, source in sources.items() if not source.file]
+    names = [name for name, source in sources.items() if source.is_shipped]
     return f", or choose sets that need none with --datasets {' '.join(names)}" if names else ""

@@ -24,7 +24,12 @@ from sklearn.model_selection import train_test_split
 import deeptram as dt
 from deeptram.ensemble.epistemic import split_uncertainty
 
-SETS = {"digits": Source(range(5)), "mnist": Source(range(5), "."), "utkface": Source(range(5), ".")}
+SETS = {
+    "digits": Source(range(5)),
+    "mnist": Source(range(5), find=lambda data: [dt.datasets.load_mnist(data, part=part) for part in PARTS]),
+    "utkface": Source(range(5), find=functools.partial(dt.datasets.load_utkface, images=False)),
+}
+PARTS = ("train", "test")
 POOLS = ("linear", "log-linear", "transformation")
 SEVERITIES = (0, 1, 2, 3, 4, 5)
 METRICS = ("nll", "rps", "accuracy", "overconfidence")
@@ -72,7 +77,7 @@ def load(name: str, data: Path, seed: int) -> tuple[np.ndarray, np.ndarray, np.n
         y = found.y.cat.codes.to_numpy()[rows]
         return images[:first], y[:first], images[first:], y[first:]
     parts = []
-    for part, n in zip(("train", "test"), SETTINGS["mnist"], strict=True):
+    for part, n in zip(PARTS, SETTINGS["mnist"], strict=True):
         found = dt.datasets.load_mnist(data, part=part)
         rows = np.random.default_rng(seed).choice(len(found.y), n, replace=False)
         parts += [np.asarray(found.X["image"])[rows] / np.float32(255), np.asarray(found.y).astype(int)[rows]]

@@ -173,6 +173,10 @@ class AlignmentWarning(DeeptramWarning):
     """Rows of two pandas objects have different labels and were taken by position."""
 
 
+class DroppedPartsWarning(DeeptramWarning):
+    """Items of a data set have parts that no network sees."""
+
+
 class EmptyClassWarning(DeeptramWarning):
     """A declared level has no observation; it gets probability zero."""
 

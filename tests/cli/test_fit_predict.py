@@ -510,7 +510,8 @@ def test_the_cell_that_is_no_number_is_named_not_its_neighbours(refused, tmp_pat
 @pytest.mark.parametrize(
     ("time", "event", "message"),
     [
-        ("-2", "1", "t.csv: column 'days' must be positive, got time <= 0 in line 3;"),
+        ("-2", "1", "t.csv: column 'days' must not be negative, got time < 0 in line 3;"),
+        ("0", "1", "t.csv: an event must have a time after 0, got an event at 0 in line 3;"),
         ("2", "7", "t.csv: column 'dead' must be True/False or 1/0, got 7 in line 3;"),
         ("soon", "1", "t.csv: column 'days' must hold numbers, got 'soon'"),
     ],

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import deeptram as dt
 from deeptram.cli.hub import HubScoresDisplay
 from deeptram.cli.main import app
+from deeptram.datasets import hub_pools
 from deeptram.datasets.hub import Hub
 from deeptram.datasets.hub_pools import score_table
 from deeptram.errors import FileFormatError
@@ -252,6 +253,32 @@ def test_pools_are_those_of_the_library(hub, pooled):
             if method == "quantile":
                 mean = np.mean([quantiles.values[m][rows] for m in models], axis=0)
                 np.testing.assert_allclose(found[rows], mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize("weights", ["equal", "tuned", "rolling"])
+def test_only_the_rounds_that_are_named_are_pooled(hub, tmp_path, monkeypatch, weights):
+    def run(out, *words):
+        """Return what is written, by the names of the files, and the number of rows that were pooled."""
+        rows = []
+
+        def counted(members, **settings):
+            rows.append(len(members[0]))
+            return dt.pool(members, **settings)
+
+        monkeypatch.setattr(hub_pools, "pool", counted)
+        command = ["hub", "pool", str(hub), "--out", str(tmp_path / out), "--methods", "transformation"]
+        told = CliRunner().invoke(app, [*command, "--weights", weights, *words])
+        assert told.exit_code == 0, told.output
+        files = (tmp_path / out / "model-output" / "deeptram-transformation").iterdir()
+        return {file.name: file.read_bytes() for file in files}, sum(rows)
+
+    whole, n_rows = run("all")
+    some, n_some = run("some", "--rounds", *ROUNDS[1:])
+    last, n_last = run("last", "--rounds", ROUNDS[-1])
+    names = [f"{date}-deeptram-transformation.csv" for date in ROUNDS]
+    assert some == {name: whole[name] for name in names[1:]}
+    assert last == {names[-1]: whole[names[-1]]}
+    assert n_rows * np.array([2, 1]) == pytest.approx(len(ROUNDS) * np.array([n_some, n_last]))
 
 
 def test_means_and_medians_are_those_of_the_pool(hub, pooled):

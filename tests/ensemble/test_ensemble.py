@@ -434,6 +434,28 @@ def test_bad_settings(arguments, kind, match):
         dt.Ensemble(dt.Colr(TERMS["CI"], training=FAST), **settings).fit(X, z)
 
 
+@pytest.mark.parametrize("name", ["Polr", "Logit", "nominal"])
+def test_a_pool_that_classes_do_not_have_is_refused_before_training(name, monkeypatch):
+    X, _ = table()
+    model, y = make(name, TERMS["CI"])
+    fitted = dt.Ensemble(model, 2, random_state=1).fit(X, y)
+    with pytest.raises(UnsupportedError) as told:
+        fitted.predict_distribution(X, pooling="quantile")
+    monkeypatch.setattr("deeptram.ensemble.strategies.train_members", None)
+    monkeypatch.setattr("deeptram.ensemble.ensemble.fit_folds", None)
+    auto = clone(model).set_params(latent="auto")
+    for refused in (
+        lambda: dt.Ensemble(model, 2, pooling="quantile").fit(X, y),
+        lambda: dt.Ensemble(model, 2, pooling=dt.pooling.get_rule("quantile"), members="bags").fit(X, y),
+        lambda: dt.Ensemble(auto, 2, pooling="quantile").fit(X, y),
+        lambda: dt.Ensemble.from_folds(model, X, y, cv=2, pooling="quantile"),
+        lambda: dt.Ensemble.from_members(fitted.members_, pooling="quantile"),
+    ):
+        with pytest.raises(UnsupportedError) as early:
+            refused()
+        assert str(early.value) == str(told.value)
+
+
 def test_the_model_must_be_one_of_ours():
     X, z = table()
     with pytest.raises(InvalidTypeError, match=r"got LogisticRegression; for fitted models .*from_members"):

@@ -53,7 +53,35 @@ def test_a_module_gives_what_the_model_predicts_with_gradients(name, terms):
     tensors = {key: value.clone().requires_grad_() for key, value in tensors.items()}
     output = module(tensors)
     (output if output.ndim == 1 else output[:, 0]).sum().backward()
+    if name == "Cotram":
+        assert not tensors.pop("y").grad.any()  # F of counts is a step function
     assert all(value.grad is not None and value.grad.abs().sum() > 0 for value in tensors.values())
+
+
+def test_h_between_counts_is_that_of_the_count_below(tmp_path):
+    model, y = make("Cotram", TERMS["SI-CS-LS"])
+    at = np.resize([0.0, 0.5, 1.0, 2.9, -0.5, -1.5, 1e3, np.inf], len(X))
+    pooled = dt.Ensemble(model, 2, random_state=1).fit(X, y)
+    straight = dt.Cotram(log_first=False).fit(X, y)  # without an offset
+    for one in (pooled, pooled.members_[0], dt.Cotram().fit(X, y), straight):
+        h = np.asarray(one.predict_distribution(X).trafo(at))
+        np.testing.assert_array_equal(h[at < 0], -np.inf)
+        module = one.module_
+        feed = module.inputs(X, np.zeros(len(X))) | {"y": torch.as_tensor(at)}
+        traced, _ = program_of(module, "Cotram")
+        for found in (
+            module(feed).detach(),
+            traced(feed).detach(),
+            run(dt.export(one, tmp_path / "m"), feed),
+        ):
+            np.testing.assert_allclose(found, h, atol=1e-5, rtol=1e-5)
+
+
+def test_an_outcome_that_is_missing_has_no_h():
+    module = dt.Colr([dt.LS("a")]).fit(X, Z).module_
+    feed = module.inputs(X, Z.copy())
+    feed["y"][3] = np.nan
+    assert np.flatnonzero(module(feed).detach().isnan()).tolist() == [3]
 
 
 def test_inputs_in_any_form_and_what_is_missing():
@@ -101,10 +129,12 @@ def test_the_module_of_an_ensemble_is_its_pool(name, pooling):
 
 
 def run(path, feed):
-    import onnxruntime
-
+    """Return what onnxruntime computes of some rows; of no rows it has to compute nothing."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (output,) = session.run(None, {key: value.numpy() for key, value in feed.items()})
+    output, nothing = (
+        session.run(None, {key: value[:n].numpy() for key, value in feed.items()})[0] for n in (None, 0)
+    )
+    assert nothing.shape == (0, *output.shape[1:])
     return output
 
 

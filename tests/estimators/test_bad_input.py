@@ -211,7 +211,7 @@ CASES = {
     "time zero": (
         lambda: dt.Surv.right([0.0, 1.0], [1, 1]),
         InvalidInputError,
-        "time must be positive, got time <= 0 in row 0; leave out rows censored at 0, which say nothing, or use Surv.interval",
+        "an event must have a time after 0, got an event at 0 in row 0; use Surv.interval, in which it is an event before some",
     ),
     "plain times that are not positive": (
         lambda: dt.Survreg().fit(X, T - 1),

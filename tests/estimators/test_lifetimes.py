@@ -50,6 +50,23 @@ def test_no_mass_lies_below_zero(make, data, tmp_path):
     assert (original.predict_quantile(X, start.min() / 2) == 0).all()
 
 
+@pytest.mark.parametrize("make", [*MODELS, dt.Survreg])
+@pytest.mark.parametrize("settings", [{}, {"log_first": False}], ids=["auto", "in t"])
+def test_rows_censored_at_zero_leave_the_fit_as_it_is(make, settings, data):
+    if make is dt.Survreg and settings:
+        pytest.skip("has a basis of its own")
+    X, y = data
+    event, time = y.observations.exact, y.observations.lower.copy()
+    more = pd.concat([X[:3], X], ignore_index=True)
+    both = dt.Surv.right(np.append(np.zeros(3), time), np.append(np.zeros(3), event))
+    plain, found = make(**settings).fit(X, y), make(**settings).fit(more, both)
+    assert found.outcome_.log_first == plain.outcome_.log_first
+    np.testing.assert_allclose(found.coef_, plain.coef_, rtol=1e-9)
+    assert found.loglik_ == pytest.approx(plain.loglik_, rel=1e-12)
+    assert (found.n_obs_, found.n_events_) == (N + 3, plain.n_events_)
+    assert found.loglik(more[:3], both[:3]) == 0
+
+
 def test_which_responses_are_lifetimes(data):
     X, y = data
     X3 = X[:3]

@@ -310,9 +310,7 @@ def test_bad_rows_are_named_by_piece(frame, cut):
         dt.Polr().fit(cut(table), "grade")
     table = frame[["a", "time", "event"]].copy()
     table.loc[905, "time"] = -1.0
-    with pytest.raises(
-        InvalidInputError, match=r"partition \d+: time must be positive, got time <= 0 in row 5"
-    ):
+    with pytest.raises(InvalidInputError, match=r"partition \d+: time must not be negative, .* in row 5"):
         dt.Coxph().fit(cut(table), RIGHT)
 
 

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import deeptram as dt
-from deeptram.errors import ExtrapolationWarning, InvalidInputError, InvalidTypeError
+from deeptram.errors import DroppedPartsWarning, ExtrapolationWarning, InvalidInputError, InvalidTypeError
 from deeptram.inputs.entries import DatasetRows, readable_entries
 
 N = 24
@@ -54,7 +54,7 @@ class Pictures(Dataset):
         return len(self.images)
 
     def __getitem__(self, row):
-        return torch.as_tensor(self.images[row])[None], int(Y[row])
+        return torch.as_tensor(self.images[row])[None]
 
 
 class Endless(IterableDataset):
@@ -111,16 +111,63 @@ def test_entries_as_they_are_must_stay_so():
     assert repr(dt.AsIs(TOKENS)) == f"AsIs(n={N}, row_shape=(5,))"
 
 
+@pytest.mark.parametrize("wrong", [20, -1])
+@pytest.mark.parametrize("strategy", ["stacked", "parallel", "sequential"])
+def test_numbers_beyond_an_embedding_are_told(strategy, wrong):
+    tokens = TOKENS.copy()
+    tokens[3, 2] = wrong
+    good, bad = {"image": dt.AsIs(TOKENS)}, {"image": dt.AsIs(tokens)}
+    message = f"an embedding of 20 rows must get numbers from 0 to 19, got {wrong}; make it larger"
+    terms = [dt.CS(Embedded, "image"), dt.Scale(Embedded, "image")]
+    ensemble = dt.Ensemble(dt.Colr(terms, training=ONE), 2, strategy=strategy, random_state=1)
+    with pytest.raises(InvalidInputError, match=message):
+        ensemble.fit(bad, Y + np.linspace(0, 1, N))
+    model = ensemble.fit(good, Y + np.linspace(0, 1, N)).members_[0]
+    for read in (
+        lambda: ensemble.predict(bad),
+        lambda: model.contributions(bad),
+        lambda: model.module_(model.module_.inputs(bad, Y)),
+        lambda: fit(bad, dt.networks.frozen(nn.EmbeddingBag(20, 3))),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            read()
+
+
 def test_a_data_set_is_an_entry():
     plain = fit({"image": IMAGES})
     model = fit({"image": Pictures()})
     np.testing.assert_array_equal(
         model.predict_proba({"image": Pictures()}), plain.predict_proba({"image": IMAGES})
     )
-    folds = dt.Ensemble.from_folds(model, {"image": Pictures()}, Y, cv=2)
+    folds = dt.Ensemble.from_folds(model, {"image": Pictures()}, Y, cv=2, random_state=1)
     assert folds.predict_proba({"image": IMAGES}).shape == (N, 3)
-    texts = torch.utils.data.TensorDataset(torch.as_tensor(TOKENS))
-    assert fit({"image": texts}, Embedded).model_.inputs[0].in_shape == (5,)
+    texts = TensorDataset(torch.as_tensor(TOKENS))
+    for entry in (texts, dt.AsIs(texts)):
+        assert fit({"image": entry}, Embedded).model_.inputs[0].in_shape == (5,)
+
+
+@pytest.mark.filterwarnings("ignore:training ended with a network that gives the same")  # of few rows
+def test_further_parts_of_the_items_of_a_data_set_are_told_once_at_fit():
+    pairs = TensorDataset(torch.as_tensor(IMAGES)[:, None], torch.as_tensor(Y))
+    message = (
+        "items of the data set 'image' must be what a network sees of a row, got 2 parts, of which it sees "
+        "the first only .outcomes are those of y.; pass a data set of inputs alone"
+    )
+    with pytest.warns(DroppedPartsWarning, match=message) as told:
+        model = fit({"image": pairs})
+    np.testing.assert_array_equal(
+        model.predict_proba({"image": pairs}), fit({"image": IMAGES}).predict_proba({"image": IMAGES})
+    )
+    assert sum(one.category is DroppedPartsWarning for one in told) == 1
+    held = {"image": pairs}, Y
+    for make in (
+        lambda: dt.Ensemble.from_folds(model, {"image": pairs}, Y, cv=2, random_state=1),
+        lambda: dt.Ensemble(model, 2, random_state=1).fit({"image": pairs}, Y, validation=held),
+        lambda: fit({"image": dt.AsIs(TensorDataset(torch.as_tensor(TOKENS), torch.as_tensor(Y)))}, Embedded),
+    ):
+        with pytest.warns(DroppedPartsWarning) as told:
+            make()
+        assert sum(one.category is DroppedPartsWarning for one in told) == 1
 
 
 def test_what_is_no_entry_is_told():

@@ -133,4 +133,13 @@ def test_what_is_no_backbone_is_told():
         ensemble(frozen(Pair())).fit(X, Y)
     with pytest.raises(InvalidInputError, match=r"a frozen backbone must accept 1 tensor.* got the error"):
         ensemble(frozen(nn.Linear(3, 2))).fit(X, Y)
+    for head, got in (
+        (nn.Linear(2, 1), "the module Linear"),
+        ("MLP", "str"),
+        (lambda shape: None, "<lambda>"),
+    ):
+        with pytest.raises(
+            InvalidTypeError, match=rf"a frozen backbone needs a factory net\(.*\), got {got}"
+        ):
+            frozen(nn.Flatten(), head)
     assert repr(frozen(nn.Flatten(), MLP((2,)))).startswith("frozen(Flatten, MLP(")

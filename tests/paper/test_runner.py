@@ -10,7 +10,7 @@ from deeptram.errors import InvalidInputError, NonFiniteLossError
 from deeptram.model.persistence import JSON_NAME, TENSOR_NAME, read_folder
 from deeptram.paper import RunFolder, Unit, make_study, run_study, storage
 from deeptram.paper.members import fit_member, load_parts
-from deeptram.paper.runner import available_study
+from deeptram.paper.runner import GridProgress, available_study
 
 EXACT = {"models": ["SI", "SI-LS"], "losses": ["nll"], "splits": [1]}
 
@@ -134,3 +134,22 @@ def test_models_without_images(tmp_path):
         available_study(study, tmp_path, explicit=True)
     exact = make_study("melanoma", models=["SI"])
     assert available_study(exact, tmp_path, explicit=True) == exact
+
+
+def test_the_time_that_is_left_is_not_guessed_from_exact_fits(tmp_path, capsys):
+    study = make_study("digits", "quick", models=["SI", "CI"], splits=[1], n_members=2)
+    exact, *deep = study.units()
+    with GridProgress(study, [exact, *deep], 0, tmp_path, quiet=False) as shown:
+        shown.finished(exact, "0 s")
+        shown.finished(deep[0], "9 s")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "[1/3] digits SI (nll) split 1: 0 s"
+    assert second.startswith("[2/3] digits CI (nll) split 1 member 1: 9 s; about 0 s left")
+
+
+def test_of_exact_fits_alone_it_is(tmp_path, capsys):
+    study = make_study("digits", "quick", models=["SI", "SI-LS"], splits=[1])
+    units = list(study.units())
+    with GridProgress(study, units, 0, tmp_path, quiet=False) as shown:
+        shown.finished(units[0], "0 s")
+    assert capsys.readouterr().err.endswith("0 s; about 0 s left\n")

@@ -50,6 +50,47 @@ def test_input_is_neither_changed_nor_required_to_be_contiguous(cdfs, method):
     np.testing.assert_array_equal(cdfs, before)
 
 
+@pytest.mark.parametrize("weights", [None, (0.1, 0.2, 0.7, 0.0)], ids=["equal", "unequal"])
+@pytest.mark.parametrize("method", METHODS)
+def test_what_happens_to_the_array_later_does_not_change_the_pool(cdfs, method, weights):
+    def answers(pooled):
+        return pooled.cdf(), pooled.pmf(), pooled.trafo(), pooled[3:5].sf(), pooled.log_prob(1)
+
+    expected = answers(dt.pool(cdfs, method=method, weights=weights))
+    view = cdfs.copy().view()
+    view.flags.writeable = False  # which its base is not
+    for given in (cdfs.copy(), np.asfortranarray(cdfs), view, torch.tensor(cdfs)):
+        pooled = dt.pool(given, method=method, weights=weights)
+        (view.base if given is view else given)[...] = 1.0
+        for found, before in zip(answers(pooled), expected, strict=True):
+            np.testing.assert_allclose(found, before, rtol=1e-9, atol=1e-15)
+
+
+def test_only_what_can_change_is_copied(cdfs, tmp_path):
+    np.save(tmp_path / "cdfs.npy", cdfs)
+    kept, single = cdfs.copy(), cdfs.astype(np.float32)
+    kept.flags.writeable = False
+    for given, is_read_there in (
+        (kept, True),
+        (np.load(tmp_path / "cdfs.npy", mmap_mode="r"), True),
+        (np.load(tmp_path / "cdfs.npy", mmap_mode="r+"), False),
+        (cdfs, False),
+        (single, False),
+    ):
+        stack = CdfStack.check(given)
+        own = stack.take_members([True] * 4)
+        assert np.shares_memory(own.values.numpy(), given) == is_read_there
+        assert (own is stack) == (is_read_there or given is single)
+        if is_read_there:
+            np.testing.assert_array_equal(dt.pool(given).cdf(), dt.pool(cdfs).cdf())
+
+
+def test_gradients_reach_the_array(cdfs):
+    values = torch.tensor(cdfs[:, 10:12], requires_grad=True)
+    dt.pool(values).cdf()[:, 0].sum().backward()
+    assert (values.grad[:, :, 0] > 0).all()
+
+
 def test_float32_arrays_are_pooled_in_float64(cdfs):
     single = cdfs.astype(np.float32)
     pooled = dt.pool(single, method="linear").cdf()

@@ -53,6 +53,13 @@ class Power(DensityRule):
         return torch.logsumexp(torch.stack(logs), dim=0) / self.power
 
 
+class OfTimes(Earliest):
+    """A rule that is not meant for classes."""
+
+    name = "of-times"
+    refuses_classes = "this pool is one of times, got classes; use the linear pool"
+
+
 @pytest.fixture
 def registered(registries):
     return register_rule(Earliest())
@@ -63,6 +70,19 @@ def levels(rng):
     cdfs = rng.dirichlet(np.ones(4), (3, 40)).cumsum(axis=2)
     cdfs[..., -1] = 1.0
     return cdfs, rng.integers(0, 4, 40)
+
+
+def test_a_rule_says_why_classes_have_no_such_pool(levels):
+    cdfs, y = levels
+    model = dt.Polr([dt.CI(dt.networks.MLP((2,)))])
+    for refused in (
+        lambda: dt.pool(cdfs, method=OfTimes()),
+        lambda: dt.tune_weights(cdfs, y, method=OfTimes()),
+        lambda: dt.Ensemble(model, 2, pooling=OfTimes()).fit(cdfs[0], y),
+    ):
+        with pytest.raises(UnsupportedError, match="one of times, got classes; use the linear pool"):
+            refused()
+    assert dt.pool(line(0.0, 1.0), method=OfTimes()).cdf(0.0).shape == (2,)
 
 
 def line(*means):

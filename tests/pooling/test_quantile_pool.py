@@ -148,9 +148,7 @@ def test_counts_far_out_and_equal_members():
 
 def test_levels_and_survival_curves_are_refused():
     levels = P.from_proba([[0.2, 0.3, 0.5]])
-    with pytest.raises(
-        UnsupportedError, match=r"got the levels \[0, 1, 2\]..., which have no distances; use the"
-    ):
+    with pytest.raises(UnsupportedError, match="got classes, whose levels have no distances; use the"):
         dt.pool([levels, levels], method="quantile")
     curve = P.from_survival([1.0, 2.0], [[0.9, 0.4]])
     with pytest.raises(UnsupportedError, match="got survival curves, which end before the last event"):

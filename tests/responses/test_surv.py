@@ -29,6 +29,12 @@ def test_right_censoring():
     assert y.observations.entry is None
 
 
+def test_censoring_at_zero_says_nothing():
+    found = Surv.right([0.0, 2.0], [0, 1])
+    assert repr(found) == "Surv.right(n=2, exact=1, censored=1)"
+    assert (found.observations.lower.tolist(), found.observations.upper.tolist()) == ([0.0, 2.0], [INF, 2.0])
+
+
 def test_left_censoring():
     y = Surv.left([2.0, 3.0], [1, 0])
     assert ends(y) == ([2.0, -INF], [2.0, 3.0])
@@ -147,8 +153,12 @@ T = [1.0, 2.0, 3.0]
     ("make", "match"),
     [
         (
-            lambda: Surv.right([1.0, 0.0, -2.0], [1, 1, 1]),
-            r"time must be positive, got time <= 0 in rows 1, 2; leave out rows censored at 0.* use Surv.interval, as \(0, inf\)",
+            lambda: Surv.right([1.0, 0.0, 0.0], [1, 1, 0]),
+            r"an event must have a time after 0, got an event at 0 in row 1; use Surv.interval, .* \(0, t\)",
+        ),
+        (
+            lambda: Surv.right([1.0, -1.0, -2.0], [1, 0, 1]),
+            "time must not be negative, got time < 0 in rows 1, 2; correct these rows",
         ),
         (
             lambda: Surv.right([1.0, np.nan, 2.0], [1, 1, 1]),

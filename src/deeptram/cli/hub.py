@@ -63,7 +63,7 @@ def hub_pool_command(
         ),
     ] = None,
     models: Annotated[list[str] | None, Option("Models to pool; default all.")] = None,
-    rounds: Annotated[list[str] | None, Option("Rounds to write; default all.")] = None,
+    rounds: Annotated[list[str] | None, Option("Rounds to pool; default all.")] = None,
     outputs: Annotated[
         list[str] | None,
         Option("Types of output to pool (quantile, cdf, pmf, sample, mean, median); default all."),
@@ -96,14 +96,14 @@ def hub_pool_command(
     notes: list[str] = []
     for method in chosen:
         with working(f"{method} pool", quiet):
-            pooled = pool_forecasts(place, forecasts, method, names[method], weighting, truth, notes.append)
+            settings = weighting, truth, notes.append, rounds
+            pooled = pool_forecasts(place, forecasts, method, names[method], *settings)
             rows = submission_rows(pooled, place.task_ids)
         for current, part in rows.groupby(place.round_column, sort=True):
-            if rounds is None or current in rounds:
-                path = out / "model-output" / names[method] / f"{current}-{names[method]}.{kind}"
-                with table_writer(path) as write:
-                    write(part)
-                written.append(path)
+            path = out / "model-output" / names[method] / f"{current}-{names[method]}.{kind}"
+            with table_writer(path) as write:
+                write(part)
+            written.append(path)
     if as_json:
         emit({"models": list(names.values()), "files": written, "notes": notes})
     elif not quiet:

@@ -53,6 +53,7 @@ def pool_forecasts(
     weighting: Weighting = Weighting(),  # noqa: B008  (frozen)
     truth: Truth = None,
     told: Callable[[str], None] | None = None,
+    rounds: Sequence[str] | None = None,
 ) -> list[Forecasts]:
     """Return the pool of all models' forecasts, as forecasts of one model.
 
@@ -74,16 +75,20 @@ def pool_forecasts(
         Observations, where weights are tuned; default those of the hub.
     told : callable, optional
         Told, in words, where another pool was used, and why.
+    rounds : sequence of str, optional
+        Rounds to pool, default all; weights are tuned on the others, too.
 
     Returns
     -------
     list of Forecasts
-        In the order given; means and medians are those of the pooled distributions where there are some.
+        In the order given; means and medians are those of the pooled distributions where there are some. NaN
+        where nothing was pooled.
     """
+    asked = _Asked(hub, weighting, truth, rounds)
     pooled: dict[int, Values] = {}
     for one in forecasts:
         if not isinstance(one.output, PointForecast):
-            pooled[id(one)] = _pool_defined(hub, one, method, weighting, truth, told)
+            pooled[id(one)] = _pool_defined(asked, one, method, told)
     found = []
     for one in forecasts:
         values = pooled.get(id(one))
@@ -92,7 +97,7 @@ def pool_forecasts(
             if same and not (one.output.name == "mean" and method in MEAN_OF_MEANS):
                 values = _points_of_quantiles(one, same[0], pooled[id(same[0])])
             else:
-                values = _mean_of_points(one, _shares(hub, one, method, weighting, truth))
+                values = _mean_of_points(one, asked.shares(one, method))
         found.append(replace(one, values={name: _allowed(values, one)}))
     return found
 
@@ -117,14 +122,54 @@ def submission_rows(forecasts: Sequence[Forecasts], columns: Sequence[str]) -> p
     return pd.concat(tables, ignore_index=True)
 
 
-def _pool_defined(
-    hub: Hub, one: Forecasts, method: str, weighting: Weighting, truth: Truth, told: Any
-) -> Values:
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What is asked for: whose tasks are pooled, with which weights."""
+
+    hub: Hub
+    weighting: Weighting
+    truth: Truth
+    rounds: Sequence[str] | None
+
+    def shares(self, one: Forecasts, method: str) -> Iterator[tuple[Rows, list[str], Values]]:
+        """Yield tasks, the models with a share in them, and their shares, which sum to one."""
+        for rows, weights in self._weights(one, method):
+            models = [model for model in one.models if weights[model] > 0]
+            has = np.column_stack([one.available(model)[rows] for model in models])
+            for pattern in np.unique(has, axis=0):
+                if pattern.any():
+                    own = [model for model, there in zip(models, pattern, strict=True) if there]
+                    w = np.array([weights[model] for model in own])
+                    yield rows[(has == pattern).all(axis=1)], own, w / w.sum()
+
+    def _weights(self, one: Forecasts, method: str) -> Iterator[tuple[Rows, Mapping[str, float]]]:
+        """Yield tasks of the rounds asked for, and the weights of the models for them."""
+        scheme, equal = self.weighting.scheme, dict.fromkeys(one.models, 1 / len(one.models))
+        rounds = one.tasks[self.hub.round_column]
+        wanted = rounds if self.rounds is None else rounds[rounds.isin(self.rounds)]
+        rows = wanted.index.to_numpy()
+        if scheme == "given":
+            yield rows, _given(self.weighting.given or {}, one.models)
+        elif scheme == "equal" or isinstance(one.output, PointForecast):
+            yield rows, equal
+        elif scheme == "tuned":
+            observed = self.hub.truth(one, self.truth)
+            yield rows, _tuned(one, np.arange(len(rounds)), observed, method) or equal
+        else:
+            observed = self.hub.truth(one, self.truth)
+            known_at = one.tasks.get("target_end_date", rounds)
+            for current in sorted(wanted.unique()):
+                before = np.flatnonzero((known_at < current).to_numpy() & (rounds < current).to_numpy())
+                weights = _tuned(one, before, observed, method) or equal
+                yield np.flatnonzero((rounds == current).to_numpy()), weights
+
+
+def _pool_defined(asked: _Asked, one: Forecasts, method: str, told: Any) -> Values:
     """Return the pool, or the first of those to use instead that has a meaning for this type of output."""
     reason = None
     for used in dict.fromkeys((method, *INSTEAD)):
         try:
-            values = _pool_one(one, used, _shares(hub, one, used, weighting, truth))
+            values = _pool_one(one, used, asked.shares(one, used))
         except UnsupportedError as error:
             reason = reason or error
             continue
@@ -164,42 +209,6 @@ def _mean_of_points(one: Forecasts, shares: Iterator[tuple[Rows, list[str], Valu
     for rows, models, w in shares:
         values[rows, 0] = w @ np.stack([one.values[model][rows, 0] for model in models])
     return values
-
-
-def _shares(
-    hub: Hub, one: Forecasts, method: str, weighting: Weighting, truth: Truth
-) -> Iterator[tuple[Rows, list[str], Values]]:
-    """Yield tasks, the models with a share in them, and their shares, which sum to one."""
-    for rows, weights in _weights(hub, one, method, weighting, truth):
-        models = [model for model in one.models if weights[model] > 0]
-        has = np.column_stack([one.available(model)[rows] for model in models])
-        for pattern in np.unique(has, axis=0):
-            if pattern.any():
-                own = [model for model, there in zip(models, pattern, strict=True) if there]
-                w = np.array([weights[model] for model in own])
-                yield rows[(has == pattern).all(axis=1)], own, w / w.sum()
-
-
-def _weights(
-    hub: Hub, one: Forecasts, method: str, weighting: Weighting, truth: Truth
-) -> Iterator[tuple[Rows, Mapping[str, float]]]:
-    """Yield tasks and the weights of the models for them."""
-    everything = np.arange(len(one.tasks))
-    equal = dict.fromkeys(one.models, 1 / len(one.models))
-    if weighting.scheme == "given":
-        yield everything, _given(weighting.given or {}, one.models)
-    elif weighting.scheme == "equal" or isinstance(one.output, PointForecast):
-        yield everything, equal
-    elif weighting.scheme == "tuned":
-        yield everything, _tuned(one, everything, hub.truth(one, truth), method) or equal
-    else:
-        observed = hub.truth(one, truth)
-        rounds = one.tasks[hub.round_column]
-        known_at = one.tasks.get("target_end_date", rounds)
-        for current in sorted(rounds.unique()):
-            before = np.flatnonzero((known_at < current).to_numpy() & (rounds < current).to_numpy())
-            weights = _tuned(one, before, observed, method) or equal
-            yield np.flatnonzero((rounds == current).to_numpy()), weights
 
 
 def _given(given: Mapping[str, float], models: Sequence[str]) -> Mapping[str, float]:

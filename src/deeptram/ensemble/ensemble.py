@@ -263,8 +263,8 @@ class Ensemble(PooledMembers, BaseEstimator):
         {'x0': 0.3}
         """
         checked = gather_members(members)
-        check_pooling(pooling)
         model = clone(checked[0]) if isinstance(checked[0], BaseTram) else None
+        check_pooling(pooling, None if model is None else model.outcome)
         given = "equal" if weights is None else check_weights(weights, len(checked))
         ensemble = cls(model, len(checked), pooling=pooling, weights=given)
         ensemble._keep(checked)
@@ -328,7 +328,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         10
         """
         template = check_model(model, deep=False)
-        check_pooling(pooling)
+        check_pooling(pooling, template.outcome)
         root = root_seed(random_state)
         tunes = isinstance(weights, str) and check_choice(weights, ("tuned",), "weights") == "tuned"
         method = pooling if tunes else None

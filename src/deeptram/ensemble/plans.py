@@ -39,6 +39,7 @@ from deeptram.model.dropout import MemberDropout
 from deeptram.model.terms import Spec
 from deeptram.networks.factories import Configured
 from deeptram.pooling import Rule, get_rule
+from deeptram.predictive.kinds import DISCRETE
 
 IN_ONE_PASS = ("learning_rate", "weight_decay", "dropout", "latent")
 MEMBERS = ("seeds", "bags", "snapshots", "dropout")
@@ -71,15 +72,23 @@ def check_model(model: Any, *, deep: bool = True) -> BaseTram:
 AUTO = "auto"  # the pool is chosen on validation data
 
 
-def check_pooling(pooling: Any) -> None:
+def check_pooling(pooling: Any, kind: str | None) -> None:
     """Raise unless this is "auto", the name of a pool, or a rule (``QuasiArithmetic`` or your own).
+
+    Parameters
+    ----------
+    pooling : str or Rule
+    kind : str or None
+        Of the outcome, where it is known.
 
     Examples
     --------
-    >>> check_pooling("linear")
+    >>> check_pooling("linear", "ordinal")
     """
     if not (isinstance(pooling, str) and pooling == AUTO):
-        get_rule(pooling, "pooling")
+        rule = get_rule(pooling, "pooling")
+        if kind in DISCRETE and rule.refuses_classes:
+            raise UnsupportedError(rule.refuses_classes)
 
 
 def meant_pool(pooling: str | Rule, kind: str | None) -> str | Rule:

@@ -184,14 +184,15 @@ def check_settings(ensemble: Ensemble) -> None:
     check_integer(ensemble.n_members, "n_members", 1)
     check_integer(ensemble.checkpoint_epochs, "checkpoint_epochs", 1)
     check_choice(ensemble.strategy, STRATEGIES, "strategy")
-    check_pooling(ensemble.pooling)
+    kind = getattr(ensemble.model, "outcome", None)
+    check_pooling(ensemble.pooling, kind)
     if isinstance(ensemble.weights, str):
         check_choice(ensemble.weights, ("equal", "tuned"), "weights")
     else:
         check_weights(ensemble.weights, ensemble.n_members)
     if ensemble.vary is not None and ensemble.pooling in ("transformation", AUTO):
         check_common_scale(check_vary(ensemble.vary))
-    check_recalibrate(ensemble.recalibrate, ensemble.pooling, getattr(ensemble.model, "outcome", None))
+    check_recalibrate(ensemble.recalibrate, ensemble.pooling, kind)
 
 
 def _check_validation(ensemble: Ensemble, validation: Any) -> None:

@@ -431,7 +431,8 @@ class BaseTram(PredictiveMethods, BaseEstimator):
     def check_X(self, X: Any, spec: Spec, *, reset: bool) -> Any:
         """Check X as scikit-learn does; data frames and dicts are checked where they are encoded."""
         if not isinstance(X, pd.DataFrame) or any(kind.kind == "O" for kind in X.dtypes):
-            X = X if sparse.issparse(X) else as_pandas(readable_entries(X))  # some sparse ones are dicts
+            # some sparse ones are dicts
+            X = X if sparse.issparse(X) else as_pandas(readable_entries(X, tell=reset))
         if sparse.issparse(X):
             raise InvalidTypeError(
                 "X must be dense, but sparse data was passed; use X.toarray() to convert it to a dense array."

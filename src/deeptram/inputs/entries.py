@@ -19,7 +19,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from deeptram._arrays import row_numbers
 from deeptram._rows import is_memory_map, take_rows
 from deeptram._validation import n_rows
-from deeptram.errors import ExtrapolationWarning, InvalidInputError, InvalidTypeError, warn
+from deeptram.errors import (
+    DroppedPartsWarning,
+    ExtrapolationWarning,
+    InvalidInputError,
+    InvalidTypeError,
+    warn,
+)
 
 if TYPE_CHECKING:
     from deeptram.inputs.images import ImageSource
@@ -99,7 +105,7 @@ class AsIs:
     Parameters
     ----------
     entry : array, tensor, nested list, or object with ``len()`` and ``__getitem__(integer array) -> array``
-        Rows along the first axis.
+        Rows along the first axis; of a torch data set, its items.
 
     Examples
     --------
@@ -116,6 +122,8 @@ class AsIs:
                 raise InvalidInputError(
                     "rows of dt.AsIs must all have the same shape, got a ragged list; pad them"
                 ) from error
+        if isinstance(entry, Dataset):
+            entry = DatasetRows(entry).told("of dt.AsIs")
         self.entry: Any = entry.entry if isinstance(entry, AsIs) else entry
         self._n = n_rows(self.entry)
         if self._n == 0:
@@ -150,7 +158,7 @@ class AsIs:
 class DatasetRows:
     """A map-style ``torch.utils.data.Dataset`` as an entry of ``X``: item i is row i.
 
-    Of items that are tuples ``(input, target)`` the first part counts; the outcome is y.
+    Of items that are tuples ``(input, target)`` the first part counts; the outcome is y (see :meth:`told`).
 
     Parameters
     ----------
@@ -172,6 +180,24 @@ class DatasetRows:
             )
         self.dataset = dataset
         self.shape: tuple[int, ...] = (len(dataset), *(self._item(0).shape if len(dataset) else ()))
+
+    def told(self, which: str) -> DatasetRows:
+        """Return the rows themselves; warn if items have parts that nobody sees.
+
+        Parameters
+        ----------
+        which : str
+            How the data set is called in the message.
+        """
+        first = self.dataset[0] if len(self) else None
+        if isinstance(first, (tuple, list)) and len(first) > 1:
+            warn(
+                f"items of the data set {which} must be what a network sees of a row, got {len(first)} "
+                "parts, of which it sees the first only (outcomes are those of y); pass a data set of inputs "
+                "alone.",
+                DroppedPartsWarning,
+            )
+        return self
 
     @property
     def ndim(self) -> int:
@@ -203,8 +229,14 @@ class DatasetRows:
         return DatasetRows(Subset(self.dataset, row_numbers(rows, len(self)).tolist()))
 
 
-def readable_entries(X: Any) -> Any:
+def readable_entries(X: Any, *, tell: bool = True) -> Any:
     """Return X with its torch data sets and lists of arrays readable row by row; other X as it is.
+
+    Parameters
+    ----------
+    X : data
+    tell : bool
+        Warn of items of data sets that have parts which nobody sees.
 
     Examples
     --------
@@ -229,12 +261,12 @@ def readable_entries(X: Any) -> Any:
                 f"columns of a table hold one number or label a row, got arrays in {arrays[0]!r}; pass X as "
                 f"a dict of entries, X={{{arrays[0]!r}: np.stack(table[{arrays[0]!r}]), ...}}"
             )
-    return {name: _readable(value, name) for name, value in X.items()} if isinstance(X, Mapping) else X
+    return {name: _readable(value, name, tell) for name, value in X.items()} if isinstance(X, Mapping) else X
 
 
-def _readable(value: Any, name: str) -> Any:
+def _readable(value: Any, name: str, tell: bool) -> Any:
     if isinstance(value, Dataset):
-        return DatasetRows(value)
+        return DatasetRows(value).told(repr(name)) if tell else DatasetRows(value)
     if not _holds_arrays(value):
         return value
     shapes = sorted({np.shape(row) for row in value})

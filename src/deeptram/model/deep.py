@@ -35,6 +35,7 @@ from deeptram.model.parts import (
     term_label,
 )
 from deeptram.model.terms import CI, Design, Matrices, Spec
+from deeptram.networks.factories import output_of
 from deeptram.networks.frozen import check_backbone
 from deeptram.predictive.kinds import RowParameters
 
@@ -130,11 +131,11 @@ class DeepModel(nn.Module):
         nets = list(batch["nets"])
         with self._precision():
             if isinstance(self.intercept, ComplexIntercept):
-                free = self.intercept(*nets.pop(0))
+                free = output_of(self.intercept, nets.pop(0))
             else:
                 free = self.intercept(batch.get("strata"))
             pairs = zip((*self.shifts, *self.scales), nets, strict=True)
-            outputs = [network(*inputs).to(self.dtype) for network, inputs in pairs]
+            outputs = [output_of(network, inputs).to(self.dtype) for network, inputs in pairs]
         linear = None if self.beta is None else batch["x"] @ self.beta
         return self.added(free, outputs, linear, None if self.gamma is None else batch["scale"] @ self.gamma)
 
@@ -260,7 +261,7 @@ class DeepModel(nn.Module):
             sources = inputs.sources(X, self.dtype, self.device)
             check_count(sources, n)
             with evaluating(self):
-                pieces = [network(*(s.span(a, b) for s in sources)) for a, b in spans(n, sources)]
+                pieces = [output_of(network, [s.span(a, b) for s in sources]) for a, b in spans(n, sources)]
             values.append(as_float64(torch.cat(pieces)))
         return values
 
@@ -419,11 +420,11 @@ class _Collector:
     def add(self, nets: list[tuple[Tensor, ...]], start: int, stop: int) -> None:
         model, nets = self.model, list(nets)
         if isinstance(model.intercept, ComplexIntercept):
-            theta, log_increments = model._theta_rows(model.intercept(*nets.pop(0)), self._constant)
+            theta, log_increments = model._theta_rows(output_of(model.intercept, nets.pop(0)), self._constant)
             self.theta[start:stop], self.log_increments[start:stop] = theta, log_increments
         for place, networks in ((self.shift, model.shifts), (self.scale, model.scales)):
             for network in networks:
-                place[start:stop] += as_float64(network(*nets.pop(0)))
+                place[start:stop] += as_float64(output_of(network, nets.pop(0)))
 
     def finish(self, matrices: Matrices) -> RowParameters:
         model = self.model

@@ -35,7 +35,8 @@ class OutcomeModule(nn.Module):
     columns that an encoding made (``"sex[T.m]"``, ``"bs(age, df=4)[1]"``) under their encoded names; images
     ``(n, C, H, W)`` (or in any layout that ``fit`` takes), bytes or numbers as in training; strata as codes.
     :meth:`inputs` makes that dict from any X. For outcomes on the line, ``"y"`` holds the outcomes ``(n,)``
-    at which h is read; :meth:`distribution` and :meth:`quantile` do without.
+    at which h is read (of counts at the whole number below, so that y has no gradient); :meth:`distribution`
+    and :meth:`quantile` do without.
 
     Parameters
     ----------
@@ -142,17 +143,18 @@ class OutcomeModule(nn.Module):
     def _h(self, inputs: Inputs) -> Tensor:
         r"""Return :math:`h(y) = e^s (a(y)'\theta + o(y)) - \mathrm{shift}` at ``inputs["y"]``, shape (n,).
 
-        The same as ``trafo_t`` of ``distribution``, in operations of which none depends on a value or on the
-        number of rows, so that it can be traced.
+        The same as ``trafo`` of ``distribution`` (of counts h of the whole number below y), in operations of
+        which none depends on a value or on the number of rows, so that it can be traced.
         """
         y, working, model = outcomes(inputs, self.precision), self._working(inputs), self.model
         theta = model.on_line(working.theta)
         line: Any = model.outcome.predictive(RowParameters(torch.zeros_like(theta[:1])), model.latent)
         if isinstance(line, TransformationCount):
-            line, y = line.line, y + line.offset
+            y = torch.where(y < 0, -torch.inf, torch.floor(y) + line.offset)
+            line = line.line
         basis, (low, high) = model.outcome.basis, (end[0] for end in line.support_t())
         inside = next((end for end in basis.support if 0 < end < np.inf), 1.0)
-        at = torch.where((y > low) & (y < high), y, torch.full_like(y, inside))
+        at = torch.where((y <= low) | (y >= high), torch.full_like(y, inside), y)
         h: Tensor = (basis.evaluate(at) * theta).sum(dim=1) + basis.offset(at)
         h = h if working.log_scale is None else torch.exp(working.log_scale) * h
         h = h if working.shift is None else h - working.shift
@@ -175,12 +177,13 @@ class OutcomeModule(nn.Module):
             )
         model, batch = self.model, self._batch(inputs)
         columns = {name: batch[name] for name in ("x", "scale") if name in batch}
-        nothing = {name: torch.zeros_like(one[:1], dtype=model.dtype) for name, one in columns.items()}
+        nothing = {name: one.new_zeros(1, one.shape[1], dtype=model.dtype) for name, one in columns.items()}
         raw = {name: one.to(self.precision) for name, one in model(batch | nothing).items()}
         if model.beta is not None:  # as in predictions, not in the precision of the networks
-            raw["shift"] = raw["shift"] + columns["x"] @ model.beta.to(self.precision)
+            raw["shift"] = raw["shift"] + _times(columns["x"], model.beta.to(self.precision))
         if model.gamma is not None:
-            raw["log_scale"] = raw["log_scale"] + columns["scale"] @ model.gamma.to(self.precision) / 2
+            scale = _times(columns["scale"], model.gamma.to(self.precision))
+            raw["log_scale"] = raw["log_scale"] + scale / 2
         return model.working(raw)
 
     def inputs(self, X: Any, y: Any = None) -> dict[str, Tensor]:
@@ -222,6 +225,11 @@ class OutcomeModule(nn.Module):
         if design.strata_column is not None:
             batch["strata"] = inputs[design.strata_column].long()
         return batch
+
+
+def _times(x: Tensor, coefficients: Tensor) -> Tensor:
+    """Return ``x @ coefficients`` as a product of matrices: onnxruntime has none of no rows with a vector."""
+    return x @ coefficients if coefficients.ndim == 2 else (x @ coefficients.unsqueeze(1)).squeeze(1)
 
 
 def as_module(model: StructuredModel, spec: Spec) -> DeepModel:
@@ -266,7 +274,7 @@ def read(pred: Any, inputs: Inputs) -> Tensor:
     """Return the probabilities of classes, or h at the outcomes ``inputs["y"]``."""
     if isinstance(pred, DiscretePredictive):
         return torch.exp(pred.log_pmf_t())
-    h: Tensor = pred.trafo_t(outcomes(inputs, pred.dtype)[:, None])[:, 0]
+    h: Tensor = pred.trafo(outcomes(inputs, pred.dtype))
     return h
 
 

@@ -25,6 +25,7 @@ from deeptram.latent import Latent
 from deeptram.model.dropout import with_member_dropout
 from deeptram.model.outcome import Outcome
 from deeptram.model.terms import Design, NetworkTerm, Spec
+from deeptram.networks.factories import check_factory
 from deeptram.predictive.discrete import DiscretePredictive
 
 _CHECKED_ROWS = 2
@@ -245,7 +246,8 @@ def build_network(
     >>> build_network(CS(MLP(hidden=()), "a"), inputs, 1, torch.float32)[0]
     Linear(in_features=1, out_features=1, bias=False)
     """
-    label, factory = term_label(term), _checked_factory(term)
+    label = term_label(term)
+    factory = check_factory(term.net, label)
     network = factory(inputs.in_shape, out_features)
     if not isinstance(network, nn.Module):
         raise InvalidTypeError(
@@ -300,7 +302,8 @@ def check_fresh(term: NetworkTerm, inputs: NetworkInputs, out_features: int) -> 
     inputs : NetworkInputs
     out_features : int
     """
-    factory, label = _checked_factory(term), term_label(term)
+    label = term_label(term)
+    factory = check_factory(term.net, label)
     first, second = (factory(inputs.in_shape, out_features) for _ in range(2))
     if not (isinstance(first, nn.Module) and isinstance(second, nn.Module)):
         return  # which is told where the network is built
@@ -337,21 +340,6 @@ def frozen_parts(module: nn.Module) -> list[nn.Module]:
     if own and not any(parameter.requires_grad for parameter in own):
         return [module]
     return [part for child in module.children() for part in frozen_parts(child)]
-
-
-def _checked_factory(term: NetworkTerm) -> Callable[..., Any]:
-    factory, label = term.net, term_label(term)
-    if isinstance(factory, nn.Module):
-        raise InvalidTypeError(
-            f"{label} needs a factory net(in_shape, out_features), got the module {type(factory).__name__}; "
-            "pass a class, function or functools.partial, so that every member gets a fresh network"
-        )
-    if not callable(factory):
-        raise InvalidTypeError(
-            f"{label} needs a factory net(in_shape, out_features), got {type(factory).__name__}; "
-            "for example dt.networks.MLP(hidden=(64, 64))"
-        )
-    return factory
 
 
 def check_supported(spec: Spec, outcome: Outcome, design: Design) -> None:

@@ -16,6 +16,7 @@ registered in the running program and executes nothing from the file.
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +26,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
+from torch.func import debug_unwrap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from deeptram._registry import Registry
@@ -199,6 +201,88 @@ def _is_json(values: object) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+# -- calls -----------------------------------------------------------------------------------
+
+
+def check_factory(factory: Any, label: str) -> Callable[..., Any]:
+    """Return a factory, or say why it cannot be called as ``net(in_shape, out_features)``.
+
+    Parameters
+    ----------
+    factory : object
+    label : str
+        What needs it.
+
+    Examples
+    --------
+    >>> check_factory(lambda in_shape: nn.Linear(in_shape[0], 1), "CS('x')")
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.InvalidTypeError: CS('x') needs a factory net(in_shape, out_features), got <lambda>(...
+    """
+    needed = f"{label} needs a factory net(in_shape, out_features), got"
+    if isinstance(factory, nn.Module):
+        raise InvalidTypeError(
+            f"{needed} the module {type(factory).__name__}; "
+            "pass a class, function or functools.partial, so that every member gets a fresh network"
+        )
+    if not callable(factory):
+        raise InvalidTypeError(
+            f"{needed} {type(factory).__name__}; for example dt.networks.MLP(hidden=(64, 64))"
+        )
+    known: Callable[..., Any] = factory
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):  # of something compiled
+        return known
+    try:
+        signature.bind((1,), 1)
+    except TypeError as error:
+        named = getattr(factory, "func", factory)
+        got = f"{getattr(named, '__name__', type(named).__name__)}({', '.join(signature.parameters)})"
+        raise InvalidTypeError(
+            f"{needed} {got}; let it take both arguments, and its network return out_features values per row"
+        ) from error
+    return known
+
+
+def output_of(network: nn.Module, inputs: Sequence[Tensor]) -> Any:
+    """Return what a network makes of its inputs; numbers that an embedding does not have are named.
+
+    Examples
+    --------
+    >>> output_of(nn.Embedding(20, 3), [torch.tensor([4, 20])])
+    Traceback (most recent call last):
+    ...
+    deeptram.errors.InvalidInputError: an embedding of 20 rows must get numbers from 0 to 19, got 20; ...
+    """
+    try:
+        return network(*inputs)
+    except (IndexError, RuntimeError):
+        kinds = (nn.Embedding, nn.EmbeddingBag)
+        embeddings = [layer for layer in network.modules() if isinstance(layer, kinds)]
+        if not embeddings:
+            raise
+        hooks = [layer.register_forward_pre_hook(_check_numbers) for layer in embeddings]
+        try:
+            network(*inputs)  # once more, to see which numbers it were
+        finally:
+            for hook in hooks:
+                hook.remove()
+        raise
+
+
+def _check_numbers(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+    """Raise if an embedding is asked for rows that it does not have; also within ``torch.func.vmap``."""
+    numbers, size = debug_unwrap(inputs[0]), int(layer.num_embeddings)  # type: ignore[arg-type]
+    wrong = numbers[(numbers < 0) | (numbers >= size)]
+    if len(wrong):
+        raise InvalidInputError(
+            f"an embedding of {size} rows must get numbers from 0 to {size - 1}, got {int(wrong[0])}; make "
+            "it larger, or give unknown tokens one number of their own"
+        )
 
 
 class Budget(TorchDispatchMode):

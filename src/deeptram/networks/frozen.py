@@ -26,6 +26,7 @@ from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError
 from deeptram.inputs.batches import LazySource, Source, TableSource, spans
 from deeptram.inputs.entries import AsIs
 from deeptram.inputs.network_inputs import Embedder, NetworkInputs, Shape, TensorInput
+from deeptram.networks.factories import check_factory, output_of
 from deeptram.networks.tables import MLP
 
 _SPREAD_ROWS = 64  # by which rows that are read in batches are known again
@@ -53,7 +54,9 @@ class Frozen(Embedder):
         """Return the embeddings of some rows, shape ``(b, ...)``, in evaluation mode."""
         was_training = self.backbone.training
         try:
-            output = self.backbone.eval()(*tensors)
+            output = output_of(self.backbone.eval(), tensors)
+        except InvalidInputError:
+            raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in tensors)
             raise InvalidInputError(
@@ -115,7 +118,7 @@ def frozen(backbone: nn.Module, head: Callable[..., nn.Module] | None = None) ->
             "build the network first, with its pretrained weights"
         )
     folder = tempfile.mkdtemp(prefix="deeptram-embeddings-")
-    head = MLP(hidden=(64,)) if head is None else head
+    head = MLP(hidden=(64,)) if head is None else check_factory(head, "a frozen backbone")
     factory = Frozen(backbone, head, folder, _digest_of(backbone))
     weakref.finalize(factory, _remove, folder, os.getpid())
     return factory

@@ -299,9 +299,9 @@ class GridProgress:
             print(text, file=sys.stderr, flush=True)  # noqa: T201
 
     def seconds_left(self) -> float | None:
-        """Return the expected time until the end; None before anything is finished."""
+        """Return the expected time until the end; None before that can be known (exact fits tell little)."""
         done = self._done()
-        if done <= 0:
+        if done <= 0 or done < 1 <= self._total:
             return None
         return (time.monotonic() - self._started) * (self._total - done) / done
 

@@ -2,12 +2,14 @@
 
 A second representation of a rule, not a second definition: a rule's kernel writes the pooled CDF of a block
 in place and in cache; where there is none, and in blocks in which some member is certain, the general form
-of the rule is used. The array is not copied; as with every distribution built from an array, do not
-overwrite it while the pool is in use.
+of the rule is used. What the caller can overwrite is copied once, members of weight zero left out (it takes
+somewhat longer than a weighted sum); an array that is read-only (``array.flags.writeable = False``, a memory
+map of mode ``"r"``) is read where it is.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -65,6 +67,14 @@ class CdfMember(DiscretePredictive):
 class CdfStack:
     """An array of CDFs with the members along its first axis.
 
+    Parameters
+    ----------
+    values : Tensor, shape (M, n, K)
+    numpy : bool
+        Whether answers are arrays.
+    borrowed : bool
+        Whether the numbers are the caller's, who can overwrite them.
+
     Examples
     --------
     >>> stack = CdfStack.check(np.array([[[0.2, 1.0]], [[0.4, 1.0]]]))
@@ -72,9 +82,9 @@ class CdfStack:
     (2, 1, 2)
     """
 
-    def __init__(self, values: Tensor, *, numpy: bool) -> None:
+    def __init__(self, values: Tensor, *, numpy: bool, borrowed: bool = False) -> None:
         self.values = values
-        self.numpy = numpy
+        self.numpy, self.borrowed = numpy, borrowed
         self.n_members, self.n_rows, self.n_levels = values.shape
         self.levels = tuple(range(self.n_levels))
 
@@ -82,7 +92,8 @@ class CdfStack:
     def check(cls, array: Any) -> CdfStack:
         """Return the stack, or say which rows of which member are no CDF."""
         numpy = not isinstance(array, Tensor)
-        values = as_tensor(array)
+        fixed = numpy and _is_read_only(array)
+        values = _view(array) if fixed else as_tensor(array)
         if numpy and values.dtype != torch.float64:
             values = values.to(torch.float64)
         if values.ndim != 3 or values.shape[0] < 1 or values.shape[1] < 1 or values.shape[2] < 2:
@@ -92,18 +103,24 @@ class CdfStack:
             )
         if not _all_cdfs(values):
             values = torch.stack([_repaired(m, member) for m, member in enumerate(values)])
-        return cls(values, numpy=numpy)
+            return cls(values, numpy=numpy)
+        borrowed = not numpy or (not fixed and np.may_share_memory(values.numpy(), array))
+        return cls(values, numpy=numpy, borrowed=borrowed)
 
     def members(self, rows: slice = slice(None)) -> list[CdfMember]:
         """Return the members as predictive distributions of some rows (views)."""
         return [CdfMember(member[rows], self.levels, numpy=self.numpy) for member in self.values]
 
     def take_members(self, index: Any) -> CdfStack:
-        """Return the stack of some members (those of positive weight)."""
+        """Return the stack of some members (those of positive weight), which nobody else can overwrite."""
         index = np.flatnonzero(index)
-        if len(index) == self.n_members:
-            return self
-        return CdfStack(self.values[torch.as_tensor(index)], numpy=self.numpy)
+        if len(index) < self.n_members:
+            return CdfStack(self.values[torch.as_tensor(index)], numpy=self.numpy)
+        return self.owned()
+
+    def owned(self) -> CdfStack:
+        """Return the stack itself, or a copy where the caller can overwrite it."""
+        return CdfStack(_copied(self.values), numpy=self.numpy) if self.borrowed else self
 
     def take_rows(self, index: Tensor) -> CdfStack:
         """Return the stack of some rows."""
@@ -114,6 +131,29 @@ class CdfStack:
         step = max(1, (BLOCK if size is None else size) // (self.n_levels * self.n_members))
         for start in range(0, self.n_rows, step):
             yield slice(start, min(start + step, self.n_rows))
+
+
+def _is_read_only(array: npt.NDArray[Any]) -> bool:
+    """Whether nobody can write to the numbers of an array, through what it is a view of either."""
+    while isinstance(array, np.ndarray) and not array.flags.writeable:
+        array = array.base  # type: ignore[assignment]
+    return not isinstance(array, np.ndarray)
+
+
+def _view(array: npt.NDArray[Any]) -> Tensor:
+    """Return a read-only array as a tensor that is only read, without a copy if it has torch's form."""
+    if array.dtype != np.float64 or any(stride < 0 for stride in array.strides):
+        return as_tensor(array)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of writing, which would be undefined
+        return torch.from_numpy(array)
+
+
+def _copied(values: Tensor) -> Tensor:
+    """Return a copy; on CPUs NumPy's, see :func:`_new_array`."""
+    if values.is_cpu and not values.requires_grad:
+        return torch.from_numpy(values.numpy().copy())
+    return values.clone()
 
 
 def _all_cdfs(values: Tensor) -> bool:

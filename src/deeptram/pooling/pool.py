@@ -1,6 +1,6 @@
 """One call for every pool, ``pool(members, method=..., weights=...)``: its edge, and the rules by name.
 
-Members are a list of distributions, or one array of CDFs, shape (M, n, K), checked and read without copies.
+Members are a list of distributions, or one array of CDFs, shape (M, n, K), pooled block by block.
 """
 
 from __future__ import annotations
@@ -382,7 +382,8 @@ def pool(
     ----------
     members : sequence of Predictive, or array of shape (M, n, K)
         Distributions of the same n rows and the same outcome; an array holds the members' CDFs at the K
-        levels ``0..K-1``, each row ending in 1. The array is not copied.
+        levels ``0..K-1``, each row ending in 1. It is copied, so that what happens to it later does not
+        change the pool; an array that is read-only (``cdfs.flags.writeable = False``) is not.
     method : str or Rule
         A name, a ``QuasiArithmetic`` or a rule of one's own.
     weights : array-like, shape (M,) or (n, M), optional
@@ -412,7 +413,11 @@ def pool(
     checked: list[Predictive] = list(stack.members()) if stack is not None else check_members(members)
     w = normalised_weights(weights, len(checked), len(checked[0]))
     mean = w if w.ndim == 1 else w.mean(axis=0)
-    kept = [member for member, weight in zip(checked, mean, strict=True) if weight > 0]
+    if stack is not None:
+        stack = stack.take_members(mean > 0)
+        kept: list[Predictive] = list(stack.members())
+    else:
+        kept = [member for member, weight in zip(checked, mean, strict=True) if weight > 0]
     rule = asked.prepared(kept, latent)
     scale = rule.latent if isinstance(rule, TrafoRule) else None
     name = rule.latent.name if isinstance(rule, TransformationRule) else None
@@ -423,7 +428,7 @@ def pool(
     positive = positive if w.ndim == 1 else positive.T.unsqueeze(2)
     recipe = Recipe(rule, kept, positive, info, common_latent(kept) if scale is None else scale)
     if stack is not None:
-        return ArrayPool(stack.take_members(mean > 0), recipe)
+        return ArrayPool(stack, recipe)
     closed = rule.closed_form(recipe)
     return _pooled(recipe) if closed is None else closed
 

@@ -41,7 +41,6 @@ from deeptram.pooling.pooled import common_range
 from deeptram.pooling.rule import CdfRule, Recipe, TrafoRule, common_latent
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.calculus import kronrod, solve_increasing
-from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.panels import RowTensors, panel_nodes
 from deeptram.predictive.rows import row_chunks
@@ -82,6 +81,10 @@ class QuantileRule(TrafoRule):
     name: ClassVar[str] = "quantile"
     tabulated: ClassVar[bool] = True
     differentiable: ClassVar[bool] = True
+    refuses_classes: ClassVar[str] = (
+        "the quantile pool averages quantiles, which are numbers, got classes, whose levels have no "
+        "distances; use the transformation pool, which averages on the scale of h"
+    )
     averaged: ClassVar[frozenset[str]] = frozenset({"mean_t", "quantile_t", "rough_quantile_t", "inverse_t"})
 
     def __init__(self, latent: Latent | None = None) -> None:
@@ -89,12 +92,7 @@ class QuantileRule(TrafoRule):
 
     def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> QuantileRule:
         """Return the rule; refuse members that have no quantiles to average."""
-        if isinstance(members[0], DiscretePredictive):
-            raise UnsupportedError(
-                f"the quantile pool averages quantiles, which are numbers, got the levels "
-                f"{list(members[0].levels)[:3]}..., which have no distances; use the transformation pool, "
-                "which averages on the scale of h"
-            )
+        super().prepared(members, latent)
         if any(isinstance(member, SurvivalPredictive) for member in members):
             raise UnsupportedError(
                 "the quantile pool needs every quantile of every member, got survival curves, which end "

@@ -108,6 +108,8 @@ class Rule(ABC):
         Whether ``near_quantiles`` knows where quantiles of the pool lie, from an integral.
     order_free : bool
         Whether the pool of classes does not depend on the order in which they are written.
+    refuses_classes : str
+        The sentence with which classes are refused, where they have no such pool.
     """
 
     name: ClassVar[str]
@@ -120,6 +122,7 @@ class Rule(ABC):
     of_steps: ClassVar[bool] = False
     integrated: ClassVar[bool] = False
     order_free: ClassVar[bool] = False
+    refuses_classes: ClassVar[str] = ""
 
     def __repr__(self) -> str:
         values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.parameters)
@@ -157,6 +160,8 @@ class Rule(ABC):
 
     def prepared(self, members: Sequence[Predictive], latent: str | Latent | None) -> Rule:
         """Return the rule for these members; ``latent`` is that of ``dt.pool``."""
+        if self.refuses_classes and members[0].kind == "discrete":
+            raise UnsupportedError(self.refuses_classes)
         return self
 
     def support(self, of: Points) -> tuple[Tensor, Tensor]:

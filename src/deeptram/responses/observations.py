@@ -210,8 +210,9 @@ class Surv:
         Parameters
         ----------
         time : array-like, shape (n,)
-            Positive, finite times. Here and below: names of columns (all of them) stand for columns of
-            the X that is passed to ``fit`` beside it; Dask series for themselves.
+            Positive, finite times; a row censored at 0 says nothing but is allowed, an event needs a time
+            after 0. Here and below: names of columns (all of them) stand for columns of the X that is passed
+            to ``fit`` beside it; Dask series for themselves.
         event : array-like, shape (n,)
             True or 1 where the event was seen at ``time``.
         entry : array-like, shape (n,), optional
@@ -225,11 +226,9 @@ class Surv:
         if _is_deferred(time):
             return SurvColumns("right", {"time": time, "event": event, "entry": entry})
         times, seen = _times_and_events(time, event, entry)
-        remedy = (
-            "leave out rows censored at 0, which say nothing, or use Surv.interval, as (0, inf); an event at "
-            "0 is one before some time t, (0, t)"
-        )
-        _refuse(times <= 0, "time must be positive", "time <= 0", remedy)
+        _refuse(times < 0, "time must not be negative", "time < 0", "correct these rows")
+        remedy = "use Surv.interval, in which it is an event before some time t, (0, t)"
+        _refuse((times == 0) & seen, "an event must have a time after 0", "an event at 0", remedy)
         return cls.of(
             _observations(times.copy(), np.where(seen, times, np.inf), entry, times), "right", _labels(time)
         )

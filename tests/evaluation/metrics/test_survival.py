@@ -85,6 +85,33 @@ def test_brier_and_its_integral_are_scikit_survivals(name):
     assert dt.metrics.ibs(y, pred, times) == pytest.approx(own, abs=1e-12)
 
 
+def test_rows_censored_at_zero_count_as_in_scikit_survival(rng):
+    y, pred = simulate(rng, 90)
+    event, time = y.observations.exact, y.observations.lower.copy()
+    time[np.flatnonzero(~event)[:3]] = 0.0
+    y, theirs = dt.Surv.right(time, event), sksurv.util.Surv.from_arrays(event, time)
+    tau, times = time.max(), np.quantile(time[event], [0.2, 0.5, 0.8])
+    risk, curves = -restricted_mean(pred, tau), pred.sf_grid(times)
+    expected = {
+        "harrell": sksurv.metrics.concordance_index_censored(event, time, risk)[0],
+        "uno": sksurv.metrics.concordance_index_ipcw(theirs, theirs, risk)[0],
+        "brier": sksurv.metrics.brier_score(theirs, theirs, curves, times)[1],
+        "ibs": sksurv.metrics.integrated_brier_score(theirs, theirs, curves, times),
+        "auc": sksurv.metrics.cumulative_dynamic_auc(theirs, theirs, -curves, times)[0],
+    }
+    found = {
+        "harrell": dt.metrics.concordance(y, pred, tau=tau),
+        "uno": dt.metrics.concordance(y, pred, kind="uno", tau=tau),
+        "brier": dt.metrics.brier_survival(y, pred, times),
+        "ibs": dt.metrics.ibs(y, pred, times),
+        "auc": dt.metrics.auc_survival(y, pred, times),
+    }
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=1e-12, err_msg=name)
+    nothing = dt.scores.nll(y, pred, reduction="none")[time == 0]
+    np.testing.assert_array_equal(nothing, 0.0)
+
+
 def table_of(pred, grid, kind):
     """The same probabilities at the times of the grid, held in different ways."""
     curves = pred.sf_grid(grid)

@@ -641,6 +641,15 @@ def text(in_shape, out_features):
     return "network"
 
 
+def one_argument(in_shape):
+    return nn.Linear(in_shape[0], 1)
+
+
+class OneArgument(nn.Linear):
+    def __init__(self, in_shape):
+        super().__init__(in_shape[0], 1)
+
+
 @pytest.mark.parametrize(
     ("terms", "error", "match"),
     [
@@ -670,6 +679,16 @@ def text(in_shape, out_features):
             [CS("MLP", "b")],
             InvalidTypeError,
             r"CS\('b'\) needs a factory net\(in_shape, out_features\), got str; for example",
+        ),
+        (
+            [CS(one_argument, "b")],
+            InvalidTypeError,
+            r"CS\('b'\) needs a factory net\(in_shape, out_features\), got one_argument\(in_shape\); let it",
+        ),
+        (
+            [CI(OneArgument, "b")],
+            InvalidTypeError,
+            r"CI\('b'\) needs a factory net\(in_shape, out_features\), got OneArgument\(in_shape\); let it",
         ),
         (
             [CS(MLP((4,)), "b"), Varying("a")],

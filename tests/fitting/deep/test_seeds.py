@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from deeptram.errors import InvalidInputError
-from deeptram.fitting.deep.seeds import MemberSeeds, generator, member_seed, root_seed, seeded
+from deeptram.fitting.deep.seeds import MemberSeeds, _drawn_seed, generator, member_seed, root_seed, seeded
 
 
 def test_streams_of_many_members_are_all_different():
@@ -30,6 +30,7 @@ def test_root_seed_of_what_users_pass():
     assert root_seed(5) == root_seed(np.int64(5)) == 5
     assert root_seed(np.random.RandomState(1)) == root_seed(np.random.RandomState(1))
     assert root_seed(None) != root_seed(None)
+    assert _drawn_seed() != _drawn_seed()  # which tests have put another in place of
 
 
 @pytest.mark.parametrize("bad", [-1, 1.5, "a", True])

@@ -76,6 +76,17 @@ def test_intervals_are_those_of_tuning_again(case):
     np.testing.assert_allclose(upper, np.quantile(draws, 0.95, axis=0), atol=1e-5)
 
 
+def test_intervals_do_not_look_at_the_array_again(case):
+    members, y = case
+    cdfs = np.stack([np.column_stack([one.cdf_grid([-1.0, 1.0]), np.ones(len(y))]) for one in members])
+    y = np.digitize(y, [-1.0, 1.0])
+    tuned = dt.tune_weights(cdfs, y)
+    expected = tuned.interval(n_boot=5)
+    again = dt.tune_weights(cdfs, y)
+    cdfs[:, :, :-1] = 0.5
+    np.testing.assert_array_equal(again.interval(n_boot=5), expected)
+
+
 def test_intervals_of_impossible_members_and_of_folds():
     cdfs = np.array([[[0.5, 1.0]] * 20, [[0.6, 1.0]] * 19 + [[0.0, 1.0]]])
     y = np.array([0] * 10 + [1] * 9 + [0])

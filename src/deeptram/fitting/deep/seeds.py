@@ -72,7 +72,7 @@ def root_seed(random_state: Any = None) -> int:
     (42, True)
     """
     if random_state is None:
-        return _number(np.random.SeedSequence())
+        return _drawn_seed()
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(0, 2**31 - 1))
     if isinstance(random_state, np.random.Generator):
@@ -223,6 +223,11 @@ def _set_state(states: list[Tensor]) -> None:
     torch.set_rng_state(states[0])
     if len(states) > 1:
         torch.cuda.set_rng_state_all(states[1:])
+
+
+def _drawn_seed() -> int:
+    """Return a seed that nobody asked for: another one every time."""
+    return _number(np.random.SeedSequence())
 
 
 def _number(sequence: np.random.SeedSequence) -> int:

@@ -156,7 +156,7 @@ def problem(
     """
     judge = scores.get(score)
     rule = get_rule(method)
-    stack = CdfStack.check(members) if is_array(members) else None
+    stack = CdfStack.check(members).owned() if is_array(members) else None
     checked: list[Predictive] = list(stack.members()) if stack is not None else check_members(members)
     if checked[0].levels is None and judge in _OF_LEVELS:
         raise UnsupportedError(
