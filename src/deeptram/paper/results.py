@@ -33,6 +33,23 @@ METHODS = ("single", "average", *POOLS)
 SIZES = (1, 2, 3, 5, 10, 20, 50, 100)  # of ensembles, in tables
 
 
+def main_metrics(study: Study) -> tuple[str, ...]:
+    """Return the four metrics of a study's outcome."""
+    return BINARY_METRICS if study.protocol.outcome == "binary" else ORDINAL_METRICS
+
+
+def own_metric(study: Study, loss: str) -> str:
+    """Return the metric that models of a training loss are trained for.
+
+    Examples
+    --------
+    >>> from deeptram.paper.protocols import make_study
+    >>> [own_metric(make_study(name), "rps") for name in ("mnist", "melanoma")]
+    ['rps', 'brier']
+    """
+    return "nll" if loss == "nll" else main_metrics(study)[1]
+
+
 @dataclass(frozen=True, eq=False)
 class RunView:
     """The tables of a run with what is needed to read them.
@@ -87,11 +104,11 @@ class RunView:
     @property
     def main_metrics(self) -> tuple[str, ...]:
         """The four metrics of the headline and the performance figures."""
-        return BINARY_METRICS if self.study.protocol.outcome == "binary" else ORDINAL_METRICS
+        return main_metrics(self.study)
 
     def own_metric(self, loss: str) -> str:
         """The metric that models of a training loss are trained for."""
-        return "nll" if loss == "nll" else self.main_metrics[1]
+        return own_metric(self.study, loss)
 
     def models(self, loss: str, **values: Any) -> list[str]:
         """The models trained with a loss, in the order of Table 1."""
@@ -244,7 +261,7 @@ def performance_table(
     chosen = as_recalibrated(chosen, recalibrated) if recalibrated else chosen
     keys = ["model", "weights", "method", "metric"]
     ours = chosen.set_index(keys)[list(NUMBERS)].astype(float)
-    theirs = _published(view, _published_cells(recalibrated), loss, keys)
+    theirs = published_texts(_published_cells(recalibrated), view.study, view.splits, loss, keys)
     pools = ours[ours.index.get_level_values("method") != "average"]["estimate"]
     best = {
         one: pools.xs(one, level="metric").agg("min" if one in SMALLER_IS_BETTER else "max")
@@ -316,7 +333,8 @@ def odds_table(view: RunView, loss: str) -> TextTable | None:
     readings = coefficient_readings(view, loss)
     if not readings:
         return None
-    theirs = _published(view, published_coefficients(), loss, ["model", "variable", "weights"], 3)
+    keys = ["model", "variable", "weights"]
+    theirs = published_texts(published_coefficients(), view.study, view.splits, loss, keys, 3)
     rows = []
     for one in readings:
         beside = theirs.get((one["model"], one["variable"], "equal"), "")
@@ -329,13 +347,23 @@ def odds_table(view: RunView, loss: str) -> TextTable | None:
     return TextTable(header, rows, 2, words=("in words",))
 
 
-def _published(
-    view: RunView, table: pd.DataFrame, loss: str, keys: list[str], digits: int = 4
+def published_texts(
+    table: pd.DataFrame, study: Study, splits: list[int], loss: str, keys: list[str], digits: int = 4
 ) -> dict[tuple[str, ...], str]:
-    """Return published means with the range of all splits, by what they are about."""
-    means = published_means(table[table["loss"] == loss], view.study, view.splits)
+    """Return published means with the range of all splits, by what they are about.
+
+    Parameters
+    ----------
+    table, study, splits
+        As for :func:`deeptram.paper.protocols.published_means`.
+    loss : str
+    keys : list of str
+        Columns that say what a number is about.
+    digits : int
+        Decimals.
+    """
     found = {}
-    for row in means.to_dict("records"):
+    for row in published_means(table[table["loss"] == loss], study, splits).to_dict("records"):
         mean, *ends = (wording.decimal(row[name], digits) for name in ("estimate", "smallest", "largest"))
         found[tuple(row[key] for key in keys)] = f"{mean} [{ends[0]}–{ends[1]}]"
     return found

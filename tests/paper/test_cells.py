@@ -1,0 +1,167 @@
+"""Cells of runs: kept in one file, joined over runs, shown beside the published ones."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from deeptram.errors import FileFormatError, InvalidInputError
+from deeptram.paper import aggregate
+from deeptram.paper.cells import COLUMNS, cells_markdown, cells_of_run, keep_cells, read_cells
+from deeptram.paper.protocols import published_metrics
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+METHODS = ("average", "linear", "log-linear", "transformation")
+
+
+@pytest.fixture(scope="module")
+def cells(small_run):
+    return cells_of_run(small_run.path, n_boot=20)
+
+
+def published_cells(split, shift=0.0, **about):
+    """Return the published numbers of MNIST as if a run had found them, in one split."""
+    table = published_metrics()
+    table = table[(table["dataset"] == "mnist") & (table["split"] == split) & (table["loss"] == "nll")]
+    wide = table[table["method"].isin(METHODS)]
+    wide = wide.set_index(["model", "loss", "split", "weights", "method", "metric"])["estimate"].unstack()
+    wide = wide.assign(nll=wide["nll"] + shift).reset_index()
+    known = {
+        "run": f"r{split}",
+        "dataset": "mnist",
+        "preset": "paper",
+        "as_published": True,
+        "seed": 0,
+        **about,
+    }
+    return wide.assign(**known).reindex(columns=COLUMNS).astype({"pixels": "Int64", "member": "Int64"})
+
+
+def rows(text):
+    """Return the cells of the first table."""
+    lines = [line for line in text.split("\n\n")[1].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_cells_are_the_numbers_of_the_splits(cells, small_run):
+    metrics = aggregate(small_run.path, n_boot=20).metrics
+    one = metrics[(metrics["split"] == 2) & (metrics["model"] == "CI-LS") & (metrics["metric"] == "rps")]
+    chosen = cells[(cells["split"] == 2) & (cells["model"] == "CI-LS")]
+    assert len(chosen) == len(one) == 2 * 4 + 2  # four methods with two kinds of weights, two members
+    for row in one.itertuples():
+        same = (chosen["weights"] == row.weights) & (chosen["method"] == row.method)
+        same &= chosen["member"].isna() if pd.isna(row.member) else (chosen["member"] == row.member)
+        assert chosen.loc[same.fillna(value=False), "rps"].item() == pytest.approx(row.estimate, abs=6e-7)
+    pools = chosen[chosen["method"].isin(METHODS[1:])]
+    assert pools["nll_pool_recalibrated"].notna().all()
+    assert set(cells["run"]) == {"digits"}
+    assert not cells["as_published"].any()
+
+
+def test_a_file_keeps_the_cells_of_several_runs(cells, tmp_path):
+    file = tmp_path / "cells.csv"
+    pd.testing.assert_frame_equal(keep_cells(file, cells), cells)
+    pd.testing.assert_frame_equal(read_cells(file), cells)
+    both = keep_cells(file, cells.assign(run="again", seed=1))
+    assert both["run"].value_counts().to_dict() == {"digits": len(cells), "again": len(cells)}
+    keep_cells(file, cells[cells["split"] == 1])  # in place of those of the same run
+    third = keep_cells(file, cells[cells["split"] == 1].assign(run="third", seed=1))  # and of the same cells
+    half = len(cells) // 2
+    assert third["run"].value_counts().to_dict() == {"digits": half, "again": half, "third": half}
+    pd.testing.assert_frame_equal(read_cells(file), third)
+
+
+def test_the_table_has_every_split_and_their_mean(cells):
+    text = cells_markdown(cells, "digits", "quick")
+    table = rows(text)
+    assert table[0][:7] == [
+        "model",
+        "split",
+        "average",
+        "linear",
+        "log-linear",
+        "transformation (exact)",
+        "tuned",
+    ]
+    assert [row[:2] for row in table[2:]] == [
+        [model, split] for model in ("SI", "SI-LS", "CI-LS") for split in ("1", "2", "mean of 2")
+    ]
+    own = cells[(cells["model"] == "CI-LS") & (cells["method"] == "linear") & (cells["weights"] == "equal")]
+    assert [row[3] for row in table[-3:]] == [f"{x:.4f}" for x in (*own["nll"], own["nll"].mean())]
+    assert table[2][2:5] == ["", "", ""]  # an exact model has no members
+    assert "published" not in text
+
+
+def test_seeds_have_a_column_where_there_are_several(cells):
+    table = rows(cells_markdown(pd.concat([cells, cells.assign(seed=1)]), "digits", "quick"))
+    assert table[0][2] == "seed"
+    assert {row[2] for row in table[2:]} == {"0", "1"}
+
+
+def test_published_numbers_of_the_same_splits_stand_beside():
+    both = pd.concat([published_cells(1), published_cells(3)])
+    text = cells_markdown(both, "mnist", "paper")
+    table = published_metrics().query("dataset == 'mnist' and loss == 'nll' and weights == 'equal'")
+    six = table.query("metric == 'nll' and method == 'transformation'").set_index("split")["estimate"]
+    ends = f"[{six.min():.4f}–{six.max():.4f}]"
+    found = [row[5:7] for row in rows(text)[2:]]
+    wanted = [six[1], six[3], (six[1] + six[3]) / 2]
+    assert found == [[f"{value:.4f}", f"{value:.4f} {ends}"] for value in wanted]
+    assert "the transformation pool is best in 2 of 2 cells; the order" in text
+    assert "is that of the published means in 2." in text
+    assert "Inside the range of the six published splits: 16 of 16 numbers" in text
+
+
+def test_what_is_outside_the_published_range_or_in_another_order_is_counted():
+    far = published_cells(1, shift=1.0)
+    assert "published splits: 4 of 8 numbers" in cells_markdown(
+        far, "mnist", "paper"
+    )  # accuracies are inside
+    turned = published_cells(1)
+    turned.loc[turned["method"] == "transformation", "nll"] += 0.02
+    text = cells_markdown(turned, "mnist", "paper")
+    assert (
+        "is best in 0 of 1 cells; the order of pools and average member is that of the published means in 0."
+        in text
+    )
+    other = published_cells(1, as_published=False)
+    assert "Inside the range" not in cells_markdown(other, "mnist", "paper")
+
+
+def test_images_of_one_size_can_be_chosen():
+    small, large = (published_cells(1, preset="modern", pixels=side) for side in (32, 64))
+    both = pd.concat([small, large.assign(nll=np.arange(len(large)))])
+    assert len(rows(cells_markdown(both, "mnist", "modern", 32))) == 3
+    with pytest.raises(InvalidInputError, match="must have some of mnist with preset modern, got none"):
+        cells_markdown(both, "mnist", "modern", 48)
+
+
+def test_another_table_is_refused(tmp_path):
+    file = tmp_path / "cells.csv"
+    file.write_text("run,dataset\na,b\n", encoding="utf-8")
+    with pytest.raises(
+        FileFormatError, match=r"must have the columns of kept cells .* got others; delete it"
+    ):
+        read_cells(file)
+
+
+def test_the_script_joins_cells_on_a_page(small_run, tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("results_page", EXAMPLES / "results_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page, file = tmp_path / "page.md", tmp_path / "cells.csv"
+    name = "cells digits quick"
+    page.write_text(f"# P\n\n<!-- run: {name} -->\n<!-- end of run: {name} -->\n\nafter\n", encoding="utf-8")
+    arguments = [str(small_run.path), "--page", str(page), "--cells", str(file), "--n-boot", "20"]
+    monkeypatch.setattr(sys, "argv", ["x", *arguments])
+    module.main()
+    written = page.read_text(encoding="utf-8")
+    assert cells_markdown(read_cells(file), "digits", "quick") in written
+    monkeypatch.setattr(sys, "argv", ["x", *arguments[1:-2]])  # without a run: from the file alone
+    module.main()
+    assert page.read_text(encoding="utf-8") == written
