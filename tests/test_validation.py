@@ -254,12 +254,12 @@ def test_numbers():
 
 def test_flags():
     assert v.check_flag(np.True_, "fold") == np.True_
-    assert v.check_flag("auto", "progress", auto=True) == "auto"
+    assert v.check_flag("auto", "progress", also=("auto",)) == "auto"
     for bad in (1, "yes", None, np.array([True, False]), pd.NA, "auto"):
         with pytest.raises(InvalidInputError, match="fold must be True or False, got"):
             v.check_flag(bad, "fold")
     with pytest.raises(InvalidInputError, match="progress must be True, False or 'auto', got 2"):
-        v.check_flag(2, "progress", auto=True)
+        v.check_flag(2, "progress", also=("auto",))
 
 
 def test_lists():

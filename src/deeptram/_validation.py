@@ -117,18 +117,18 @@ def check_number(value: Any, name: str, low: float = -math.inf, high: float = ma
     raise InvalidInputError(f"{name} must be a finite number{ends}, got {value!r}")
 
 
-def check_flag(value: Any, name: str, *, auto: bool = False) -> Any:
-    """Return ``value`` if it is True or False (or, where allowed, ``"auto"``).
+def check_flag(value: Any, name: str, *, also: tuple[str, ...] = ()) -> Any:
+    """Return ``value`` if it is True, False or one of the names that are allowed, too.
 
     Examples
     --------
-    >>> check_flag(True, "fold")
-    True
+    >>> check_flag(True, "fold"), check_flag("auto", "progress", also=("auto",))
+    (True, 'auto')
     """
-    if isinstance(value, (bool, np.bool_)) or (auto and isinstance(value, str) and value == "auto"):
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, str) and value in also):
         return value
-    choices = "True, False or 'auto'" if auto else "True or False"
-    raise InvalidInputError(f"{name} must be {choices}, got {value!r}")
+    *others, last = ("True", "False", *(f"'{word}'" for word in also))
+    raise InvalidInputError(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
 
 
 def as_list(values: Any, name: str, entries: str) -> list[Any]:

@@ -276,7 +276,7 @@ def _(draw: Draw) -> Call:
         "optimizer": draw.option("adam", "adamw"),
         "schedule": draw.option(None, "cosine", "plateau", "warm-up"),
         "clip_norm": draw.option(None, 1.0),
-        "mixed_precision": draw.option("auto", True, False),
+        "mixed_precision": draw.option("auto", "native", True, False),
         "restore_best": draw.option(True, False),
         "progress": draw.option("auto", False),
         "min_epochs": draw.option(0, 2),

@@ -125,7 +125,7 @@ def test_factory_survives_pickle_and_json(net, in_shape):
 
 def test_paper_mnist_layers_and_parameters():
     network = paper_mnist((1, 28, 28), 9)
-    assert layers(network) == "conv32 relu pool conv64 relu conv64 relu pool dense100 relu dense9"
+    assert layers(network) == "conv32 pool relu conv64 relu conv64 pool relu dense100 relu dense9"
     # 28 -> conv 26 -> pool 13 -> conv 11 -> conv 9 -> pool 4
     by_hand = 32 * (9 + 1) + 64 * (32 * 9 + 1) + 64 * (64 * 9 + 1) + (64 * 4 * 4 + 1) * 100 + 100 * 9
     assert count(network) == by_hand == 159_144
@@ -134,7 +134,7 @@ def test_paper_mnist_layers_and_parameters():
 def test_paper_melanoma_layers_and_parameters():
     network = paper_melanoma((3, 128, 128), 1)
     assert layers(network) == (
-        "conv16 relu drop conv16 relu drop pool conv32 relu pool drop conv32 relu drop pool "
+        "conv16 relu drop conv16 relu drop pool conv32 pool relu drop conv32 relu drop pool "
         "dense256 relu drop dense64 relu drop dense1"
     )
     convolutions = 16 * (27 + 1) + 16 * (144 + 1) + 32 * (144 + 1) + 32 * (288 + 1)
@@ -148,6 +148,25 @@ def test_paper_utkface_layers_and_parameters():
     assert layers(network) == block.format(16) + block.format(32) * 2 + dense
     convolutions = 16 * 28 + 16 * 145 + 32 * 145 + 32 * 289 + 32 * 289 + 32 * 289
     assert count(network) == convolutions + (32 * 16 * 16 + 1) * 500 + 501 * 50 + 50 * 6 == 4_157_002
+
+
+@pytest.mark.parametrize(("net", "in_shape"), [(paper_mnist, (1, 28, 28)), (CNN(), (3, 32, 32))])
+def test_pooling_before_relu_is_pooling_after_it(net, in_shape):
+    """Values and gradients, as layer after layer of the paper would have them."""
+    made = net(in_shape, 3)
+    order = list(made)
+    for k in range(1, len(order)):
+        if isinstance(order[k - 1], nn.MaxPool2d) and isinstance(order[k], nn.ReLU):
+            order[k - 1], order[k] = order[k], order[k - 1]
+    written = nn.Sequential(*order)
+    assert layers(written) != layers(made)
+    images = torch.rand(6, *in_shape)
+    found = []
+    for network in (made, written):
+        value = network(images)
+        found.append([value, *torch.autograd.grad(value.square().sum(), list(made.parameters()))])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
 def test_convolution_and_pool_against_scipy(rng):

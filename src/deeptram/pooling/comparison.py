@@ -198,7 +198,7 @@ def compare_pools(
     pairs = [*itertools.combinations(range(len(folds)), 2)] if nested and len(folds) > 2 else []
     tried: list[_Candidate] = []
     total = len(rules) * len(ways) * (len(folds) + len(pairs))
-    shown = None if check_flag(progress, "progress", auto=True) == "auto" else bool(progress)
+    shown = None if check_flag(progress, "progress", also=("auto",)) == "auto" else bool(progress)
     with shown_progress("comparing pools", total, shown=shown) as steps:
         for rule in rules:
             one = PoolTask(rule, checked, y, score)

@@ -54,7 +54,7 @@ def test_unknown_setting_is_named():
             "schedule must be one of 'cosine', 'plateau', 'warm-up', got 'cosin'; did you mean 'cosine'",
         ),
         ({"warm_start": "auto"}, "warm_start must be True or False, got 'auto'"),
-        ({"mixed_precision": "yes"}, "mixed_precision must be True, False or 'auto', got 'yes'"),
+        ({"mixed_precision": "yes"}, "mixed_precision must be True, False, 'auto' or 'native', got 'yes'"),
         ({"progress": 2}, "progress must be True, False or 'auto', got 2"),
         ({"augment": "flip"}, "augment must be a function of image batches, got str; pass augment"),
         ({"device": 0}, "device must be a name such as 'auto', 'cpu' or 'cuda', got 0; pass its name"),
@@ -91,6 +91,19 @@ def test_mixed_precision_on_cpus_has_to_be_asked_for():
     assert autocast_dtype(Training(mixed_precision="auto"), cpu) is None
     assert autocast_dtype(Training(mixed_precision=True), cpu) == torch.bfloat16
     assert autocast_dtype(Training(mixed_precision=True, dtype="float64"), cpu) is None
+
+
+@pytest.mark.parametrize("there", [("amx_tile",), ("avx512_bf16",), ("amx_tile", "avx512_bf16"), ()])
+def test_native_mixed_precision_is_that_of_the_processor(there, monkeypatch):
+    for name in ("amx_tile", "avx512_bf16"):
+        assert callable(getattr(torch.cpu, f"_is_{name}_supported"))  # else it would never be found
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda found=name in there: found)
+    cpu = torch.device("cpu")
+    native = Training(mixed_precision="native")
+    assert autocast_dtype(native, cpu) == (torch.bfloat16 if there else None)
+    assert autocast_dtype(native.replace(dtype="float64"), cpu) is None
+    assert autocast_dtype(native, torch.device("mps")) is None
+    assert autocast_dtype(Training(), cpu) is None
 
 
 def test_progress_bar_shows_losses_on_stderr(capsys):
