@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import joblib
 
 _SECONDS = 0.25
+IDLE_SECONDS = 7 * 86_400  # before a worker without work ends: one that ended is missed with a warning
 
 
 def worker_processes(n_jobs: int, **options: Any) -> joblib.Parallel:
@@ -32,7 +33,12 @@ def worker_processes(n_jobs: int, **options: Any) -> joblib.Parallel:
     import joblib
 
     return joblib.Parallel(
-        n_jobs=n_jobs, backend="loky", initializer=end_with, initargs=(os.getpid(),), **options
+        n_jobs=n_jobs,
+        backend="loky",
+        idle_worker_timeout=IDLE_SECONDS,
+        initializer=end_with,
+        initargs=(os.getpid(),),
+        **options,
     )
 
 
