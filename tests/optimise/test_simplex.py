@@ -126,3 +126,16 @@ def test_small_slopes_are_not_lost_to_the_sum_of_weights():
     found = minimize(lambda w: calls.append(w) or oracle(w), np.full(size, 1 / size), tol=1e-12)
     assert found.converged
     assert len(calls) == found.n_iter + 1  # no step was shortened
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_small_slopes_are_not_lost_to_a_weight_that_stays_zero(seed):
+    pulls, far = np.append(np.random.default_rng(seed).uniform(0.5, 2, 4), 0.0), 1e3
+
+    def oracle(w):
+        gradient = -pulls / (w + 0.1) + far * (pulls == 0)
+        return far * w[-1] - pulls @ np.log(w + 0.1), gradient, np.diag(pulls / (w + 0.1) ** 2)
+
+    found = minimize(oracle, np.full(5, 0.2))
+    assert found.weights[-1] == 0
+    assert found.converged

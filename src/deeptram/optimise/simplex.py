@@ -88,8 +88,8 @@ def minimize(
         small = tol * max(1.0, abs(value))
         if _gap(w, gradient, hessian, size) <= small:
             break
-        apart = gradient - np.where(np.arange(len(w)) < size, gradient[:size].mean(), 0.0)
-        line = _Line(oracle, value_at or (lambda at: oracle(at)[0]), w, value, apart, _WORTH * small)
+        value_of = value_at or (lambda at: oracle(at)[0])
+        line = _Line(oracle, value_of, w, value, gradient, size, _WORTH * small)
         found = line.search(_second_order_step(w, gradient, hessian, size))
         if found is None:
             found = line.search(_vertex(w, gradient, size))
@@ -148,16 +148,14 @@ def _directions(n: int) -> Matrix:
 
 @dataclass(frozen=True)
 class _Line:
-    """Lines from a point w along which the value is to fall.
-
-    ``gradient`` is that of weights less its mean: weights sum to one, and it would round away small slopes.
-    """
+    """Lines from a point w, of which ``size`` entries are weights, along which the value is to fall."""
 
     oracle: Oracle
     value_at: Value
     w: Vector
     value: float
     gradient: Vector
+    size: int
     least: float
 
     def search(self, candidate: Vector) -> tuple[Vector, float, Vector, Matrix] | None:
@@ -167,10 +165,7 @@ class _Line:
         where all that the slope promises is below ``least``: at a kink it promises too much.
         """
         direction = candidate - self.w
-        moved = direction != 0
-        slope = (
-            float(self.gradient[moved] @ direction[moved]) if np.isfinite(self.gradient).all() else -np.inf
-        )
+        slope = self._slope(direction)
         if not slope < 0:
             return None
         value, gradient, hessian = self.oracle(candidate)
@@ -184,6 +179,18 @@ class _Line:
                 return new, *self.oracle(new)
             length = _shorter(length, value - self.value, slope)
         return None
+
+    def _slope(self, direction: Vector) -> float:
+        """Return g'd, where g of the weights that move is less its mean.
+
+        Their moves sum to zero, so that the mean adds nothing but rounding, more than a small slope has.
+        """
+        if not np.isfinite(self.gradient).all():
+            return -np.inf
+        moved = direction != 0
+        weights = moved & (np.arange(len(direction)) < self.size)
+        apart = self.gradient - np.where(weights, self.gradient[weights].sum() / max(weights.sum(), 1), 0.0)
+        return float(apart[moved] @ direction[moved])
 
     def _accepts(self, value: float, change: float) -> bool:
         """Whether a value is low enough for the change that the slope promises."""

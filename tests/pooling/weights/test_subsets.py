@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 
 import deeptram as dt
 from deeptram.errors import InvalidInputError, UnsupportedError
@@ -76,15 +77,23 @@ def test_intervals_are_those_of_tuning_again(case):
     np.testing.assert_allclose(upper, np.quantile(draws, 0.95, axis=0), atol=1e-5)
 
 
-def test_intervals_do_not_look_at_the_array_again(case):
+def test_intervals_do_not_look_at_what_was_given_again(case):
     members, y = case
     cdfs = np.stack([np.column_stack([one.cdf_grid([-1.0, 1.0]), np.ones(len(y))]) for one in members])
     y = np.digitize(y, [-1.0, 1.0])
     tuned = dt.tune_weights(cdfs, y)
     expected = tuned.interval(n_boot=5)
     again = dt.tune_weights(cdfs, y)
-    cdfs[:, :, :-1] = 0.5
+    cdfs[:, :, :-1], y[:] = 0.5, 0
     np.testing.assert_array_equal(again.interval(n_boot=5), expected)
+
+
+def test_outcomes_may_be_tensors_of_a_graph(case):
+    members, y = case
+    computed = torch.tensor(y, requires_grad=True) * 1.0
+    np.testing.assert_allclose(
+        dt.tune_weights(members, computed).weights, dt.tune_weights(members, y).weights
+    )
 
 
 def test_intervals_of_impossible_members_and_of_folds():

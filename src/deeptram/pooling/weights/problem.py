@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from deeptram._rows import take_rows
+from deeptram._validation import n_rows
 from deeptram.errors import UnsupportedError
 from deeptram.evaluation import scores
 from deeptram.evaluation.evaluate import check_levels_ordered
@@ -166,4 +168,5 @@ def problem(
     check_levels_ordered(judge, checked)
     rule = rule.prepared(checked, latent)
     tunes_shape = isinstance(method, str) and isinstance(rule, BetaLinear)
+    y = take_rows(y, np.arange(n_rows(y)), "y")  # a copy, for intervals, which are asked for later
     return Problem(checked, stack, y, rule, judge, tunes_shape)
