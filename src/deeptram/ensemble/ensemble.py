@@ -293,7 +293,7 @@ class Ensemble(PooledMembers, BaseEstimator):
 
         With ``weights="tuned"`` the weights of a fold's members are tuned on that
         fold, by the loss they are trained with, and the ensemble has the mean over
-        folds: member m of fold f has the weight :math:`w_{fm} / K` (Section 5 of the paper).
+        folds: member m of fold f has the weight :math:`w_{fm} / K` (Section 6 of the paper).
 
         Parameters
         ----------
