@@ -127,7 +127,7 @@ def layer_faults(module: str, source: str) -> list[str]:
         return [f"{module}: layer {own!r} is not in LAYERS; give it a place in the order"]
     faults = []
     for found in deeptram_imports(ast.parse(source)):
-        draws_itself = found.layer == "plots" and found.function in ("plot", "report")
+        draws_itself = found.layer == "plots" and found.function in ("plot", "save", "report")
         if found.layer == own != "__init__" or draws_itself or (module, found.layer) in EXCEPTIONS:
             continue
         if found.layer not in LAYERS[: LAYERS.index(own)]:

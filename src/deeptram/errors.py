@@ -178,7 +178,7 @@ class DroppedPartsWarning(DeeptramWarning):
 
 
 class EmptyClassWarning(DeeptramWarning):
-    """A declared level has no observation; it gets probability zero."""
+    """A declared level has no observation; a model gives it probability zero, a recalibration does not."""
 
 
 def warn(message: str, category: type[Warning]) -> None:

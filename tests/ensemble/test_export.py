@@ -205,6 +205,7 @@ def test_torch_export_of_an_ensemble(name):
         torch.testing.assert_close(traced[key].grad, one.grad, atol=1e-9, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:recalibration needs predictions that tell")  # outcomes of other rows
 @pytest.mark.parametrize("pooling", ["transformation", "linear", "log-linear-density"])
 @pytest.mark.parametrize("slope", ["common", "threshold"])
 def test_torch_export_of_recalibrated_pools(pooling, slope):

@@ -14,8 +14,9 @@ from deeptram.errors import InvalidInputError
 from deeptram.evaluation import metrics as M
 from deeptram.evaluation import scores
 from deeptram.evaluation.bootstrap import Sample, mean_sample, resample
+from deeptram.evaluation.metrics.calibration import mean_curve
 from deeptram.paper import RunFolder, Unit, aggregate, make_study
-from deeptram.paper.aggregate import CURVE_NUMBERS, RECALIBRATED, _Aggregation, _mean_curve
+from deeptram.paper.aggregate import CURVE_NUMBERS, RECALIBRATED, _Aggregation
 from deeptram.paper.ensembles import METRICS, Entry, Group, _subsets, split_samples
 from deeptram.paper.members import load_member, load_study_data, machine, make_splits
 from deeptram.pooling import pool
@@ -280,7 +281,7 @@ def test_the_average_curve_is_the_mean_of_the_members_curves(tables, truth):
 def test_average_curves_weigh_members_and_leave_out_empty_bins():
     empty = {key: [0.2, np.nan] for key in CURVE_NUMBERS} | {"bin": [1, 2]}
     full = {key: [0.6, 0.8] for key in CURVE_NUMBERS} | {"bin": [1, 2]}
-    mean = _mean_curve([pd.DataFrame(empty), pd.DataFrame(full)], np.array([0.25, 0.75]))
+    mean = mean_curve([pd.DataFrame(empty), pd.DataFrame(full)], np.array([0.25, 0.75]))
     assert mean["observed"].tolist() == pytest.approx([0.25 * 0.2 + 0.75 * 0.6, 0.8])
 
 

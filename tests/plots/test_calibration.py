@@ -26,6 +26,35 @@ def test_curves_made_before_give_the_same_figure(ordinal, pools):
     pd.testing.assert_frame_equal(plots.calibration(curves).frame(), plots.calibration(y, pools).frame())
 
 
+def test_a_list_is_the_mean_of_the_members_curves(ordinal, pools):
+    """Bin by bin, over the members that have rows in it; a list of one is that one."""
+    _, y = ordinal
+    members = list(pools.values())
+    display = plots.calibration(y, {"members": members, "first": members[0], "alone": members[:1]}, cuts=8)
+    parts = dict(iter(display.frame().groupby("name", sort=False)))
+    curves = [metrics.calibration_curve(y, pred, cuts=8) for pred in members]
+    for name in ("n", "observed", "lower", "upper", "predicted", "midpoint"):
+        mean = np.nanmean([curve[name] for curve in curves], axis=0)
+        np.testing.assert_allclose(parts["members"][name], mean, rtol=1e-12)
+    for name in ("first", "alone"):
+        own = parts[name].drop(columns="name").reset_index(drop=True)
+        pd.testing.assert_frame_equal(own, curves[0], check_dtype=False)
+    alone = plots.calibration(y, members, cuts=8).frame()
+    assert alone["name"].unique().tolist() == ["members"]
+    assert display.event == "exceeding a level"
+
+
+def test_lists_are_drawn_and_empty_ones_refused(ordinal, pools, drawn):
+    _, y = ordinal
+    drawn(plots.calibration(y, {"members": list(pools.values()), "pool": pools["linear"]}))
+    with pytest.raises(
+        InvalidInputError, match="'members' must hold at least one Predictive, got an empty list"
+    ):
+        plots.calibration(y, {"members": []})
+    with pytest.raises(InvalidInputError, match="expected at least one calibration curve, got none"):
+        plots.calibration(y, {})
+
+
 def test_intervals_are_clopper_pearson(rng):
     p = rng.uniform(size=80)
     y = (rng.uniform(size=80) < p).astype(int)

@@ -50,6 +50,18 @@ def test_default_grid_covers_the_probability(normals):
     assert y.max() == pytest.approx(law.ppf(0.999))
 
 
+def test_curves_of_lifetimes_end_soon_after_the_last_one(rng):
+    time = rng.exponential(10.0, 200)
+    model = dt.Coxph(dt.LS("x")).fit(
+        {"x": rng.normal(size=200)}, dt.Surv.right(np.minimum(time, 5), time < 5)
+    )
+    display = dt.plots.cdf(model, X={"x": [0.0, 1.0]})
+    last = time[time < 5].max()
+    assert display.frame()["y"].max() == pytest.approx(1.2 * last)
+    labels = [text.get_text() for text in display.plot().get_legend().get_texts()]
+    assert labels[-1] == "beyond the last\nobserved event"
+
+
 def test_negative_log_density_has_the_members_average(normals):
     frame = plots.density({"members": normals}, rows=0, negative_log=True, grid=[0.0, 2.0]).frame()
     members = frame[frame["name"] == "members"]["nll"].to_numpy().reshape(3, 2)

@@ -55,3 +55,10 @@ def test_drawing(run, drawn):
 def test_refusals(argument, error, match):
     with pytest.raises(error, match=match):
         plots.history(argument)
+
+
+def test_losses_that_hardly_change_can_be_read(drawn):
+    losses = {"train_loss": [1.01, 0.97, 0.95], "validation_loss": [1.02, 0.99, 0.98]}
+    ax = drawn(plots.history(pd.DataFrame({"epoch": [1, 2, 3], **losses})))
+    low, high = ax.get_ylim()
+    assert sum(low <= tick <= high for tick in ax.get_yticks()) >= 3

@@ -46,3 +46,8 @@ def test_certain_members_are_left_out(drawn):
 def test_refuses_anything_else():
     with pytest.raises(InvalidTypeError, match=r"check must come from deeptram\.structure_check, got list"):
         plots.structure([1])
+
+
+def test_the_check_is_saved(normals, tmp_path):
+    target = dt.structure_check(normals).save(tmp_path / "check.png")
+    assert target.read_bytes()[:4] == b"\x89PNG"

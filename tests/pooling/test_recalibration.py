@@ -11,7 +11,15 @@ from hypothesis import given, settings
 
 import deeptram as dt
 from deeptram.bases import Linear, LogLinear
-from deeptram.errors import InvalidInputError, InvalidTypeError, NotFittedError, UnknownNameError
+from deeptram.errors import (
+    DeeptramWarning,
+    EmptyClassWarning,
+    InvalidInputError,
+    InvalidTypeError,
+    NotFittedError,
+    SeparationWarning,
+    UnknownNameError,
+)
 from deeptram.pooling.recalibration import Recalibration, Temperature
 from deeptram.predictive import TransformationPredictive
 from deeptram.predictive.discrete import DiscretePredictive
@@ -42,6 +50,7 @@ def test_a_known_distortion_is_undone(rng, latent):
     assert fit.converged_
 
 
+@pytest.mark.filterwarnings("ignore:recalibration needs", "ignore:no observation of level")
 @pytest.mark.parametrize("recalibration", EVERY, ids=["common", "threshold", "temperature"])
 @given(case=discrete_ensembles(rows=60, scale=3.0))
 @settings(max_examples=12)
@@ -107,9 +116,156 @@ def test_new_rows_whose_thresholds_would_cross_are_put_in_order(rng):
 
 def test_carried_gaps_are_kept():
     pred = DiscretePredictive.from_h(np.array([[3.0, 3.0], [0.0, 1.0]]), np.array([[-300.0], [0.0]]))
-    fit = Temperature().fit(pred[[1]], [1])
-    fit.slope_ = np.array([0.5, 0.5])
+    fit = Temperature()
+    fit.intercept_, fit.slope_, fit.latent_ = np.zeros(2), np.array([0.5, 0.5]), dt.latent.get("logistic")
     assert fit.apply(pred).log_increments_t()[0, 0] == pytest.approx(-300.0 + np.log(0.5))
+
+
+# -- levels that were not seen, and likelihoods without a maximum -------------------------------------------
+
+
+def rare(rng, absent, n=60):
+    """Return predictions of five levels and outcomes of which some levels are absent."""
+    truth = np.array([-1.5, -0.5, 0.5, 2.5]) - 1.5 * rng.normal(size=n)[:, None]
+    y = (rng.logistic(size=n)[:, None] > truth).sum(axis=1)
+    seen = np.setdiff1d(np.arange(5), absent)
+    y = seen[np.abs(y[:, None] - seen).argmin(axis=1)]
+    return dt.Predictive.from_trafo(1.3 * truth + 0.2, levels=list("abcde")), np.array(list("abcde"))[y], y
+
+
+LINES = {
+    (4,): [0, 1, 2, 2],
+    (0,): [0, 0, 1, 2],
+    (3, 4): [0, 1, 1, 1],
+    (0, 1, 4): [0, 0, 0, 0],
+    (2,): [0, 1, 1, 2],
+}
+
+
+@pytest.mark.parametrize("slope", ["common", "threshold"])
+@pytest.mark.parametrize("absent", LINES, ids=str)
+def test_a_level_without_rows_has_the_line_of_the_nearest_threshold(rng, absent, slope):
+    pred, y, codes = rare(rng, absent)
+    names = ", ".join(repr("abcde"[k]) for k in absent)
+    with pytest.warns(EmptyClassWarning, match=f"no observation of level {names} in the rows of the recalib"):
+        fit = Recalibration(slope).fit(pred, y)
+    lines = np.array(LINES[absent])
+    for value in (fit.intercept_, fit.slope_):
+        np.testing.assert_array_equal(value, value[[LINES[absent].index(g) for g in lines]])
+    after = fit.apply(pred)
+    assert (np.diff(after.trafo(), axis=1) > -1e-12).all()
+    assert dt.scores.nll(y, after) == pytest.approx(fit.nll_after_, rel=1e-9)
+    assert fit.nll_after_ <= fit.nll_before_
+    before = pred.pmf()[:, list(absent)].mean(axis=0)
+    assert (after.pmf()[:, list(absent)].mean(axis=0) > 0.1 * before).all()
+
+    h, size = pred.trafo(), lines.max() + 1
+    rows = np.arange(len(y))
+
+    def shifted(x):
+        return x[lines] + (x[size + lines] if slope == "threshold" else x[size]) * h
+
+    def value(x):
+        with np.errstate(all="ignore"):
+            p = np.diff(scipy.special.expit(shifted(x)), axis=1, prepend=0, append=1)[rows, codes]
+            return -np.log(np.maximum(p, 1e-12)).mean()
+
+    found = scipy.optimize.minimize(
+        value,
+        np.concatenate([0.1 * np.arange(size), np.ones(size if slope == "threshold" else 1)]),
+        constraints=[
+            {"type": "ineq", "fun": lambda x: np.diff(shifted(x), axis=1).ravel()},
+            {"type": "ineq", "fun": lambda x: np.diff(x[:size]) if slope == "common" else np.ones(1)},
+            {"type": "ineq", "fun": lambda x: x[size:]},
+        ],
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 1000},
+    )
+    assert fit.nll_after_ == pytest.approx(found.fun, abs=1e-6)
+
+
+def test_new_rows_of_a_level_without_rows_have_a_finite_score(rng):
+    """Without the shared line the probability was 1e-9 and the NLL of such rows about 20."""
+    pred, y, _ = rare(rng, (4,))
+    with pytest.warns(EmptyClassWarning):
+        fit = Recalibration().fit(pred, y)
+    new = dt.Predictive.from_trafo(pred.trafo(), levels=list("abcde"))
+    lost = dt.scores.nll(["e"] * 60, fit.apply(new)) - dt.scores.nll(["e"] * 60, new)
+    assert lost < 1
+
+
+@pytest.mark.parametrize("slope", ["common", "threshold"])
+@pytest.mark.parametrize("levels", [2, 4])
+def test_outcomes_of_one_level_change_nothing(rng, levels, slope):
+    names = [f"level {k}" for k in range(levels)]
+    pred = dt.Predictive.from_trafo(np.sort(rng.normal(size=(30, levels - 1)), axis=1), levels=names)
+    for only in (names[0], names[-1]):
+        with pytest.warns(
+            EmptyClassWarning, match=f"two or more levels, got only '{only}'; predictions stay as"
+        ):
+            fit = Recalibration(slope).fit(pred, [only] * 30)
+        np.testing.assert_array_equal(fit.apply(pred).trafo(), pred.trafo())
+        assert fit.nll_after_ == fit.nll_before_ == pytest.approx(dt.scores.nll([only] * 30, pred), rel=1e-12)
+        assert not fit.converged_
+
+
+@pytest.mark.parametrize("recalibration", EVERY, ids=["common", "threshold", "temperature"])
+def test_predictions_that_separate_the_outcomes_stay(rng, recalibration):
+    h = np.sort(rng.normal(size=(40, 1)), axis=0)
+    pred = dt.Predictive.from_trafo(h)
+    y = (h[:, 0] < 0).astype(int)
+    with pytest.warns(
+        SeparationWarning, match="contradict some predictions, got ones that the predictions sep"
+    ):
+        fit = recalibration.fit(pred, y)
+    np.testing.assert_array_equal(fit.apply(pred).trafo(), h)
+    y[20:22] = 1 - y[20:22]  # now one row of each side is on the other
+    y[0] = 0
+    fitted = recalibration.fit(pred, y)
+    assert fitted.converged_
+    assert fitted.nll_after_ < fitted.nll_before_
+
+
+def test_constant_predictions_are_not_separated():
+    y = [0, 1, 1, 1]
+    fit = Recalibration().fit(dt.Predictive.from_proba([[0.5, 0.5]] * 4), y)
+    assert fit.nll_after_ == pytest.approx(dt.scores.nll(y, dt.Predictive.from_proba([[0.25, 0.75]] * 4)))
+
+
+@pytest.mark.parametrize("recalibration", EVERY, ids=["common", "threshold", "temperature"])
+def test_predictions_that_rank_the_wrong_way_are_told(rng, recalibration):
+    h = rng.normal(size=(80, 1))
+    y = (rng.logistic(size=80) < 3 * h[:, 0]).astype(int)
+    with pytest.warns(
+        DeeptramWarning, match="got a slope at its bound of zero, with which all rows have the sa"
+    ):
+        recalibration.fit(dt.Predictive.from_trafo(h), y)
+
+
+def test_a_threshold_that_ranks_the_wrong_way_is_named(rng):
+    x = rng.normal(size=400)
+    y = np.where(rng.logistic(size=400) > x, 0, np.where(rng.logistic(size=400) > 4 * x, 2, 1))
+    pred = dt.Predictive.from_trafo(np.stack([x - 1, x + 1], axis=1), levels=["a", "b", "c"])
+    with pytest.warns(DeeptramWarning, match="at its bound of zero at outcomes above 'a', with which"):
+        Recalibration("threshold").fit(pred, np.array(["a", "b", "c"])[y])
+
+
+@pytest.mark.parametrize(
+    ("y", "match"),
+    [
+        (lambda t: dt.Surv.right(t, np.zeros(30, bool)), "got rows that are all open on the same side"),
+        (lambda t: dt.Surv.left(t, np.zeros(30, bool)), "got rows that are all open on the same side"),
+        (lambda t: dt.Surv.interval(0.5 * t, 2 * t), "got ones that the predictions separate"),
+    ],
+    ids=["right", "left", "interval"],
+)
+def test_times_without_a_maximum_change_nothing(rng, y, match):
+    x = rng.normal(size=30)
+    pred = dt.Predictive.from_scipy(scipy.stats.lognorm(0.7, scale=np.exp(x)))
+    with pytest.warns(SeparationWarning, match=match):
+        fit = Recalibration().fit(pred, y(np.exp(x + rng.normal(scale=0.1, size=30))))
+    assert (fit.intercept_[0], fit.slope_[0]) == (0.0, 1.0)
+    assert fit.nll_after_ == fit.nll_before_
 
 
 # -- outcomes on the line ------------------------------------------------------------------------------------
@@ -211,6 +367,6 @@ def test_messages():
         Recalibration().fit([[0.2, 0.8]], [1])
     with pytest.raises(InvalidInputError, match="probability zero in row 1; leave these rows out"):
         Recalibration().fit(pred, [1, 1])
-    fit = Recalibration().fit(dt.Predictive.from_proba([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]]), [1, 0, 1])
+    fit = Recalibration().fit(dt.Predictive.from_proba([[0.2, 0.8], [0.6, 0.4], [0.5, 0.5]]), [1, 1, 0])
     with pytest.raises(InvalidInputError, match="the 2 levels of the fit, got 3"):
         fit.apply(dt.Predictive.from_proba([[0.2, 0.3, 0.5]]))

@@ -24,7 +24,7 @@ from deeptram._workers import worker_processes
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.evaluation import metrics as metric_functions
 from deeptram.evaluation.bootstrap import Sample
-from deeptram.evaluation.metrics.calibration import TAIL_QUANTILES
+from deeptram.evaluation.metrics.calibration import TAIL_QUANTILES, mean_curve
 from deeptram.paper import storage
 from deeptram.paper.config import Study, Unit, unit_hash
 from deeptram.paper.ensembles import (
@@ -369,7 +369,7 @@ class _Aggregation:
                 yield each.assign(**entry_columns(entry, self.study.dataset, split))
         for entry, weights in group.averages():
             if entry.pool in ("", "transformation"):
-                curve = _mean_curve(members, weights)
+                curve = mean_curve(members, weights)
                 yield curve.assign(**entry_columns(entry, self.study.dataset, split))
 
     def _members(self, groups: Sequence[Group]) -> pd.DataFrame:
@@ -397,16 +397,6 @@ def _joined(results: Sequence[_BatchResult], name: str, columns: Sequence[str] =
     """Return one table of all parts; an empty one with these columns where there are none."""
     parts = [part for result in results for part in result.tables.get(name, []) if len(part)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(columns))
-
-
-def _mean_curve(curves: Sequence[pd.DataFrame], weights: Any) -> pd.DataFrame:
-    """Return the weighted mean of curves; of a bin, over the members that have rows in it."""
-    values = np.stack([curve[list(CURVE_NUMBERS)].to_numpy(dtype=np.float64) for curve in curves])
-    known = np.isfinite(values) & (weights > 0)[:, None, None]
-    each = np.where(known, weights[:, None, None], 0.0)
-    total = each.sum(axis=0)
-    mean = (each * np.where(known, values, 0.0)).sum(axis=0) / np.where(total > 0, total, np.nan)
-    return pd.DataFrame(mean, columns=list(CURVE_NUMBERS)).assign(bin=curves[0]["bin"])
 
 
 def _baseline(entry: Entry) -> Entry | None:

@@ -14,9 +14,10 @@ from scipy.stats import binom
 from deeptram._validation import check_choice, check_probability_level, n_rows
 from deeptram.errors import InvalidInputError
 from deeptram.evaluation.metrics import calibration_curve, pit_histogram
+from deeptram.evaluation.metrics.calibration import mean_curve
 from deeptram.plots import style, wording
 from deeptram.plots.display import Panel, PanelsDisplay, panels_size, stacked, table_with
-from deeptram.plots.grid import named_predictions
+from deeptram.plots.grid import named_members, named_predictions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +44,8 @@ def calibration(
     ----------
     y : array-like, shape (n,); or DataFrame, or dict of name -> DataFrame
         The outcomes; or, without ``predictions``, curves made by ``dt.metrics.calibration_curve``.
-    predictions : Predictive or model, or dict of name -> these
+    predictions : Predictive, model or list of these, or dict of name -> these
+        Of a list the mean of the members' curves is shown, bin by bin (not the curve of a pool).
     X : data, optional
         What models predict from.
     cuts, quantiles
@@ -74,12 +76,13 @@ def calibration(
     if predictions is None:
         curves = y if isinstance(y, Mapping) else {"prediction": y}
     else:
-        named, level = named_predictions(predictions, X), 0.95 if level is None else level
+        named, level = named_members(predictions, X), 0.95 if level is None else level
+        draw = partial(calibration_curve, y, cuts=cuts, quantiles=quantiles, level=level)
         curves = {
-            name: calibration_curve(y, pred, cuts, quantiles=quantiles, level=level)
-            for name, pred in named.items()
+            name: draw(group[0]) if len(group) == 1 else mean_curve([draw(member) for member in group])
+            for name, group in named.items()
         }
-        event = event or event_name(next(iter(named.values())).levels)
+        event = event or event_name(next(iter(named.values()))[0].levels if named else None)
     remedy = "pass (y, predictions), or tables made by metrics.calibration_curve"
     tables = {
         str(name): table_with((*_NEEDED, x), curve, "a calibration curve", remedy, name)

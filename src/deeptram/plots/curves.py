@@ -39,7 +39,8 @@ def cdf(pred: Any, *, X: Any = None, rows: Any = None, grid: Any = None) -> Curv
     rows : int, list of int, slice or mask, optional
         Which rows; the first five by default.
     grid : array-like, optional
-        Where to evaluate outcomes on the line; by default between the .001 and .999 quantiles.
+        Where to evaluate outcomes on the line; by default between the .001 and .999 quantiles,
+        of lifetimes not further than 1.2 times the last observed one.
 
     Returns
     -------
@@ -174,7 +175,10 @@ class CurvesDisplay(Display):
             ax.set_ylim(-0.02, 1.02)
         elif self.value == "density":
             ax.set_ylim(bottom=0)
-        if len(groups) > 1:
+        extrapolated = self.levels is None and bool((self.table["y"] > self.last).any())
+        if extrapolated:
+            ax.plot([], [], "--", color="black", label="beyond the last\nobserved event")
+        if len(groups) > 1 or extrapolated:
             style.legend_beside(ax)
 
     def _draw_one(self, ax: Axes, curve: pd.DataFrame, offset: float, look: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 Groups = dict[str, list[Predictive]]
 GRID_POINTS = 301
 OUTER = (0.001, 0.999)
+BEYOND = 1.2  # of the last observed lifetime: how far curves go on
 SHOWN_ROWS = 5
 
 
@@ -42,10 +43,7 @@ def named_groups(pred: Any, X: Any = None) -> Groups:
     >>> {name: len(group) for name, group in named_groups({"members": [one, one], "pool": one}).items()}
     {'members': 2, 'pool': 1}
     """
-    groups = {
-        name: [_predicted(name, one, X) for one in (entry if isinstance(entry, (list, tuple)) else [entry])]
-        for name, entry in _named(pred).items()
-    }
+    groups = named_members(pred, X)
     flat = [(name, entry) for name, group in groups.items() for entry in group]
     if not flat:
         raise InvalidInputError("expected at least one Predictive to draw, got none; pass a distribution")
@@ -57,6 +55,30 @@ def named_groups(pred: Any, X: Any = None) -> Groups:
                 f"for {first_name!r} and {_described(entry)} for {name!r}; draw them separately"
             )
     return groups
+
+
+def named_members(pred: Any, X: Any = None) -> Groups:
+    """Return the same without asking whether all can stand in one figure; not one name is without members.
+
+    Parameters
+    ----------
+    pred, X
+        As for :func:`named_groups`.
+
+    Examples
+    --------
+    >>> list(named_members([Predictive.from_proba([[0.4, 0.6]])]))
+    ['members']
+    """
+    entries = {
+        name: entry if isinstance(entry, (list, tuple)) else [entry] for name, entry in _named(pred).items()
+    }
+    for name, group in entries.items():
+        if not group:
+            raise InvalidInputError(
+                f"{name!r} must hold at least one Predictive, got an empty list; leave it out"
+            )
+    return {name: [_predicted(name, one, X) for one in group] for name, group in entries.items()}
 
 
 def named_predictions(predictions: Any, X: Any = None) -> dict[str, Predictive]:
@@ -233,7 +255,9 @@ def _default_grid(preds: Sequence[Any]) -> Floats:
         )
     if isinstance(preds[0], CountPredictive):
         return np.arange(ends.min(), ends.max() + 1.0)
-    return np.linspace(ends.min(), ends.max(), GRID_POINTS)
+    last = max(getattr(pred, "last_time", np.inf) for pred in preds)
+    stop = min(ends.max(), BEYOND * last) if BEYOND * last > ends.min() else ends.max()
+    return np.linspace(ends.min(), stop, GRID_POINTS)
 
 
 def _described(pred: Predictive) -> str:

@@ -358,7 +358,7 @@ def sequence_colors(n: int) -> list[str]:
 
 
 def log_axis(ax: Axes, which: Literal["x", "y"]) -> None:
-    """Make the x- or y-axis logarithmic, with plain numbers beside it.
+    """Make the x- or y-axis logarithmic, with plain numbers beside it, at least a few of them.
 
     Examples
     --------
@@ -369,13 +369,14 @@ def log_axis(ax: Axes, which: Literal["x", "y"]) -> None:
     >>> ax.get_yscale()
     'log'
     """
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
     axis = ax.xaxis if which == "x" else ax.yaxis
     (ax.set_xscale if which == "x" else ax.set_yscale)("log")
     low, high = axis.get_view_interval()
     subs = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high < 12 * low else (1.0, 2.0, 5.0)
-    axis.set_major_locator(LogLocator(subs=subs if high < 1000 * low else (1.0,)))
+    few = LogLocator(subs=subs if high < 1000 * low else (1.0,))
+    axis.set_major_locator(few if high > 3 * low else MaxNLocator(5))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
     ax.tick_params(axis=which, which="minor", length=0)

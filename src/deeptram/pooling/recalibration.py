@@ -21,111 +21,36 @@ from scipy.spatial import ConvexHull, QhullError
 from torch import Tensor
 
 from deeptram import latent as latents
-from deeptram._arrays import as_numpy
 from deeptram._threads import one_thread
-from deeptram._validation import check_choice, check_same_length, first_rows
-from deeptram.errors import FittingError, InvalidInputError, InvalidTypeError, NotFittedError
+from deeptram._validation import check_choice, check_same_length
+from deeptram.errors import (
+    DeeptramWarning,
+    EmptyClassWarning,
+    FittingError,
+    InvalidInputError,
+    InvalidTypeError,
+    NotFittedError,
+    SeparationWarning,
+    warn,
+)
 from deeptram.latent import Latent
-from deeptram.likelihood.linear_forms import LogForm, LogPdf, LogSf, Negated, Term, interval_terms, total
+from deeptram.likelihood.linear_forms import Term, total
 from deeptram.optimise.newton import minimize
-from deeptram.pooling.weights.member_values import LevelValues, MemberValues, member_values
+from deeptram.pooling.recalibration_lines import (
+    CommonLine,
+    ThresholdLines,
+    line_of,
+    recalibration_terms,
+    refuse_impossible,
+    without_optimum,
+)
+from deeptram.pooling.weights.member_values import member_values
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.mapped import recalibrated
-from deeptram.responses.observations import Cases
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-
-class CommonLine:
-    """The design of what replaces h: a + b h, or b h without the intercept."""
-
-    def __init__(self, intercept: bool) -> None:
-        self.intercept = intercept
-
-    def design(self, h: Tensor, upper: bool = True) -> Tensor:
-        """Return the columns, (2, m) or (1, m), at the upper or the lower ends of the outcomes."""
-        return torch.stack([torch.ones_like(h), h]) if self.intercept else h.unsqueeze(0)
-
-    def gap(self, lower: Tensor, upper: Tensor, width: Tensor) -> Tensor:
-        """Return the design of the difference; the width has more digits than the difference of ends."""
-        return torch.cat([upper[:-1] - lower[:-1], width.unsqueeze(0)])
-
-
-class ThresholdLines(CommonLine):
-    """a_k + b h, or a_k + b_k h, of the thresholds around the observed classes."""
-
-    def __init__(self, codes: Tensor, n_thresholds: int, own_slopes: bool) -> None:
-        super().__init__(intercept=True)
-        self.codes, self.n_thresholds, self.own_slopes = codes, n_thresholds, own_slopes
-
-    def design(self, h: Tensor, upper: bool = True) -> Tensor:
-        """Return the design, shape (K, n) or (2K - 2, n)."""
-        place = (self.codes if upper else self.codes - 1).clamp(0, self.n_thresholds - 1)
-        zeros = torch.zeros((self.n_thresholds, len(h)), dtype=torch.float64)
-        indicator = zeros.scatter(0, place.unsqueeze(0), 1.0)
-        return torch.cat([indicator, indicator * h if self.own_slopes else h.unsqueeze(0)])
-
-    def gap(self, lower: Tensor, upper: Tensor, width: Tensor) -> Tensor:
-        """Return the design of the difference."""
-        return upper - lower if self.own_slopes else super().gap(lower, upper, width)
-
-
-def recalibration_terms(pred: Predictive, y: Any, latent: Latent, slope: str) -> list[Term]:
-    """Return the terms in intercepts and slopes; ``y`` may be censored and truncated.
-
-    Parameters
-    ----------
-    pred : Predictive
-    y : array-like, shape (n,), or Surv
-    latent : Latent
-    slope : {"threshold", "common", "only"}
-        ``"only"`` has a single slope and no intercepts (temperature).
-    """
-    values = member_values([pred], y)
-    _refuse_impossible(values, len(pred))
-    line: CommonLine = CommonLine(intercept=slope != "only")
-    if isinstance(values, LevelValues) and slope != "only":
-        line = ThresholdLines(values.codes, values.n_levels - 1, slope == "threshold")
-    terms = _intervals(values, line, latent)
-    if len(values.exact):
-        h, log_slope = values.exact_trafo(latent)
-        design = line.design(h[0])
-        unit = torch.zeros_like(design)
-        unit[-1] = 1.0
-        terms += [LogPdf(latent, values.exact, design), LogForm(values.exact, unit, log_slope[0])]
-    entry = values.entry_trafo(latent)[0]
-    late = torch.isfinite(entry)
-    if bool(late.any()):
-        terms.append(Negated(LogSf(latent, values.truncated[late], line.design(entry[late]))))
-    return terms
-
-
-def _intervals(values: MemberValues, line: CommonLine, latent: Latent) -> list[Term]:
-    ends = values.interval_trafo(latent)
-    lower, upper = ends.lower[0], ends.upper[0]
-    has_lower, has_upper = torch.isfinite(lower), torch.isfinite(upper)
-    cases = Cases.of_ends(has_lower, has_upper)
-    low = line.design(torch.where(has_lower, lower, 0.0), upper=False)
-    high = line.design(torch.where(has_upper, upper, 0.0))
-    both = cases.interval
-    gap = line.gap(low[:, both], high[:, both], torch.exp(ends.log_increment[0, both]))
-    scale = torch.zeros(int(both.sum()), dtype=torch.float64)
-    return interval_terms(latent, values.intervals, cases, low, high, gap, scale)
-
-
-def _refuse_impossible(values: MemberValues, n: int) -> None:
-    """Raise if an outcome has probability zero: no straight line behind h can repair that."""
-    impossible = torch.zeros(n, dtype=torch.bool)
-    impossible[values.exact] = torch.isneginf(values.exact_logs()[1][0])
-    impossible[values.intervals] = torch.isneginf(values.interval_log_prob()[0])
-    if bool(impossible.any()):
-        raise InvalidInputError(
-            "recalibration needs outcomes of positive probability, got probability zero in "
-            f"{first_rows(as_numpy(impossible))}; leave these rows out, or mix the member with a less "
-            "certain one first"
-        )
 
 
 Floats = npt.NDArray[np.float64]
@@ -134,6 +59,7 @@ _FURTHEST = 10.0  # length of a step relative to the parameters
 _STEPS = 1000  # predictions that are far too certain come back by one unit of log NLL a step
 _HAIR = 1e-10
 _LEAST_SLOPE = 1e-12  # a slope of zero would be no distribution any more
+_FLAT = 1e-9  # a slope below is one at its bound
 
 
 class Recalibration:
@@ -145,6 +71,11 @@ class Recalibration:
     are put in order. Outcomes on the line and counts: one intercept and one slope.
 
     The identity is among the candidates, so the NLL on the data of the fit never gets worse.
+
+    A level without rows is not ruled out: the thresholds beside it have one line, :math:`a_{g(k)} + b\,h_k`
+    (``recalibration_lines``), and an ``EmptyClassWarning`` names it. Where the likelihood has no maximum
+    (rows of one level only, all censored on the same side, or separated by the predictions), predictions
+    stay as they are, a = 0 and b = 1, with a warning. A slope at its bound of zero is told, too.
 
     Parameters
     ----------
@@ -159,6 +90,7 @@ class Recalibration:
     nll_before_, nll_after_ : float
         Mean negative log-likelihood on the data of the fit.
     converged_ : bool
+        Whether the maximum of the likelihood was found; false where there is none.
 
     Examples
     --------
@@ -185,30 +117,74 @@ class Recalibration:
         check_choice(self.slope, SLOPES, "slope")
         scale = _scale(pred, self.latent)
         check_same_length(pred=pred, y=y)
-        self._fit(pred, recalibration_terms(pred, y, scale, self._terms or self.slope), scale)
+        values = member_values([pred], y)
+        refuse_impossible(values, len(pred))
+        line = line_of(values, self._terms or self.slope)
         self.latent_ = scale
+        one_level = _one_level(line, pred)
+        lacking = one_level or without_optimum(values, line, scale)
+        if lacking is None:
+            self._fit(pred, recalibration_terms(values, line, scale), line, scale)
+            self._tell(pred, line)
+            return self
+        self._stay(pred, recalibration_terms(values, CommonLine(intercept=False), scale))
+        warn(
+            f"recalibration needs outcomes {lacking}; predictions stay as they are: use more rows, or no "
+            "recalibration",
+            SeparationWarning if one_level is None else EmptyClassWarning,
+        )
         return self
 
-    def _fit(self, pred: Predictive, terms: Sequence[Term], scale: Latent) -> None:
-        if isinstance(pred, DiscretePredictive):
-            return self._fit_levels(pred, terms, scale)
+    def _stay(self, pred: Predictive, terms: Sequence[Term]) -> None:
+        """Keep the predictions as they are."""
+        size = 1 if pred.levels is None else len(pred.levels) - 1
+        self.intercept_, self.slope_ = np.zeros(size), np.ones(size)
+        one = np.ones(1)
+        self.nll_before_ = self.nll_after_ = _MeanNll(terms, len(pred), one, 0 * one).nll(one)
+        self.converged_ = False
+
+    def _tell(self, pred: Predictive, line: CommonLine) -> None:
+        """Warn of levels without rows and of slopes of zero."""
+        if isinstance(line, ThresholdLines) and not line.seen.all():
+            warn(
+                f"no observation of level {_named(pred, ~line.seen)} in the rows of the recalibration; what "
+                "was fitted to the nearest threshold holds beside it, too: use rows with every level, if "
+                "its probability matters",
+                EmptyClassWarning,
+            )
+        flat = self.slope_ <= _FLAT
+        if flat.any():
+            where = "" if flat.all() else f" at outcomes above {_named(pred, flat)}"
+            warn(
+                "recalibration needs predictions that tell outcomes apart, got a slope at its bound of "
+                f"zero{where}, with which all rows have the same prediction; check the order of the levels, "
+                "and that predictions and outcomes are of the same rows",
+                DeeptramWarning,
+            )
+
+    def _fit(self, pred: Predictive, terms: Sequence[Term], line: CommonLine, scale: Latent) -> None:
+        if isinstance(pred, DiscretePredictive) and isinstance(line, ThresholdLines):
+            return self._fit_levels(pred, terms, line, scale)
         solution = self._solve(terms, len(pred), np.array([[0.0, 1.0]]), np.array([0.0, 1.0]))
         self.intercept_, self.slope_ = solution[:1], solution[1:]
         return None
 
-    def _fit_levels(self, pred: DiscretePredictive, terms: Sequence[Term], scale: Latent) -> None:
-        inner = len(pred.levels) - 1
-        slopes = inner if self.slope == "threshold" else 1
-        identity = np.concatenate([np.zeros(inner), np.ones(slopes)])
-        if self.slope == "threshold":
-            constraints = _threshold_constraints(pred.trafo_t(scale).detach().to(torch.float64))
+    def _fit_levels(
+        self, pred: DiscretePredictive, terms: Sequence[Term], line: ThresholdLines, scale: Latent
+    ) -> None:
+        lines = line.n_lines
+        identity = np.concatenate([np.zeros(lines), np.ones(lines if line.own_slopes else 1)])
+        if line.own_slopes:
+            h = pred.trafo_t(scale).detach().to(torch.float64)
+            constraints = _threshold_constraints(h, line.shared)
         else:
-            constraints = _common_constraints(inner)
+            constraints = _common_constraints(lines)
         solution = self._solve(terms, len(pred), constraints, identity)
-        self.intercept_ = solution[:inner]
-        if self.slope == "common":  # where constraints are active they hold up to rounding only
-            self.intercept_ = np.maximum.accumulate(self.intercept_)
-        self.slope_ = np.broadcast_to(solution[inner:], (inner,)).copy()
+        intercept = solution[:lines]
+        if not line.own_slopes:  # where constraints are active they hold up to rounding only
+            intercept = np.maximum.accumulate(intercept)
+        self.intercept_ = intercept[line.shared]
+        self.slope_ = np.broadcast_to(solution[lines:], (lines,))[line.shared]
 
     def _solve(self, terms: Sequence[Term], n: int, constraints: Floats, identity: Floats) -> Floats:
         """Return the best parameters; the search starts at the identity (slopes 1, the rest 0)."""
@@ -250,7 +226,7 @@ class Temperature(Recalibration):
     r"""One slope and no intercept: :math:`F_Z(h / T)`, fitted by maximum likelihood.
 
     T > 1 tones an overconfident distribution down. The temperature of classifiers, on the transformation
-    scale.
+    scale. Where h has the sign of the outcome in all rows, there is no maximum, and T = 1 with a warning.
 
     Parameters
     ----------
@@ -275,7 +251,7 @@ class Temperature(Recalibration):
 
     _terms = "only"
 
-    def _fit(self, pred: Predictive, terms: Sequence[Term], scale: Latent) -> None:
+    def _fit(self, pred: Predictive, terms: Sequence[Term], line: CommonLine, scale: Latent) -> None:
         size = 1 if pred.levels is None else len(pred.levels) - 1
         slope = self._solve(terms, len(pred), np.ones((1, 1)), np.ones(1))
         self.intercept_, self.slope_ = np.zeros(size), np.repeat(slope, size)
@@ -289,7 +265,7 @@ class Temperature(Recalibration):
 class _MeanNll:
     r"""The mean NLL plus a hair, :math:`10^{-10}\|\theta - \theta_0\|^2 / 2`; infinite where a gap closes.
 
-    The hair keeps what the data say nothing about (thresholds around a class that was not seen) as close to
+    The hair keeps what the data say nothing about (intercept or slope, where all h are equal) as close to
     the identity :math:`\theta_0` as it may be. Parameters are counted from the least slopes.
     """
 
@@ -328,6 +304,18 @@ def _scale(pred: Predictive, latent: str | Latent | None) -> Latent:
     return latents.get(latent if latent is not None else pred.latent or "logistic")
 
 
+def _one_level(line: CommonLine, pred: Predictive) -> str | None:
+    """Return what outcomes of one level lack."""
+    if not isinstance(line, ThresholdLines) or line.n_lines > 0:
+        return None
+    return f"of two or more levels, got only {_named(pred, line.seen)}"
+
+
+def _named(pred: Predictive, which: npt.NDArray[np.bool_]) -> str:
+    """Return the first levels, of those for which ``which`` speaks, that are marked."""
+    return ", ".join(repr(level) for level, marked in zip(pred.levels or (), which, strict=False) if marked)
+
+
 def _apply_levels(pred: DiscretePredictive, intercept: Floats, slope: Floats, latent: Latent) -> Predictive:
     h = pred.trafo_t(latent)
     a, b = (torch.as_tensor(v, dtype=h.dtype) for v in (intercept, slope))
@@ -344,20 +332,21 @@ def _common_constraints(inner: int) -> Floats:
     return np.concatenate([steps, np.eye(inner + 1)[inner:]])
 
 
-def _threshold_constraints(h: Tensor) -> Floats:
+def _threshold_constraints(h: Tensor, shared: npt.NDArray[np.int64]) -> Floats:
     r"""Return the constraints under which thresholds do not cross and slopes are positive.
 
     That is :math:`a_{k+1} + b_{k+1} h_{i,k+1} - a_k - b_k h_{ik} \ge 0` for all i and :math:`b_k \ge 0`.
     For given k the left side is linear in the point :math:`(h_{ik}, h_{i,k+1})`, so the vertices of the
-    convex hull of all points stand for all rows.
+    convex hull of all points stand for all rows. Thresholds that share a line do not cross.
     """
-    inner = h.shape[1]
-    rows = [np.concatenate([np.zeros((inner, inner)), np.eye(inner)], axis=1)]
-    for k in range(inner - 1):
+    lines = shared.max() + 1
+    rows = [np.concatenate([np.zeros((lines, lines)), np.eye(lines)], axis=1)]
+    for k in np.flatnonzero(np.diff(shared)):
+        own, other = shared[k], shared[k + 1]
         points = h[:, k : k + 2].numpy()
         for low, high in _corners(points[np.isfinite(points).all(axis=1)]):
-            row = np.zeros(2 * inner)
-            row[[k, k + 1, inner + k, inner + k + 1]] = -1.0, 1.0, -low, high
+            row = np.zeros(2 * lines)
+            row[[own, other, lines + own, lines + other]] = -1.0, 1.0, -low, high
             rows.append(row[None])
     return np.concatenate(rows)
 

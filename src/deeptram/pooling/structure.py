@@ -91,6 +91,12 @@ class StructureCheck:
 
         return structure(self).plot(ax=ax)
 
+    def save(self, path: Any, dpi: float = 200) -> Any:
+        """Draw into a file (its suffix is the format) without opening a window, and return its path."""
+        from deeptram.plots import structure
+
+        return structure(self).save(path, dpi)
+
     def __repr__(self) -> str:
         """Say the result in a line."""
         return (

@@ -54,6 +54,17 @@ def test_weights_follow_their_members():
     assert pooled.pmf()[0, 0] == pytest.approx((0.2 * 0.9 + 0.4 * 0.7 + 0.1 * 0.5) / 0.7)
 
 
+def test_an_infinite_score_is_the_last_and_none_is_refused():
+    members = [dt.Predictive.from_proba([[p, 1 - p]]) for p in (0.0, 0.3, 0.6)]
+    best = dt.top_k(members, [0], 3)
+    assert best.indices.tolist() == [2, 1, 0]
+    assert best.scores[2] == np.inf
+    with pytest.raises(
+        InvalidInputError, match=r"finite or infinite, got NaN for members \[0, 1, 2\]; choose by"
+    ):
+        dt.top_k(members, [0], 2, lambda y, pred: float("nan"))
+
+
 def test_messages():
     members = [dt.Predictive.from_proba([[0.5, 0.5]]), dt.Predictive.from_proba([[0.9, 0.1]])]
     with pytest.raises(InvalidInputError, match="got 3 for 2 members; use a smaller k"):

@@ -342,6 +342,38 @@ def _curve(
     return pd.concat(tables).drop(columns="threshold").groupby("bin", as_index=False).mean()
 
 
+def mean_curve(curves: Sequence[pd.DataFrame], weights: npt.ArrayLike | None = None) -> pd.DataFrame:
+    r"""Return the weighted mean of members' calibration curves, bin by bin.
+
+    .. math:: \bar o_b = \sum_{m:\, n_{mb} > 0} w_m\, o_{mb} \Big/ \sum_{m:\, n_{mb} > 0} w_m,
+
+    over the members that have rows in the bin; so for every number of the curve.
+
+    Parameters
+    ----------
+    curves : sequence of M DataFrame
+        From ``calibration_curve``, with the same bins.
+    weights : array-like, optional, shape (M,)
+        Default: equal.
+
+    Examples
+    --------
+    >>> one, other = (pd.DataFrame({"bin": [1, 2], "observed": [0.2, end]}) for end in (0.6, np.nan))
+    >>> mean_curve([one, other])
+       bin  observed
+    0    1       0.2
+    1    2       0.6
+    """
+    numbers = [name for name in curves[0] if name not in ("threshold", "bin")]
+    values = np.stack([curve[numbers].to_numpy(dtype=np.float64) for curve in curves])
+    shares = np.ones(len(curves)) if weights is None else as_float(weights, "weights")
+    known = np.isfinite(values) & (shares > 0)[:, None, None]
+    each = np.where(known, shares[:, None, None], 0.0)
+    total = each.sum(axis=0)
+    mean = (each * np.where(known, values, 0.0)).sum(axis=0) / np.where(total > 0, total, np.nan)
+    return curves[0].assign(**dict(zip(numbers, mean.T, strict=True)))
+
+
 def clopper_pearson(events: npt.ArrayLike, n: npt.ArrayLike, level: float = 0.95) -> tuple[Floats, Floats]:
     r"""Return exact binomial confidence limits, from quantiles of the beta distribution.
 

@@ -271,6 +271,8 @@ class TopMembers:
 def top_k(members: Any, y: Any, k: int, score: MetricLike = "nll") -> TopMembers:
     """Return the k members with the smallest mean score, best first.
 
+    A member with an infinite score (an outcome of probability zero) is the last; a score of NaN is refused.
+
     Parameters
     ----------
     members : sequence of Predictive, or array of shape (M, n, K)
@@ -302,5 +304,11 @@ def top_k(members: Any, y: Any, k: int, score: MetricLike = "nll") -> TopMembers
         )
     evaluate = get_score(score)
     values = np.array([float(evaluate(y, member)) for member in checked])
+    unknown = np.flatnonzero(np.isnan(values)).tolist()
+    if unknown:
+        raise InvalidInputError(
+            f"every member must have a score, finite or infinite, got NaN for members {unknown}; choose by "
+            "another score, or leave these members out"
+        )
     indices = np.argsort(values, kind="stable")[:k]
     return TopMembers(indices, values[indices], [checked[i] for i in indices])
