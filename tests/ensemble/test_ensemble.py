@@ -573,6 +573,36 @@ def test_the_best_members_keep_their_weights():
     np.testing.assert_allclose(best.weights_, folds.weights_[order] / folds.weights_[order].sum())
 
 
+def test_the_best_members_of_a_recalibrated_pool_have_the_map_of_their_own_pool(tmp_path):
+    X, z = table(260)
+    y, held = np.digitize(z, [-1, 0, 1]), slice(120, 260)
+    members = [dt.Polr([dt.LS("a")]).fit(X[k : k + 40], y[k : k + 40]) for k in (0, 40, 80)]
+    ensemble = dt.Ensemble.from_members(members).fit_recalibration(X[held], y[held], what="pool")
+    ensemble.save(tmp_path / "e")
+    for one in (ensemble, dt.load(tmp_path / "e")):
+        every = one.top_k(X[held], y[held], 3)
+        assert every.recalibrations_[0].slope_[0] == ensemble.recalibrations_[0].slope_[0]
+        two = one.top_k(X[held], y[held], 2)
+        pooled = dt.Ensemble.from_members(two.members_).predict_distribution(X[held])
+        own = Recalibration().fit(pooled, y[held])
+        for found in two.recalibrations_:
+            np.testing.assert_allclose(found.slope_, own.slope_, rtol=1e-9)
+            np.testing.assert_allclose(found.intercept_, own.intercept_, atol=1e-9)
+    each = dt.Ensemble.from_members(members).fit_recalibration(X[held], y[held])
+    kept = each.top_k(X[held], y[held], 2)
+    of = {id(member): one for member, one in zip(members, each.recalibrations_, strict=True)}
+    assert all(of[id(m)] is r for m, r in zip(kept.members_, kept.recalibrations_, strict=True))
+
+
+@pytest.mark.parametrize("act", [lambda e, X, y: e.top_k(X, y, 1), lambda e, X, y: e.fit_recalibration(X, y)])
+def test_an_ensemble_without_members_says_so(act):
+    from sklearn.exceptions import NotFittedError as SklearnNotFitted
+
+    X, z = table(60)
+    with pytest.raises(SklearnNotFitted, match="instance is not fitted yet"):
+        act(dt.Ensemble(dt.Lm([dt.CS(dt.networks.MLP((2,)), "a")]), 2), X, z)
+
+
 def test_a_fit_can_be_followed_through_forty_five_files():
     """What a reader has to open to follow the fit of an ensemble from start to end."""
     X, z = table()

@@ -6,6 +6,7 @@ import copy
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 import statsmodels.api as sm
 import torch
@@ -200,3 +201,13 @@ def test_bags_of_an_exact_model_are_bootstrap_fits(tmp_path):
         tuned.fit(x, y, validation=0.2)
     with pytest.raises(UnsupportedError, match="use members='bags' for bootstrap samples"):
         dt.Ensemble(dt.Lm()).fit(x, y)
+
+
+@pytest.mark.parametrize(("orthogonalize", "said"), [(False, True), (True, False)])
+def test_columns_that_a_network_sees_too_are_named_above_their_coefficients(rng, orthogonalize, said):
+    X = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+    network = dt.CS(dt.networks.MLP(hidden=(2,)), "b", orthogonalize=orthogonalize)
+    model = dt.Lm([dt.LS("a + b"), network], training=dt.Training(epochs=1, progress=False))
+    ensemble = dt.Ensemble(model, 2, random_state=0).fit(X, rng.normal(size=60))
+    for shown in (ensemble.coef_table(), ensemble.members_[0].summary()):
+        assert any(line.startswith("b: also in a network") for line in shown.attrs["header"]) is said

@@ -161,3 +161,23 @@ def test_a_correction_on_request():
     assert ensemble.correction_ == corrected
     ensemble.tune_weights(X[100:], y[100:])
     assert ensemble.correction_ is None  # it belonged to the pool with other weights
+    ensemble.fit_correction(X[100:], y[100:]).fit_recalibration(X[100:], y[100:])
+    assert ensemble.correction_ is None  # and so here
+
+
+def test_the_best_members_keep_the_correction_of_their_pool_or_have_their_own():
+    X, y = data(300)
+    members = [dt.Polr([dt.LS("a")]).fit(X[k : k + 40], y[k : k + 40]) for k in (0, 40, 80)]
+    held = X[150:], y[150:]
+    ensemble = dt.Ensemble.from_members(members).fit_correction(*held, "spread", "rps")
+    every = ensemble.top_k(*held, 3)
+    assert every.correction_ == ensemble.correction_
+    assert every.score(*held) == pytest.approx(ensemble.score(*held), rel=1e-12)
+    two = ensemble.top_k(*held, 2, score="rps")
+    plain = dt.Ensemble.from_members(two.members_).predict_distribution(held[0])
+    assert two.correction_ == dt.correct(plain, held[1], "spread", score="rps")
+    assert two.correction_ != ensemble.correction_
+    order = ensemble.top_k(*held, 3).members_
+    unequal = dt.Ensemble.from_members(order, [0.7, 0.3, 0.0]).fit_correction(*held)
+    assert unequal.top_k(*held, 2).correction_ == unequal.correction_  # the third had no weight
+    assert unequal.top_k(*held, 1).correction_ != unequal.correction_

@@ -8,19 +8,20 @@ import pytest
 from torch import nn
 
 from deeptram import networks
-from deeptram.paper import PRESETS, PROTOCOLS, make_study
+from deeptram.paper import PRESETS, PROTOCOLS, Unit, make_study
 from deeptram.paper.protocols import N_BOOT
+from deeptram.paper.splits import paper_splits
 
 TABLE_1 = {
     "mnist": ("ordinal", {"CI"}),
     "melanoma": ("binary", {"SI", "SI-LS", "CI", "CI-LS"}),
     "utkface": ("ordinal", {"SI", "SI-LS", "SI-CS", "SI-CS-LS", "CI", "CI-LS"}),
 }
-# learning rate, batch size, epochs, warm start, validation and test share
+# learning rate, batch size, epochs, warm start, standardised columns, validation and test share
 FACTS = {
-    "mnist": (1e-5, 512, 30, False, 0.1, 0.1),
-    "melanoma": (1e-4, 64, 90, True, 0.2, 0.2),
-    "utkface": (1e-4, 32, 150, True, 0.2, 0.2),
+    "mnist": (1e-5, 512, 30, False, True, 0.1, 0.1),  # it has no columns
+    "melanoma": (1e-4, 64, 90, True, False, 0.2, 0.2),
+    "utkface": (1e-4, 32, 150, True, False, 0.2, 0.2),
 }
 
 
@@ -36,11 +37,37 @@ def test_paper_preset_trains_as_the_authors_did(dataset):
     study = make_study(dataset, "paper")
     training, protocol = study.training, study.protocol
     found = (training.learning_rate, training.batch_size, training.epochs, training.warm_start)
-    assert (*found, protocol.p_val, protocol.p_test) == FACTS[dataset]
+    assert (*found, training.standardize, protocol.p_val, protocol.p_test) == FACTS[dataset]
     assert (training.optimizer, training.schedule, training.patience) == ("adam", None, None)
+    assert training.adam_epsilon == 1e-7  # of Keras
+    assert study.one_adam
     assert training.restore_best
     assert (study.splits, study.n_members, study.losses) == ((1, 2, 3, 4, 5, 6), 5, ("nll", "rps"))
     assert study.pixels == (None if dataset == "mnist" else 128)
+
+
+@pytest.mark.parametrize(
+    ("split", "member", "start"), [(1, 1, 0), (1, 2, 2820), (1, 3, 5640), (2, 1, 5 * 2820), (6, 5, 29 * 2820)]
+)
+def test_one_adam_counts_through_members_and_splits(split, member, start):
+    """30 epochs of 94 batches, five members of every split, one after the other."""
+    study = make_study("mnist", "paper")
+    n_train = {len(one.train) for one in paper_splits("mnist")}
+    assert n_train == {48_000}
+    training = study.training_of(Unit("CI", "nll", split, member), 48_000)
+    assert training.adam_start == start
+    assert training.replace(adam_start=0) == study.training
+
+
+@pytest.mark.parametrize("preset", ["modern", "quick"])
+@pytest.mark.parametrize("dataset", PROTOCOLS)
+def test_other_presets_have_an_adam_for_each_member(dataset, preset):
+    study = make_study(dataset, preset)
+    model = study.models[-1]
+    assert not study.one_adam
+    trainings = [study.training_of(Unit(model, "nll", split, 2), 1000) for split in (1, 2)]
+    assert [one.adam_start for one in trainings] == [0, 0]
+    assert all((one.augment is not None) == bool(study.augment) for one in trainings)
 
 
 @pytest.mark.parametrize("dataset", PROTOCOLS)

@@ -5,12 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 
+from deeptram.errors import InvalidTypeError, UnknownNameError
 from deeptram.paper import make_study
 from deeptram.paper.protocols import (
     comparable,
     is_same_protocol,
     published_coefficients,
     published_metrics,
+    published_weights,
 )
 
 
@@ -46,6 +48,17 @@ def test_published_coefficients():
     assert age.groupby("model")["estimate"].mean().round(3).to_dict() == {"SI-LS": 0.678, "CI-LS": 0.636}
 
 
+def test_published_weights():
+    table = published_weights()
+    cells = table.groupby(["dataset", "model", "loss", "method", "split"])["weight"]
+    assert len(cells) == 252
+    np.testing.assert_allclose(cells.sum(), 1, atol=1e-7)  # eight digits are kept
+    first = table[(table["dataset"] == "mnist") & (table["loss"] == "nll") & (table["method"] == "linear")]
+    first = first[first["split"] == 1].sort_values("member")["weight"].round(4)
+    assert first.tolist() == [0.0, 0.0275, 0.5794, 0.3931, 0.0]
+    assert set(table["model"]) <= set(published_metrics()["model"])
+
+
 @pytest.mark.parametrize(
     ("dataset", "options", "model", "same"),
     [
@@ -59,6 +72,19 @@ def test_published_coefficients():
 )
 def test_only_the_same_protocol_is_compared(dataset, options, model, same):
     assert is_same_protocol(make_study(dataset, **options), model) is same
+
+
+@pytest.mark.parametrize(("dataset", "model"), [("utkface", "nonsense"), ("mnist", "SI"), ("melanoma", None)])
+def test_models_that_a_data_set_has_not_are_refused(dataset, model):
+    with pytest.raises(UnknownNameError, match=f"models of {dataset} must be one of .*'CI'.*, got {model!r}"):
+        is_same_protocol(make_study(dataset, "paper"), model)
+
+
+def test_only_studies_have_a_protocol():
+    with pytest.raises(InvalidTypeError, match=r"study must be a Study, got 'x'; make one with make_study"):
+        is_same_protocol("x", "SI")
+    own = dataclasses.replace(make_study("digits").protocol, dataset="own")
+    assert not is_same_protocol(dataclasses.replace(make_study("digits"), protocol=own), "SI")
 
 
 def test_authors_splits_are_compared_one_by_one():

@@ -39,7 +39,7 @@ from deeptram.estimators.coefficient_table import (
     meaning,
     sign,
 )
-from deeptram.estimators.deep import training_messages
+from deeptram.estimators.deep import said_of_networks, training_messages
 from deeptram.pooling import get_rule
 from deeptram.pooling.recalibration import Recalibration
 
@@ -312,6 +312,7 @@ def ensemble_table(
             meaning(outcome, latent),
             f"se, lower, upper ({100 * level:g} %): {said}",
             *([TOO_NARROW] if said == _GIVEN_NETWORKS else []),
+            *said_of_networks(first.spec_, first.design_),
             *training_messages(members).values(),
         ],
     )

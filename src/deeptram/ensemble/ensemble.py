@@ -13,11 +13,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import Tags, get_tags
+from sklearn.utils.validation import check_is_fitted
 
 from deeptram._threads import alone
 from deeptram._validation import check_choice, check_same_labels
 from deeptram.ensemble.members import Bags, fit_folds, gather_members, predict_all
-from deeptram.ensemble.plans import check_model, check_pooling, check_recalibrate
+from deeptram.ensemble.plans import check_fold_tuning, check_model, check_pooling, check_recalibrate
 from deeptram.ensemble.pooled_members import PoolChoice, PooledMembers, choose_pool
 from deeptram.ensemble.strategies import fit_members
 from deeptram.estimators.base import BaseTram
@@ -172,7 +173,7 @@ class Ensemble(PooledMembers, BaseEstimator):
         else:
             self.weights_ = check_weights(given, len(self.members_))
         self.recalibrations_, self.correction_ = None, None
-        for name in ("rule_", "choice_"):
+        for name in ("rule_", "choice_", "fold_scores_", "fold_weights_"):
             self.__dict__.pop(name, None)
         histories = [
             member.history_.assign(member=m)
@@ -192,13 +193,15 @@ class Ensemble(PooledMembers, BaseEstimator):
         Use data on which the members were not trained. Coefficients are multiplied by the slopes
         :math:`b_m`, so the ensemble stays readable. Members that are calibrated each, but disagree, have a
         pool that is too cautious: recalibrating the transformation pool,
-        :math:`\sum w_m h_m \mapsto a + b \sum w_m h_m`, gives all members one a and one b.
+        :math:`\sum w_m h_m \mapsto a + b \sum w_m h_m`, gives all members one a and one b. The correction
+        of the pool before (``correction_``) is dropped.
 
         Parameters
         ----------
         X, y : data
         what : {"members", "pool"}
         """
+        check_is_fitted(self, "members_")
         check_same_labels(X=X, y=y)
         check_choice(what, ("members", "pool"), "what")
         predictions = predict_all(self.members_, X)
@@ -207,6 +210,7 @@ class Ensemble(PooledMembers, BaseEstimator):
             self.recalibrations_ = [Recalibration().fit(self._pooled(predictions), y)] * len(predictions)
         else:
             self.recalibrations_ = [Recalibration().fit(prediction, y) for prediction in predictions]
+        self.correction_ = None
         return self
 
     def fit_correction(self, X: Any, y: Any, kind: str = "both", score: str = "nll") -> Ensemble:
@@ -291,22 +295,27 @@ class Ensemble(PooledMembers, BaseEstimator):
         epoch on it. Models without networks can be members, too: they differ in
         their data. All members share levels and support of the outcome.
 
-        With ``weights="tuned"`` the weights of a fold's members are tuned on that
-        fold, by the loss they are trained with, and the ensemble has the mean over
+        With ``weights="tuned"`` the weights of a fold's members, at least two, are tuned
+        on that fold, by the loss they are trained with, and the ensemble has the mean over
         folds: member m of fold f has the weight :math:`w_{fm} / K` (Section 6 of the paper).
 
         Parameters
         ----------
         model : Tram or one of its presets
-        X, y, sample_weight : data
-        cv : int or splitter
+        X, y : data
+        sample_weight : array-like, optional, shape (n,)
+            Of rows in training, in the choice of the best epoch and in ``fold_scores_``; weights of members
+            are tuned on the rows of a fold as they are.
+        cv : int, splitter, list of (train, test) rows or Bags
             Number of folds (shuffled, stratified for classes), a scikit-learn
-            splitter, or ``deeptram.Bags(M)`` for bagging.
+            splitter, the rows of its folds (``list(GroupKFold(5).split(X, y, groups))``), or
+            ``deeptram.Bags(M)`` for bagging.
         n_members : int
             Members per fold (models with networks), which differ by their seeds.
-        weights : array-like or "tuned", optional
+        weights : {"equal", "tuned"} or array-like, optional
             Of all members, fold by fold. Default: equal.
         pooling : str or Rule
+            Tuned weights need one without parameters to be tuned along ("beta-linear") or chosen ("auto").
         random_state : int, optional
         n_jobs : int, optional
             Folds fitted at the same time (joblib).
@@ -330,17 +339,22 @@ class Ensemble(PooledMembers, BaseEstimator):
         template = check_model(model, deep=False)
         check_pooling(pooling, template.outcome)
         root = root_seed(random_state)
-        tunes = isinstance(weights, str) and check_choice(weights, ("tuned",), "weights") == "tuned"
-        method = pooling if tunes else None
-        folds = fit_folds(template, X, y, cv, sample_weight, root, n_jobs, n_members, method)
-        given = np.concatenate([fold.weights for fold in folds]) / len(folds) if tunes else weights
+        named = check_choice(weights, ("equal", "tuned"), "weights") if isinstance(weights, str) else None
+        given, method = weights if named is None else None, pooling if named == "tuned" else None
+        if method is not None:
+            check_fold_tuning(template, method, n_members)
+        folds = fit_folds(template, X, y, cv, sample_weight, root, n_jobs, n_members, method, given)
+        if method is not None:
+            given = np.concatenate([fold.weights for fold in folds]) / len(folds)
         members = [member for fold in folds for member in fold.members]
         tell_of_training(members)
         ensemble = cls.from_members(members, given, pooling=pooling)
         ensemble.model, ensemble.random_state, ensemble.n_jobs = clone(model), random_state, n_jobs
         ensemble.members = "bags" if isinstance(cv, Bags) else "seeds"
         ensemble.fold_scores_ = np.concatenate([fold.scores for fold in folds])
-        ensemble.fold_weights_, ensemble.root_seed_ = np.array([fold.weights for fold in folds]), root
+        if method is not None:
+            ensemble.fold_weights_ = np.array([fold.weights for fold in folds])
+        ensemble.root_seed_ = root
         return ensemble
 
     # -- weights ---------------------------------------------------------------------------------------
@@ -409,7 +423,9 @@ class Ensemble(PooledMembers, BaseEstimator):
         """Return the ensemble of the k members with the smallest score on these data, best first.
 
         Use data on which the members were not trained. Weights that were given or
-        tuned stay in proportion.
+        tuned stay in proportion. Each member keeps a recalibration of its own; what was fitted to the pool of
+        all (a recalibration of the pool, ``correction_``) is kept where only members without weight are left
+        out, and else fitted again to the pool of those chosen, on these data and by this score.
 
         Parameters
         ----------
@@ -417,14 +433,38 @@ class Ensemble(PooledMembers, BaseEstimator):
         k : int
         score : str, optional
             As for ``deeptram.top_k``. Default: the loss the members were trained with, else NLL.
+
+        Examples
+        --------
+        >>> import deeptram as dt
+        >>> x = np.random.default_rng(0).normal(size=(90, 1))
+        >>> members = [dt.Lm().fit(x[k:40:3], x[k:40:3, 0] ** 3) for k in (0, 1, 2)]
+        >>> ensemble = dt.Ensemble.from_members(members).fit_correction(x[40:], x[40:, 0] ** 3)
+        >>> best = ensemble.top_k(x[40:], x[40:, 0] ** 3, 2)
+        >>> best.correction_.kind, best.correction_ == ensemble.correction_
+        ('both', False)
         """
-        loss = str(getattr(self.members_[0], "loss", "nll"))
-        best = top_k(self._predicted(X, y), y, k, loss if score is None else score)
+        check_is_fitted(self, "members_")
+        chosen_by = str(getattr(self.members_[0], "loss", "nll")) if score is None else score
+        best = top_k(self._predicted(X, y), y, k, chosen_by)
         chosen = [self.members_[m] for m in best.indices]
         ensemble = Ensemble.from_members(chosen, best.weights(self.weights_), pooling=self.method())
+        same_pool = np.isclose(self.weights_[best.indices].sum(), 1.0, rtol=0, atol=1e-8)
         if self.recalibrations_ is not None:
             ensemble.recalibrations_ = [self.recalibrations_[m] for m in best.indices]
+            if not same_pool and self._has_one_map:
+                ensemble.fit_recalibration(X, y, what="pool")
+        if self.correction_ is not None:
+            ensemble.correction_ = self.correction_
+            if not same_pool:
+                ensemble.fit_correction(X, y, self.correction_.kind, chosen_by)
         return ensemble
+
+    @property
+    def _has_one_map(self) -> bool:
+        """Whether the members have the recalibration of their pool: one map, and not the identity."""
+        maps = np.array([[one.intercept_, one.slope_] for one in self.recalibrations_ or ()])
+        return bool((maps == maps[:1]).all() and (maps != [[0.0], [1.0]]).any())
 
     # -- files -----------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 from sklearn.utils.validation import check_is_fitted
 
+from deeptram._arrays import row_numbers
 from deeptram._rows import RowNumbers, count_rows, take_rows
 from deeptram._validation import check_integer, check_sample_weight
 from deeptram.bases import Bernstein
@@ -27,6 +28,7 @@ from deeptram.inputs.entries import readable_entries
 from deeptram.model.deep import row_parameters_of
 from deeptram.model.terms import Spec
 from deeptram.pooling import Rule
+from deeptram.pooling.pool import check_weights
 from deeptram.pooling.weights import tune_weights
 from deeptram.predictive import Predictive
 from deeptram.predictive.joined import join_rows
@@ -207,6 +209,7 @@ def fit_folds(
     n_jobs: int | None,
     n_members: int = 1,
     pooling: str | Rule | None = None,
+    given: Any = None,
 ) -> list[Fold]:
     """Return the members of each fold, trained on the other folds.
 
@@ -215,7 +218,7 @@ def fit_folds(
     template : BaseTram
         The unfitted model.
     X, y, sample_weight : data
-    cv : int, splitter or Bags
+    cv : int, splitter, list of pairs or Bags
     root : int
         Seed of the folds and of the members.
     n_jobs : int or None
@@ -223,14 +226,18 @@ def fit_folds(
         Members per fold.
     pooling : str, Rule or None
         The pool whose weights are tuned on each fold; None for equal weights.
+    given : array-like, optional
+        Weights of all members, fold by fold, to be checked before training.
     """
     check_integer(n_members, "n_members", 1)
     if n_members > 1:
         check_model(template)
     X = readable_entries(X)
     weights = check_sample_weight(sample_weight, count_rows(X))
+    cv = _checked_cv(cv, count_rows(X))
     if weights is not None and not weights.all():  # a weight of zero is no observation at all
         used = np.flatnonzero(weights)
+        cv = _among(cv, used) if isinstance(cv, list) else cv
         X, y, weights = take_rows(X, used), take_rows(y, used, "y"), weights[used]
     prepared: BaseTram = clone(template)
     _, matrices, encoded, _ = prepared.prepare(X, y, weights)
@@ -238,8 +245,9 @@ def fit_folds(
     if isinstance(cv, Bags):
         folds = cv.split_rows(len(encoded), root)
     else:
-        splitter = _splitter(cv, codes, prepared.outcome_.is_discrete, root)
-        folds = [(np.sort(train), np.sort(test)) for train, test in splitter.split(matrices.x, codes)]
+        folds = _folds(cv, matrices.x, codes, prepared.outcome_.is_discrete, root)
+    if given is not None:
+        check_weights(given, len(folds) * n_members)
     common = _with_common_outcome(template, prepared)
     jobs = (
         joblib.delayed(_fit_fold)(
@@ -249,7 +257,7 @@ def fit_folds(
             ],
             X,
             y,
-            None if weights is None else weights[train],
+            weights,
             train,
             test,
             pooling,
@@ -286,11 +294,60 @@ def fit_exact_bags(
     ensemble.strategy_ = "sequential" if ensemble.n_jobs in (None, 1) else "parallel"
 
 
-def _splitter(cv: Any, codes: NDArray[Any], discrete: bool, root: int) -> Any:
+def _checked_cv(cv: Any, n: int) -> Any:
+    """Return a number of folds, a splitter or bags as they are, and other folds as a list of their rows."""
+    if cv is None or isinstance(cv, Bags):
+        return cv
     if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
+        return check_integer(cv, "cv", 2)
+    expected = "cv must be a number of folds, a scikit-learn splitter, a list of (train, test) or dt.Bags(M)"
+    if isinstance(cv, type):
+        raise InvalidTypeError(
+            f"{expected}, got the class {cv.__name__}; make an object of it, as in {cv.__name__}(5)"
+        )
+    if isinstance(cv, (str, bytes, Mapping)) or not (hasattr(cv, "split") or hasattr(cv, "__iter__")):
+        raise InvalidTypeError(f"{expected}, got {cv!r}; write cv=5")
+    if hasattr(cv, "split"):
+        return cv
+    pairs = list(cv)
+    if not all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in pairs):
+        raise InvalidInputError(f"{expected}, got other entries in a {type(cv).__name__}; pass pairs of rows")
+    return [(row_numbers(train, n, "cv"), row_numbers(test, n, "cv")) for train, test in pairs]
+
+
+def _among(folds: list[tuple[RowNumbers, RowNumbers]], used: RowNumbers) -> list[tuple[RowNumbers, ...]]:
+    """Return the places of the rows of folds among those that are used; others are left out."""
+    return [tuple(np.searchsorted(used, rows[np.isin(rows, used)]) for rows in fold) for fold in folds]
+
+
+def _folds(
+    cv: Any, x: Array, codes: NDArray[Any], discrete: bool, root: int
+) -> list[tuple[RowNumbers, RowNumbers]]:
+    """Return the rows of each fold, those trained on and those held out."""
+    n = len(codes)
+    if isinstance(cv, int):
+        if cv > n:
+            raise InvalidInputError(
+                f"cv must not exceed the number of rows, got {cv} folds for {n} rows; use fewer folds"
+            )
         kind = StratifiedKFold if discrete and np.bincount(codes).min() >= cv else KFold
-        return kind(check_integer(cv, "cv", 2), shuffle=True, random_state=root % 2**32)
-    return check_cv(cv, codes, classifier=discrete)
+        cv = kind(cv, shuffle=True, random_state=root % 2**32)
+    try:
+        found = cv if isinstance(cv, list) else list(check_cv(cv, codes, classifier=discrete).split(x, codes))
+    except (TypeError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise InvalidInputError(
+            f"cv must divide {n} rows into folds by itself, got {type(cv).__name__}, which says: {reason}; "
+            "pass its folds instead, as in cv=list(GroupKFold(5).split(X, y, groups))"
+        ) from error
+    numbers = [[np.sort(row_numbers(rows, n, "cv")) for rows in fold] for fold in found]
+    folds = [(train, test) for train, test in numbers]
+    if not folds or any(len(train) == 0 or len(test) == 0 for train, test in folds):
+        raise InvalidInputError(
+            f"cv must give folds with rows to train on and rows held out, got {len(folds)} folds, not all "
+            "with both; pass cv=5 or the like"
+        )
+    return folds
 
 
 def _with_common_outcome(template: BaseTram, prepared: BaseTram) -> BaseTram:
@@ -317,16 +374,18 @@ def _fit_fold(
     test: RowNumbers,
     pooling: str | Rule | None,
 ) -> Fold:
-    held = take_rows(X, test), take_rows(y, test, "y")
-    validation = held if Spec.of(models[0].terms).is_deep else None
+    """Train the members of a fold on its rows, and judge them on those held out, all with their weights."""
+    own, left = (None, None) if weights is None else (weights[train], weights[test])
     X_train, y_train = take_rows(X, train), take_rows(y, train, "y")
+    X_held, y_held = take_rows(X, test), take_rows(y, test, "y")
+    validation = (X_held, y_held, left) if Spec.of(models[0].terms).is_deep else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnfinishedTrainingWarning)  # said once, of the members of all folds
         for model in models:
-            model.fit(X_train, y_train, sample_weight=weights, validation=validation)
-    scores = np.array([model.score(*held) for model in models])
-    if pooling is None or len(models) == 1:
+            model.fit(X_train, y_train, sample_weight=own, validation=validation)
+    scores = np.array([model.score(X_held, y_held, left) for model in models])
+    if pooling is None:
         return Fold(models, scores, np.full(len(models), 1 / len(models)))
     method = meant_pool(pooling, models[0].outcome_kind)
-    tuned = tune_weights(predict_all(models, held[0]), held[1], method=method, score=models[0].loss)
+    tuned = tune_weights(predict_all(models, X_held), y_held, method=method, score=models[0].loss)
     return Fold(models, scores, tuned.weights)

@@ -25,6 +25,7 @@ from deeptram._schema import (
     misfit,
     number,
     optional,
+    plain,
     scalar,
     text,
     unplain,
@@ -87,6 +88,7 @@ def save_ensemble(ensemble: Ensemble, path: str | os.PathLike[str], *, overwrite
         "settings": _SETTINGS.write(ensemble),
         "model": None if ensemble.model is None else parameters_to_record(ensemble.model),
         **_STATE.write(ensemble),
+        **_FOLDS.write(ensemble),
         "members": members,
     }
     content = {"kind": "ensemble", "versions": versions(), "ensemble": record}
@@ -160,6 +162,7 @@ def _ensemble_from_record(
         ensemble._keep(members)
         ensemble.weights_ = tensors["weights"]
         _STATE.restore({name: record[name] for name in _STATE.checks}, ensemble)
+        _FOLDS.restore({name: record[name] for name in _FOLDS.checks if name in record}, ensemble)
     return ensemble
 
 
@@ -170,6 +173,13 @@ def _ensemble_agrees(record: dict[str, Any], at: str) -> None:
         agree(f"{path}.levels", "those of the first member", outcomes[0]["levels"], outcome["levels"])
         counts = (outcomes[0]["kind"] == "count", outcome["kind"] == "count")
         agree(f"{path}.kind: being a count", "as in the first member", *counts)
+    if "fold_scores" in record:
+        count = len(record["fold_scores"])
+        agree(f"{at}.fold_scores", "one for each member", len(outcomes), count)
+    if "fold_weights" in record:
+        sizes = [len(fold) for fold in record["fold_weights"]]
+        agree(f"{at}.fold_weights", "one for each member", len(outcomes), sum(sizes))
+        agree(f"{at}.fold_weights", "as many in each fold", sizes[:1] * len(sizes), sizes)
     if record["recalibrations"] is None:
         return
     width = max(len(outcomes[0]["levels"] or ()) - 1, 1)
@@ -265,6 +275,18 @@ _STATE = SavedForm(
     },
     suffix="_",
 )
+_FOLDS = SavedForm(  # of ensembles from folds
+    {},
+    {
+        "fold_scores": Field(
+            listed(unmarked(loss_value), 1),
+            lambda scores: plain(scores.tolist()),
+            lambda scores: np.array(unplain(scores), dtype=float),
+        ),
+        "fold_weights": Field(listed(listed(number(0), 1), 1), *_VECTOR),
+    },
+    suffix="_",
+)
 _ENSEMBLE = fields(
     {
         "settings": _SETTINGS,
@@ -272,6 +294,7 @@ _ENSEMBLE = fields(
         **_STATE.checks,
         "members": listed(MODEL, 1, 10**5),
     },
+    _FOLDS.checks,
     then=_ensemble_agrees,
 )
 _LOADERS: dict[str, Callable[..., Any]] = {"model": model_from_record, "ensemble": _ensemble_from_record}

@@ -27,7 +27,7 @@ import numpy as np
 from sklearn.base import clone
 
 from deeptram import latent as latents
-from deeptram._validation import check_choice
+from deeptram._validation import check_choice, check_integer
 from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError, UnsupportedError
 from deeptram.estimators.base import BaseTram
 from deeptram.estimators.deep import deep_task
@@ -38,7 +38,7 @@ from deeptram.model.deep import DeepModel
 from deeptram.model.dropout import MemberDropout
 from deeptram.model.terms import Spec
 from deeptram.networks.factories import Configured
-from deeptram.pooling import Rule, get_rule
+from deeptram.pooling import BetaLinear, Rule, get_rule
 from deeptram.predictive.kinds import DISCRETE
 
 IN_ONE_PASS = ("learning_rate", "weight_decay", "dropout", "latent")
@@ -89,6 +89,46 @@ def check_pooling(pooling: Any, kind: str | None) -> None:
         rule = get_rule(pooling, "pooling")
         if kind in DISCRETE and rule.refuses_classes:
             raise UnsupportedError(rule.refuses_classes)
+
+
+def check_fold_tuning(model: BaseTram, pooling: str | Rule, n_members: Any) -> None:
+    """Raise unless weights can be tuned among the members of each fold, and their mean over folds be used.
+
+    Parameters
+    ----------
+    model : BaseTram
+        The unfitted model.
+    pooling : str or Rule
+        Checked.
+    n_members : int
+        Members per fold.
+
+    Examples
+    --------
+    >>> import deeptram as dt
+    >>> check_fold_tuning(dt.Polr([dt.CI(dt.networks.MLP(), "x")]), "linear", 2)
+    """
+    if not Spec.of(model.terms).is_deep:
+        raise UnsupportedError(
+            "weights='tuned' chooses among the members of a fold, got a model without networks, of which a "
+            "fold has one; leave weights out, or call tune_weights(X, y) with new data afterwards"
+        )
+    if check_integer(n_members, "n_members", 1) == 1:
+        raise InvalidInputError(
+            "weights='tuned' chooses among the members of a fold, got n_members=1, one per fold; set "
+            "n_members=2 or more"
+        )
+    if isinstance(pooling, str) and pooling == AUTO:
+        raise UnsupportedError(
+            "weights='tuned' in folds needs a pool that is known before, got pooling='auto'; name it, as in "
+            "pooling='transformation'"
+        )
+    if isinstance(pooling, str) and isinstance(get_rule(pooling, "pooling"), BetaLinear):
+        raise UnsupportedError(
+            "weights='tuned' in folds gives the mean of weights alone, got pooling='beta-linear', whose "
+            "parameters are tuned along; use pooling='linear', or leave weights out and call "
+            "tune_weights(X, y) with new data afterwards"
+        )
 
 
 def meant_pool(pooling: str | Rule, kind: str | None) -> str | Rule:

@@ -15,7 +15,7 @@ from deeptram._html import HeadedTable, card, few_digits
 from deeptram._validation import check_float_vector
 from deeptram.bases import Basis, Bernstein
 from deeptram.errors import InvalidInputError, UnsupportedError
-from deeptram.estimators.deep import training_fact, training_messages
+from deeptram.estimators.deep import said_of_networks, training_fact, training_messages
 from deeptram.latent import Latent
 from deeptram.model import Outcome
 
@@ -385,7 +385,7 @@ def _header(model: BaseTram, level: float, table: pd.DataFrame) -> list[str]:
     if "time_ratio" in table:
         lines.append("time_ratio: factor of the times, exp(coef / slope of h in log time)")
     if not exact:
-        lines.append("se: of the linear shift given the networks")
+        lines += ["se: of the linear shift given the networks", *said_of_networks(model.spec_, model.design_)]
     elif model.loss != "nll":
         sandwich = model.loss in ("rps", "brier") and model.design_.scale is None
         lines.append(f"se: {'sandwich' if sandwich else 'not available'} for loss={model.loss!r}")

@@ -42,7 +42,7 @@ from deeptram.fitting.exact.diagnosis import left_out
 from deeptram.model import Encoded, Matrices
 from deeptram.model.deep import DeepModel
 from deeptram.model.persistence import TENSOR_NAME, Tensors, check_arrays, check_values
-from deeptram.model.terms import SI
+from deeptram.model.terms import CI, CS, SI, Design, Spec
 from deeptram.networks import Budget
 
 if TYPE_CHECKING:
@@ -108,6 +108,26 @@ _OF_SILENCE = (
     "turn all units of a layer off for good; set schedule='warm-up', lower learning_rate, or check that its "
     "inputs differ from row to row (converged_ is False)."
 )
+
+
+def said_of_networks(spec: Spec, design: Design) -> list[str]:
+    """Return that columns of LS are also seen by a network that may take their effect; nothing if none is.
+
+    Examples
+    --------
+    >>> from deeptram.model.terms import CS, LS
+    >>> spec = Spec.of([LS("a", "b"), CS(print, "b", "c")])
+    >>> design, _ = Design.fit(spec, pd.DataFrame({"a": [0.0, 1], "b": [1.0, 0], "c": [2.0, 3]}))
+    >>> print(*said_of_networks(spec, design))
+    b: also in a network, which may take its effect; dt.CS(..., orthogonalize=True) leaves it what is linear
+    """
+    takers = [t for t in spec.networks if isinstance(t, CI) or (isinstance(t, CS) and not t.orthogonalize)]
+    linear = () if design.linear is None else design.linear.required_columns
+    both = [name for name in linear if any(not term.columns or name in term.columns for term in takers)]
+    if not both:
+        return []
+    remedy = "; dt.CS(..., orthogonalize=True) leaves it what is linear" if spec.shifts else ""
+    return [f"{', '.join(both)}: also in a network, which may take its effect{remedy}"]
 
 
 def training_messages(members: Sequence[Any]) -> dict[type[Warning], str]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from deeptram._files import json_sha256
 from deeptram._schema import fields, integer, listed, mapping, number, optional, text
-from deeptram._validation import check_choice, check_integer
+from deeptram._validation import check_choice, check_integer, is_number
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.fitting.deep.training import Training
 from deeptram.networks import RandomAffine
@@ -40,6 +41,8 @@ _DECISIVE_TRAINING = (
     *("optimizer", "schedule", "clip_norm", "adam_epsilon", "warm_start", "standardize"),
     *("dtype", "mixed_precision"),
 )
+# These, too, where they are not the defaults of Training: members from before they were known stay valid.
+_DECISIVE_IF_SET = ("adam_start", "average", "average_from", "label_smoothing", "mixup", "class_weight")
 _AGE = dict.fromkeys(("age_mean", "age_sd"), number())
 # What config.json of a run says; the study checks itself.
 CONFIGURATION = fields(
@@ -226,11 +229,7 @@ class Study:
                 )
         for loss in self.losses:
             check_choice(loss, LOSSES, "losses")
-        for split in self.splits:
-            if not (isinstance(split, int) and not isinstance(split, bool) and 1 <= split <= N_SPLITS):
-                raise InvalidInputError(
-                    f"splits must be numbers from 1 to {N_SPLITS}, got {split!r}; correct it"
-                )
+        object.__setattr__(self, "splits", tuple(check_split(split) for split in self.splits))
         for name in ("models", "losses", "splits"):
             wanted = getattr(self, name)
             if not wanted:
@@ -266,6 +265,9 @@ class Study:
     def training_of(self, unit: Unit, n_train: int) -> Training:
         """Return how one member is trained, given the number of training rows.
 
+        Adam's count of steps begins at ``training.adam_start``; with ``one_adam`` the steps of all members
+        before this one are added.
+
         Examples
         --------
         >>> from deeptram.paper.protocols import make_study
@@ -276,7 +278,7 @@ class Study:
         augment = RandomAffine(**self.augment) if self.augment else None
         before = (unit.split - 1) * PAPER_MEMBERS + unit.member - 1 if self.one_adam else 0
         steps = self.training.epochs * -(-n_train // self.training.batch_size)
-        return self.training.replace(augment=augment, adam_start=before * steps)
+        return self.training.replace(augment=augment, adam_start=self.training.adam_start + before * steps)
 
     def units(self) -> Iterator[Unit]:
         """Yield the grid: split by split, exact models first, so that results come early."""
@@ -290,11 +292,13 @@ class Study:
     def fingerprint(self) -> str:
         """Hash of all settings that decide what a member looks like."""
         protocol, training = self.protocol.to_dict(), self.training.to_dict()
+        plain = Training()
+        own = [name for name in _DECISIVE_IF_SET if getattr(self.training, name) != getattr(plain, name)]
         return json_sha256(
             {
                 "schema": SCHEMA,
                 "protocol": {name: protocol[name] for name in _DECISIVE},
-                "training": {name: training[name] for name in _DECISIVE_TRAINING},
+                "training": {name: training[name] for name in (*_DECISIVE_TRAINING, *own)},
                 "pixels": self.pixels,
                 "one_adam": self.one_adam,
                 "augment": dict(self.augment),
@@ -331,6 +335,19 @@ class Study:
         for name in ("models", "losses", "splits"):
             values[name] = tuple(values[name])
         return cls(**values)
+
+
+def check_split(split: Any) -> int:
+    """Return the number of a split, or say which there are.
+
+    Examples
+    --------
+    >>> check_split(3)
+    3
+    """
+    if isinstance(split, Integral) and is_number(split) and 1 <= int(split) <= N_SPLITS:
+        return int(split)
+    raise InvalidInputError(f"splits must be numbers from 1 to {N_SPLITS}, got {split!r}; correct it")
 
 
 def _check_within(value: Any, name: str, smallest: int, largest: int) -> None:

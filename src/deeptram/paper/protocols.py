@@ -29,10 +29,10 @@ from typing import Any
 
 import pandas as pd
 
-from deeptram._validation import check_choice
-from deeptram.errors import InvalidInputError
+from deeptram._validation import as_list, check_choice
+from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.fitting.deep.training import Training
-from deeptram.paper.config import EXACT_MODELS, LOSSES, N_SPLITS, Protocol, Study
+from deeptram.paper.config import EXACT_MODELS, LOSSES, N_SPLITS, Protocol, Study, check_split
 from deeptram.paper.splits import PAPER
 
 FOUR = ("SI", "SI-LS", "CI", "CI-LS")
@@ -202,7 +202,9 @@ def make_study(
         Side of the images.
     seed : int
     training : mapping, optional
-        Settings of ``Training`` that replace the preset's.
+        Settings of ``Training`` that replace the preset's; no functions for ``optimizer``, ``schedule`` or
+        ``augment``, since a study is written to a file. ``adam_start`` holds for every member; with the
+        preset ``paper``, whose one Adam counts through all members, it is refused.
 
     Examples
     --------
@@ -215,7 +217,7 @@ def make_study(
     protocol = PROTOCOLS[check_choice(dataset, DATASETS, "data set")]
     base = PRESETS[check_choice(preset, PRESETS, "preset")][dataset]
     protocol = base.of(protocol)
-    wanted = dict(training or {})
+    wanted = _settings(training, base)
     changed = {k: v for k, v in wanted.items() if getattr(base.training, k, None) != v}
     if pixels is not None and pixels != base.pixels:
         if base.pixels is None:
@@ -226,10 +228,10 @@ def make_study(
     return Study(
         protocol=protocol,
         preset=preset,
-        training=dataclasses.replace(base.training, progress=False, **wanted),
+        training=base.training.replace(**{"progress": False, **wanted}),
         models=_in_order(models, protocol.models, "models"),
         losses=_losses(losses, base, protocol),
-        splits=tuple(range(1, base.splits + 1)) if splits is None else tuple(sorted(set(splits))),
+        splits=_splits(splits, base),
         n_members=base.n_members if n_members is None else n_members,
         pixels=base.pixels if pixels is None else pixels,
         seed=seed,
@@ -239,11 +241,43 @@ def make_study(
     )
 
 
+def _settings(training: Any, base: Preset) -> dict[str, Any]:
+    """Return the settings that replace the preset's, or say which of them cannot."""
+    if training is None:
+        return {}
+    if not isinstance(training, Mapping):
+        raise InvalidTypeError(
+            f"training must be a dict of settings of Training, got {training!r}; write "
+            "training={'epochs': 10}"
+        )
+    known = [one.name for one in dataclasses.fields(Training)]
+    for name, value in training.items():
+        check_choice(name, known, "settings in training")
+        if callable(value) and name != "callbacks":
+            raise UnsupportedError(
+                f"training must hold values that can be written to a file, got a function as {name}; use one "
+                "of those with a name, or train with dt.Ensemble"
+            )
+    if base.one_adam and "adam_start" in training:
+        raise InvalidInputError(
+            "one Adam counts its steps through all members of the preset 'paper', got "
+            f"adam_start={training['adam_start']!r}; leave it out, or use another preset"
+        )
+    return dict(training)
+
+
+def _splits(splits: Sequence[int] | None, base: Preset) -> tuple[int, ...]:
+    if splits is None:
+        return tuple(range(1, base.splits + 1))
+    return tuple(sorted({check_split(one) for one in as_list(splits, "splits", "numbers")}))
+
+
 def _losses(losses: Sequence[str] | None, base: Preset, protocol: Protocol) -> tuple[str, ...]:
     if losses is None:
         return base.losses
     binary = protocol.outcome == "binary"
-    named = ["rps" if binary and loss == "brier" else loss for loss in losses]
+    given = as_list(losses, "losses", "names")
+    named = ["rps" if binary and loss == "brier" else loss for loss in given]
     for loss in named:
         check_choice(loss, (*LOSSES, "brier") if binary else LOSSES, "losses")
     return _in_order(named, LOSSES, "losses")
@@ -253,9 +287,8 @@ def _in_order(wanted: Sequence[str] | None, known: tuple[str, ...], name: str) -
     """Return the wanted names in the order of the paper, each once."""
     if wanted is None:
         return known
-    for one in wanted:
-        check_choice(one, known, name)
-    return tuple(one for one in known if one in wanted)
+    chosen = [check_choice(one, known, name) for one in as_list(wanted, name, "names")]
+    return tuple(one for one in known if one in chosen)
 
 
 PAPER_DATASETS = ("mnist", "melanoma", "utkface")
@@ -292,11 +325,32 @@ def published_coefficients() -> pd.DataFrame:
     return _long("log_odds_ratios.csv.gz")
 
 
+def published_weights() -> pd.DataFrame:
+    """Return the authors' tuned weights: dataset, model, loss, method, split, member, weight.
+
+    Examples
+    --------
+    >>> table = published_weights().query("dataset == 'mnist' and loss == 'nll' and method == 'linear'")
+    >>> round(float((table["weight"] > 1e-8).groupby(table["split"]).sum().mean()), 1)  # of five members
+    2.8
+    """
+    wide = _packaged("weights.csv.gz")
+    keys = [column for column in wide.columns if not column.startswith("member_")]
+    long = wide.melt(id_vars=keys, var_name="member", value_name="weight")
+    return long.assign(member=long["member"].str.removeprefix("member_").astype(int))
+
+
 def is_same_protocol(study: Study, model: str) -> bool:
     """Whether a model of a study was fitted as the authors fitted theirs.
 
     Exact fits are, under every preset; networks under the preset ``paper``
     without changes, in ensembles of as many members.
+
+    Parameters
+    ----------
+    study : Study
+    model : str
+        Among the models of its protocol.
 
     Examples
     --------
@@ -304,11 +358,15 @@ def is_same_protocol(study: Study, model: str) -> bool:
     >>> is_same_protocol(make_study("mnist", "modern"), "CI"), is_same_protocol(make_study("mnist"), "CI")
     (False, True)
     """
-    published = study.dataset in PAPER_DATASETS
+    if not isinstance(study, Study):
+        raise InvalidTypeError(f"study must be a Study, got {study!r}; make one with make_study('mnist')")
+    check_choice(model, study.protocol.models, f"models of {study.dataset}")
+    if study.dataset not in PAPER_DATASETS:
+        return False
     as_published = study.preset == "paper" and not study.changed
     theirs = PRESETS["paper"][study.dataset]
     same = (study.pixels, study.n_members) == (theirs.pixels, theirs.n_members)
-    return published and (model in EXACT_MODELS or (as_published and same))
+    return model in EXACT_MODELS or (as_published and same)
 
 
 def comparable(table: pd.DataFrame, study: Study, splits: list[int]) -> pd.DataFrame:
@@ -351,10 +409,14 @@ def published_means(table: pd.DataFrame, study: Study, splits: list[int]) -> pd.
     return chosen.groupby(keys, sort=False)["estimate"].mean().to_frame().join(ranges).reset_index()
 
 
-def _long(name: str) -> pd.DataFrame:
+def _packaged(name: str) -> pd.DataFrame:
     source = resources.files("deeptram.paper").joinpath("published", name)
     with resources.as_file(source) as path:
-        wide = pd.read_csv(path, float_precision="round_trip")
+        return pd.read_csv(path, float_precision="round_trip")
+
+
+def _long(name: str) -> pd.DataFrame:
+    wide = _packaged(name)
     keys = [column for column in wide.columns if column not in SPLIT_COLUMNS]
     long = wide.melt(id_vars=keys, value_vars=SPLIT_COLUMNS, var_name="split", value_name="estimate")
     return long.assign(split=long["split"].str.removeprefix("split_").astype(int))

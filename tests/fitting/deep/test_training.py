@@ -50,6 +50,14 @@ def test_unknown_setting_is_named():
         ({"dtype": "float16"}, "dtype must be one of 'float32', 'float64', got 'float16'; did you mean"),
         ({"optimizer": "sgd"}, "optimizer must be one of 'adam', 'adamw', got 'sgd'"),
         (
+            {"optimizer": torch.optim.SGD, "adam_start": 2820},
+            "adam_start must be left out with an optimizer of your own, got 2820; leave it out, or use",
+        ),
+        (
+            {"optimizer": torch.optim.SGD, "adam_epsilon": 1e-7},
+            "adam_epsilon must be left out with an optimizer of your own, got 1e-07; leave it out, or use",
+        ),
+        (
             {"schedule": "cosin"},
             "schedule must be one of 'cosine', 'plateau', 'warm-up', got 'cosin'; did you mean 'cosine'",
         ),

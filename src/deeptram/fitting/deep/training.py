@@ -53,7 +53,8 @@ class Training:
         A function of parameter groups that returns a ``torch.optim.Optimizer``, for
         example ``lambda groups: torch.optim.SGD(groups, momentum=0.9)``. The groups are dicts
         with ``params``, ``lr``, ``weight_decay`` and ``name``, ``"networks"`` or ``"structured"``
-        (coefficients and baselines); their learning rates may be changed there.
+        (coefficients and baselines); their learning rates may be changed there. ``adam_start`` and
+        ``adam_epsilon`` are for those with a name.
     schedule : {None, "cosine", "plateau", "warm-up"} or callable
         ``"cosine"`` lowers the learning rate to zero along half a cosine, epoch by epoch;
         ``"plateau"`` halves it when the loss has not improved for 5 epochs; ``"warm-up"`` raises it step by
@@ -163,8 +164,7 @@ class Training:
         if self.validation is not None:
             _check_fraction(self.validation)
         check_choice(self.dtype, DTYPES, "dtype")
-        if not callable(self.optimizer):
-            check_choice(self.optimizer, OPTIMIZERS, "optimizer")
+        self._check_optimizer()
         if callable(self.schedule):
             _check_schedule(self.schedule)
         elif self.schedule is not None:
@@ -193,6 +193,18 @@ class Training:
             raise InvalidTypeError(
                 f"device must be a name such as 'auto', 'cpu' or 'cuda', got {self.device!r}; pass its name"
             )
+
+    def _check_optimizer(self) -> None:
+        if not callable(self.optimizer):
+            check_choice(self.optimizer, OPTIMIZERS, "optimizer")
+            return
+        for name in ("adam_start", "adam_epsilon"):
+            value = getattr(self, name)
+            if value != self.__dataclass_fields__[name].default:
+                raise InvalidInputError(
+                    f"{name} must be left out with an optimizer of your own, got {value!r}; leave it out, or "
+                    "use optimizer='adam'"
+                )
 
     def __repr__(self) -> str:
         """Return the settings that are not the defaults, as scikit-learn does."""
