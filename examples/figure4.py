@@ -54,7 +54,7 @@ def draw(random_state: int = 1) -> Figure:
     models = fit_members(random_state)
     seen, y = sample(np.random.default_rng([random_state, 1]))
     with dt.plots.paper_style():
-        figure, (a, b, c) = plt.subplots(1, 3, figsize=(9.6, 3.1), layout="constrained")
+        figure, (a, b, c) = plt.subplots(1, 3, figsize=(11.6, 3.2), layout="constrained")
 
     at_data = predict(models, seen["x"].to_numpy())
     dt.structure_check(at_data, y=y, method="linear").plot(a)
@@ -65,9 +65,10 @@ def draw(random_state: int = 1) -> Figure:
 
     names = [f"x = {value:g}" for value in SHOWN]
     dt.plots.epistemic(predict(models, np.array(SHOWN)), scale="cdf", names=names).plot(c)
-    for ax, letter, corner in ((a, "A", "upper left"), (b, "B", "upper left"), (c, "C", "lower right")):
+    for ax, letter in zip((a, b, c), "ABC", strict=True):
         ax.set_title(letter, loc="left", fontweight="bold")
-        ax.legend(loc=corner, fontsize=8, frameon=False)  # inside: these corners are empty
+    for ax in (a, b):
+        ax.legend(loc="upper left", fontsize=8, frameon=False)  # inside: this corner is empty
     return figure
 
 

@@ -97,10 +97,19 @@ def test_the_table_has_every_split_and_their_mean(cells):
     assert "published" not in text
 
 
-def test_seeds_have_a_column_where_there_are_several(cells):
+def test_a_mean_is_of_all_its_splits_or_not_there(cells):
+    some = cells.assign(calibration_slope=cells["calibration_slope"].where(cells["split"] == 1))
+    table = rows(cells_markdown(some, "digits", "quick"))
+    slope = table[0].index("slope")
+    assert [bool(row[slope]) for row in table[-3:]] == [True, False, False]
+    assert rows(cells_markdown(cells, "digits", "quick"))[-1][slope]
+
+
+def test_seeds_have_a_column_where_there_are_others(cells):
     table = rows(cells_markdown(pd.concat([cells, cells.assign(seed=1)]), "digits", "quick"))
     assert table[0][2] == "seed"
     assert {row[2] for row in table[2:]} == {"0", "1"}
+    assert rows(cells_markdown(cells.assign(seed=1), "digits", "quick"))[0][2] == "seed"  # not the usual one
 
 
 def test_published_numbers_of_the_same_splits_stand_beside():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deeptram.errors import FileFormatError
-from deeptram.paper import make_study, run_study
+from deeptram.paper import aggregate, make_study, run_study
 from deeptram.paper.protocols import published_metrics
 from deeptram.paper.report import replace_block, results_markdown
 
@@ -65,6 +65,27 @@ def test_recalibrated_pools_have_another_one(text, view):
     value = value[value["metric"] == "calibration_slope"].iloc[0]
     cell = next(row[4] for row in table if row[:3] == ["CI", "equal", "transformation"])
     assert cell.startswith(f"{value['estimate_pool_recalibrated']:.4f} (")
+
+
+def test_tuned_weights_have_a_table(text, view):
+    table = rows(text[text.index("Tuned weights of") :], "model | split")
+    weights = view.tables.weights
+    own = weights[(weights["model"] == "CI") & (weights["method"] == "transformation")]["weight"]
+    row = next(row for row in table if row[0] == "CI")
+    assert row == ["CI", "1", ", ".join(f"{w:.2f}" for w in own), f"{(own > 1e-8).sum()} of {len(own)}"]
+
+
+def test_log_odds_ratios_split_by_split(small_run, text):
+    table = rows(results_markdown(small_run.path, n_boot=40).split("Split by split:")[1], "model | variable")
+    assert table[0] == ["model", "variable", "split 1", "split 2"]
+    found = aggregate(small_run.path, n_boot=40).coefficients.query(
+        "weights == 'equal' and variable == 'x_5'"
+    )
+    for model, method in (("SI-LS", "single"), ("CI-LS", "transformation")):
+        own = found[(found["model"] == model) & (found["method"] == method)].dropna(subset="split")
+        row = next(row for row in table if row[:2] == [model, "x_5"])
+        assert row[2:] == [f"{value:.3f}" for value in own.sort_values("split")["estimate"]]
+    assert "Split by split:" not in text  # of one split they are those above
 
 
 def test_ensembles_of_every_size_have_a_table(text, view):

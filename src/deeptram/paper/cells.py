@@ -179,7 +179,7 @@ class _Shown:
 
     def table(self) -> TextTable:
         """Return one row for each cell, and the mean over splits where there are several."""
-        seeds, exact = self.cells["seed"].nunique() > 1, self.cells["method"] == "single"
+        seeds, exact = bool(self.cells["seed"].any()), self.cells["method"] == "single"
         rows = []
         for (model, seed), of_model in self.cells.groupby(["model", "seed"], sort=False):
             splits = sorted(set(of_model["split"]))
@@ -195,8 +195,9 @@ class _Shown:
         return TextTable([header[j] for j in filled], shown, 2 + seeds)
 
     def _numbers(self, cells: pd.DataFrame, splits: list[int]) -> list[str | Cell]:
-        """Return the numbers of one row, means over splits."""
-        means = cells[cells["member"].isna()].groupby(["weights", "method"])[list(NUMBERS)].mean()
+        """Return the numbers of one row, means over splits all of which have that number."""
+        kept = cells[cells["member"].isna()].groupby(["weights", "method"])[list(NUMBERS)]
+        means = kept.agg(lambda column: column.mean(skipna=False))
         main = ("equal", "single" if (cells["method"] == "single").any() else POOLS[-1])
         keys = ["model", "weights", "method", "metric"]
         theirs = published_texts(published_metrics(), self.study, splits, self.loss, keys)

@@ -31,10 +31,12 @@ from deeptram.paper.results import (
     guarantee_sentence,
     guarantee_summary,
     head_sentences,
+    odds_by_split_table,
     odds_table,
     performance_table,
     sizes_table,
     view_of_run,
+    weights_table,
 )
 from deeptram.paper.runner import duration
 from deeptram.plots.report.page import (
@@ -317,7 +319,6 @@ def results_markdown(
     parts: list[str | TextTable | None] = [_what_was_run(view), how_to_read(view, n_boot, level)]
     for loss in view.losses:
         own, words = view.own_metric(loss), trained_with(view, loss)
-        sizes, odds = sizes_table(view, loss), odds_table(view, loss)
         of_sizes = (
             f"{metric_label(own)} of ensembles of m members with equal weights: the mean over choices of m "
         )
@@ -326,8 +327,14 @@ def results_markdown(
         for which, said in RECALIBRATED_WORDS.items():
             table = performance_table(view, loss, (own, "calibration_slope"), recalibrated=which)
             parts += [f"With {said}:", table] if table is not None else []
-        parts += [of_sizes, sizes] if sizes is not None else []
-        parts += [f"Log odds-ratios, {words[0].lower()}{words[1:]}:", odds] if odds is not None else []
+        said = words[0].lower() + words[1:]
+        for title, table in (
+            ("Tuned weights of the transformation ensembles:", weights_table(view, loss)),
+            (of_sizes, sizes_table(view, loss)),
+            (f"Log odds-ratios, {said}:", odds_table(view, loss)),
+            ("Split by split:", odds_by_split_table(view, loss)),
+        ):
+            parts += [title, table] if table is not None else []
     parts.append(guarantee_sentence(view))
     texts = [part.markdown() if isinstance(part, TextTable) else part for part in parts if part]
     return "\n\n".join(texts) + "\n"

@@ -21,6 +21,7 @@ from deeptram.paper.protocols import (
     published_coefficients,
     published_means,
     published_metrics,
+    published_weights,
 )
 from deeptram.plots import wording
 from deeptram.plots.report.page import Cell, TextTable
@@ -30,6 +31,7 @@ BINARY_METRICS = ("nll", "brier", "auc", "accuracy")
 ORDINAL_METRICS = ("nll", "rps", "qwk", "accuracy")
 CALIBRATION_METRICS = ("citl", "calibration_slope")
 METHODS = ("single", "average", *POOLS)
+IN_USE = 1e-8  # a smaller weight is none
 SIZES = (1, 2, 3, 5, 10, 20, 50, 100)  # of ensembles, in tables
 
 
@@ -303,6 +305,36 @@ def sizes_table(view: RunView, loss: str) -> TextTable | None:
         if key[1] in shown
     ]
     return TextTable(["model", "m", *kinds], rows, 1)
+
+
+def weights_table(view: RunView, loss: str) -> TextTable | None:
+    """Return tuned weights of transformation ensembles, beside the number in use its published mean."""
+    table = view.rows("weights", loss, overall=False, method=POOLS[-1])
+    keys = {"dataset": view.study.dataset, "loss": loss, "method": POOLS[-1]}
+    theirs = published_weights()
+    theirs = theirs[(theirs[list(keys)] == list(keys.values())).all(axis=1) & (theirs["weight"] > IN_USE)]
+    used = (theirs.groupby("model").size() / 6).to_dict()
+    rows: list[list[str | Cell]] = []
+    for model in [one for one in view.models(loss) if one in set(table["model"])]:
+        for split, own in table[table["model"] == model].groupby("split"):
+            weights = own.sort_values("member")["weight"]
+            beside = wording.decimal(used[model], 1) if model in used else ""
+            count = Cell(f"{(weights > IN_USE).sum()} of {len(weights)}", beside=beside)
+            rows.append([model, str(int(split)), ", ".join(wording.decimal(w, 2) for w in weights), count])
+    header = ["model", "split", "weights of the members", "in use"]
+    return TextTable(header, rows, 3) if rows else None
+
+
+def odds_by_split_table(view: RunView, loss: str) -> TextTable | None:
+    """Return the log odds-ratios of every split with equal weights; None of a single split."""
+    table = view.rows("coefficients", loss, overall=False, weights="equal", method=("single", POOLS[-1]))
+    if table.empty or len(view.splits) < 2:
+        return None
+    keys = ["model", "variable"]
+    wide = table.pivot_table(index=keys, columns="split", values="estimate", sort=False).sort_index(axis=1)
+    texts = wide.map(lambda value: "" if pd.isna(value) else wording.decimal(value, 3)).reset_index()
+    header = [*keys, *(f"split {int(split)}" for split in wide.columns)]
+    return TextTable(header, texts.to_numpy().tolist(), 2)
 
 
 def coefficient_readings(view: RunView, loss: str) -> list[dict[str, Any]]:
