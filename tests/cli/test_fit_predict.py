@@ -74,7 +74,11 @@ def data(tmp_path):
 def test_exact_fit_is_that_of_the_library(data, outcome, kind, more):
     arguments = ["--data", data / "train.csv", "--outcome", outcome, "--type", kind, "--out", data / "model"]
     shown = run("fit", *arguments, "--linear", "x1 + sex", *more)
-    assert "positive: larger outcome" in shown
+    sign = "larger odds of its level against high" if kind == "nominal" else "a larger outcome"
+    assert f"Coefficients: a positive coefficient means {sign}\n" in shown
+    for line in dt.load(data / "model").summary().attrs["header"][1:]:
+        assert f"\n{line}\n" in shown
+    assert ("of the level in its name against high" in shown) == (kind == "nominal")
     assert "Exact maximum likelihood" in shown
     run("predict", data / "model", "--data", data / "new.csv", "--out", data / "sub" / "pred.csv", "--quiet")
     found = pd.read_csv(data / "sub" / "pred.csv", float_precision="round_trip")
@@ -109,6 +113,7 @@ def test_an_ensemble_on_a_table(data):
     )  # fmt: skip
     assert "2 members with weights" in shown
     assert "lower" in shown
+    assert "for the best epochs and the weights were chosen on these rows" in shown
     ensemble = dt.load(data / "m")
     assert len(ensemble.members_) == 2
     assert [str(term.columns) for term in ensemble.model.terms] == ["('x2', 'sex')", "x1"]
@@ -166,6 +171,52 @@ def test_a_checkpoint_is_used(data):
     before = marker.stat().st_mtime_ns
     run(*arguments)
     assert marker.stat().st_mtime_ns == before
+
+
+def test_bags_have_the_intervals_of_the_bootstrap(data):
+    arguments = fit_arguments(data, **{"--deep": "x2", "--out": data / "b"})
+    shown = run(*arguments, "--bags", "--n-jobs", "1", *FAST[:-1])
+    assert dt.load(data / "b").members == "bags"
+    assert "se, lower, upper (95 %): rows and seeds drawn anew (bootstrap)" in shown
+    assert "too narrow" not in shown
+
+
+def test_what_is_read_is_never_replaced(data):
+    run(*fit_arguments(data), "--quiet")
+    before = (data / "new.csv").read_bytes()
+    (data / "link.csv").symlink_to(data / "new.csv")
+    for out in ("new.csv", "pictures/../new.csv", "link.csv"):
+        said = run("predict", data / "m", "--data", data / "new.csv", "--out", data / out, "--force", code=2)
+        assert "--out must not replace what is read, got" in said
+    assert (data / "new.csv").read_bytes() == before
+    (data / "m" / "train.csv").write_bytes((data / "train.csv").read_bytes())
+    said = run(*fit_arguments(data, **{"--data": data / "m" / "train.csv"}), "--force", code=2)
+    assert "--out must not replace what is read, got" in said
+
+
+def test_a_folder_that_is_no_model_is_refused_before_the_fit(data, monkeypatch):
+    monkeypatch.setattr(dt.Tram, "fit", None)
+    said = run(*fit_arguments(data, **{"--out": data / "pictures"}), "--force", code=2)
+    assert "--force replaces saved models only, got" in said
+    assert "overwrite=True" not in said
+
+
+def test_one_row_is_no_rows(data):
+    run(*fit_arguments(data), "--quiet")
+    pd.read_csv(data / "new.csv")[:1].to_csv(data / "one.csv", index=False)
+    assert "1 row written to" in run(
+        "predict", data / "m", "--data", data / "one.csv", "--out", data / "p.csv"
+    )
+
+
+def test_notes_of_the_library_speak_of_options(data):
+    arguments = fit_arguments(data, **{"--deep": "x2", "--members": 2, "--epochs": 2, "--n-jobs": 1})
+    said = CliRunner().invoke(app, [str(a) for a in arguments]).stderr
+    assert (
+        "had not ended after 2 epochs: the validation loss was still falling; raise --epochs, and set" in said
+    )
+    assert "converged_" not in said
+    assert "Training(" not in said
 
 
 def test_pools_without_coefficients_say_so(data):
@@ -228,6 +279,15 @@ def fit_arguments(data, **changes):
         ({"--n-jobs": "1"}, "--n-jobs has no effect without --deep or --images"),
         ({"--validation": "0.1"}, "--validation has no effect without --deep or --images"),
         ({"--deep": "x2", "--image-size": "9"}, "--image-size has no effect without --images"),
+        (
+            {"--deep": "x2", "--validation": "1.5"},
+            "--validation must be a number strictly between 0 and 1, got 1.5",
+        ),
+        (
+            {"--outcome": "value", "--levels": None},
+            r"--type ordinal is for classes, got numbers such as .* in column 'value' of .*; use --type continuous",
+        ),
+        ({"--latent": "gumbell"}, "--latent must be one of 'logistic', 'logit', .*did you mean 'gumbel'"),
     ],
 )
 def test_bad_fits_end_with_one_line(data, changes, message):
@@ -391,7 +451,12 @@ def test_coefficients_and_validation_scores(data):
     ensemble = dt.load(data / "e")
     written = pd.read_csv(data / "e" / "coefficients.csv", index_col="term")
     np.testing.assert_allclose(written["coef"], ensemble.coef_)
-    assert "Scores on the 15 validation rows" in shown
+    assert (
+        "Scores on the 15 validation rows; they are optimistic, for the best epochs were chosen on" in shown
+    )
+    assert "se, lower, upper (95 %): sampling given the networks, and seeds\n" in shown
+    assert "too narrow: other rows would give other networks; --bags --members 30 draws them\n" in shown
+    assert ensemble.members_[0].training.validation == 0.25
     nll = next(line.split() for line in shown.splitlines() if line.startswith("nll"))
     best = ensemble.history_.groupby("member")["validation_loss"].min().mean()
     assert float(nll[2]) == pytest.approx(best, abs=1e-3)

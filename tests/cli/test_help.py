@@ -111,3 +111,10 @@ def test_no_page_breaks_an_option_in_two(name, run):
 
 def test_words_that_begin_alike():
     assert one_of(["a", "ab", "b"])(None, None, "a") == ["a", "ab"]
+
+
+@pytest.mark.parametrize("command", ["fit", "pool"])
+def test_every_latent_distribution_is_in_the_help(command):
+    page = " ".join(CliRunner().invoke(app, [command, "--help"]).stdout.split())
+    assert "maximum-extreme-value (loglog, gumbel)" in page
+    assert ("), auto." in page) == (command == "fit")

@@ -56,6 +56,23 @@ def test_a_page_is_not_replaced_by_accident(saved, run, refused, tmp_path):
     assert page.read_text() != "mine"
 
 
+def test_the_table_is_not_replaced_by_the_page(saved, refused, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_bytes((saved / "grades.csv").read_bytes())
+    message = refused("report", saved / "polr", "--data", table, "--out", table, "--force")
+    assert f"--out must not replace what is read, got {table}" in message
+    assert table.read_bytes() == (saved / "grades.csv").read_bytes()
+
+
+def test_rows_too_few_for_intervals_are_refused(saved, refused, tmp_path):
+    table = pd.read_csv(saved / "grades.csv")[:4]
+    table.to_csv(tmp_path / "t.csv", index=False)
+    page = tmp_path / "page.html"
+    message = refused("report", saved / "polr", "--data", tmp_path / "t.csv", "--out", page)
+    assert "a report needs at least 5 rows with outcomes to make intervals of, got 4;" in message
+    assert not page.exists()
+
+
 def test_an_outcome_that_is_not_clear_has_to_be_named(saved, refused, tmp_path):
     message = refused("report", saved / "cox", "--data", saved / "times.csv", "--out", tmp_path / "page.html")
     assert "--outcome must name the column of the outcome where it is not clear" in message
@@ -65,8 +82,8 @@ def test_an_outcome_that_is_not_clear_has_to_be_named(saved, refused, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--data", "t.csv", "--markdown"], "--markdown is for a run, got --data, which is for a model"),
-        (["--data", "t.csv", "--n-jobs", "2"], "--n-jobs is for a run, got --data"),
+        (["--data", __file__, "--markdown"], "--markdown is for a run, got --data, which is for a model"),
+        (["--data", __file__, "--n-jobs", "2"], "--n-jobs is for a run, got --data"),
         (["--outcome", "y"], "--outcome is for a model with --data, got no --data"),
         (["--out", "page.html"], "--out is for a model with --data, got no --data"),
     ],

@@ -33,6 +33,16 @@ def test_pooled_probabilities(tables, run, tmp_path, method, suffix):
     assert not (tmp_path / "o" / "metrics.csv").exists()
 
 
+def test_a_pool_does_not_replace_its_members(tables, run, refused, tmp_path):
+    members = tables.write()
+    assert run("pool", "--members", *members, "--out", tmp_path / "o").exit_code == 0
+    first = tmp_path / "o" / "pooled.csv"
+    before = first.read_bytes()
+    message = refused("pool", "--members", first, members[0], "--out", tmp_path / "o", "--force")
+    assert f"--out must not replace what is read, got {first}" in message
+    assert first.read_bytes() == before
+
+
 def test_cdfs_in_cdfs_out(tables, run, tmp_path):
     paths = tables.write(form="cdf")
     assert run("pool", "--members", *paths, "--input", "cdf", "--out", tmp_path / "o").exit_code == 0

@@ -54,14 +54,13 @@ def test_a_short_row_is_named(pool_of, tables):
     lines = tables.members["test"][1].to_csv(index=False).splitlines()
     lines[4] = "0.2,0.8"
     message = pool_of("\n".join(lines) + "\n")
-    assert "proba must not contain NaN, got NaN in row 3" in message
-    assert "rows count from 0 below the header" in message
+    assert "proba must not contain NaN, got NaN in line 5" in message
 
 
 def test_text_where_numbers_should_be(pool_of, tables):
     table = tables.members["test"][1].astype(object)
     table.loc[3, "high"] = "half"
-    assert "bad.csv must hold numbers, got 'half' in row 3; correct it" in pool_of(table=table)
+    assert "bad.csv must hold numbers, got 'half' in line 5; correct it" in pool_of(table=table)
 
 
 def test_files_of_different_length(pool_of, tables):
@@ -111,15 +110,15 @@ def test_one_column_is_no_distribution(tables, refused, tmp_path):
 @pytest.mark.parametrize(
     ("row", "form", "match"),
     [
-        ([0.2, 0.3, 0.4], "proba", "each row of proba must sum to one, got 0.9 in row 7; divide each row"),
-        ([-0.1, 0.6, 0.5], "proba", "proba must lie between 0 and 1, got -0.1 in row 7"),
+        ([0.2, 0.3, 0.4], "proba", "each row of proba must sum to one, got 0.9 in line 9; divide each row"),
+        ([-0.1, 0.6, 0.5], "proba", "proba must lie between 0 and 1, got -0.1 in line 9"),
         ([0.2, 0.3, 0.502], "proba", "or allow rounding with --tolerance"),
         (
             [0.5, 0.4, 1.0],
             "cdf",
-            "must not decrease, got a decrease in row 7; .*or --input proba",
+            "must not decrease, got a decrease in line 9; .*or --input proba",
         ),
-        ([0.5, 0.6, 0.9], "cdf", "each row of cdf must end in 1, got 0.9 in row 7"),
+        ([0.5, 0.6, 0.9], "cdf", "each row of cdf must end in 1, got 0.9 in line 9"),
     ],
     ids=["sum", "negative", "rounded", "decrease", "end"],
 )
@@ -166,7 +165,7 @@ def test_parquet_without_pyarrow(pool_of, tables, monkeypatch):
 def test_truth_with_an_unknown_level(pool_of, tables):
     tables.y["test"][5] = "hihg"
     message = pool_of(truth=tables.truth())
-    assert "must be one of the columns low, mid, high, got 'hihg' in row 5; correct it" in message
+    assert "must be one of the columns low, mid, high, got 'hihg' in line 7; correct it" in message
 
 
 def test_truth_of_another_length(pool_of, tables):

@@ -293,11 +293,11 @@ def test_equal_quantiles_are_point_masses(tmp_path):
     [
         ("quantiles", "a,b\n1,2\n", "two or more columns named after quantiles in ascending order, such as q0.1 and q0.9, got none"),
         ("quantiles", "q0.9,q0.1\n1,2\n", "got q0.9, q0.1; rename or reorder them"),
-        ("quantiles", "q0.1,q0.9\n2,1\n", "each row of values must not decrease, got a decrease in row 0; sort the quantiles"),
+        ("quantiles", "q0.1,q0.9\n2,1\n", "each row of values must not decrease, got a decrease in line 2; sort the quantiles"),
         ("quantiles", "q0.1,q0.9\n1,inf\n", "must be finite"),
         ("samples", "a\n1\n", "must have one column per draw, at least two, got a"),
         ("samples", "a,b\n1,inf\n", "draws must"),
-        ("samples", "a,b\n1,x\n", "column 'b' of .* must hold numbers, got 'x' in row 0"),
+        ("samples", "a,b\n1,x\n", "column 'b' of .* must hold numbers, got 'x' in line 2"),
         ("proba", "q0.1,q0.9,prediction\n1,2,1\n", "got quantiles of numbers .*pass --input quantiles"),
     ],
 )  # fmt: skip

@@ -137,7 +137,7 @@ def hub_score_command(
     """
     place = Hub(hub)
     if out is not None:
-        check_free([output_folder(out) / name for name in ("scores.csv", "scores.png")], force)
+        check_free([output_folder(out) / name for name in ("scores.csv", "scores.png")], force, [truth])
     with working("reading", quiet):
         forecasts = _wanted(place.forecasts(models, also=pooled), outputs)
     known = list(dict.fromkeys(model for one in forecasts for model in one.models))

@@ -11,8 +11,9 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -20,7 +21,7 @@ from click.shell_completion import CompletionItem
 
 from deeptram._version import __version__
 from deeptram._workers import interrupts_end_the_process
-from deeptram.cli.options import AlignedContext, matching
+from deeptram.cli.options import AlignedContext, check_is_file, in_options, matching, repeat_option_names
 from deeptram.errors import DeeptramError
 
 BAD_INPUT = 2
@@ -37,6 +38,15 @@ COMMANDS = {
     "report": ("deeptram.cli.studies:report_command", "Write the report of a run, or of a model on data."),
     "data": ("deeptram.cli.studies:data_commands", "Data sets on this computer."),
     "completion": ("deeptram.cli.options:completion_command", "Complete commands and options in a shell."),
+}
+
+
+# Options of files that are looked for before a command is loaded, which takes seconds.
+FILES = {
+    "fit": {"--data"},
+    "predict": {"--data"},
+    "report": {"--data"},
+    "pool": {"--members", "--truth", "--tune-members", "--tune-truth"},
 }
 
 
@@ -70,6 +80,15 @@ class DeeptramGroup(click.Group):
         with interrupts_end_the_process():  # loading takes seconds
             found: click.Command = getattr(importlib.import_module(module), command)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return a command and its arguments; files that are not there are found before it is loaded."""
+        if args[0] in self.lazy and not ctx.resilient_parsing and "--help" not in args:
+            for path in _paths(args[1:], FILES.get(args[0], set())):
+                check_is_file(path)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands, loading none that is lazy."""
@@ -120,6 +139,16 @@ class DeeptramGroup(click.Group):
         sys.exit(code if isinstance(code, int) else 0)
 
 
+def _paths(args: Sequence[str], options: set[str]) -> Iterator[Path]:
+    """Yield what follows some options, but for a pipe."""
+    words = repeat_option_names(args, options)
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        found = value if equals else following
+        if name in options and found not in ("", "-"):
+            yield Path(found)
+
+
 def _usage_message(error: click.UsageError) -> str:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
@@ -157,7 +186,7 @@ def _machine_message(error: BaseException) -> str | None:
 
 
 def _fail(message: str) -> NoReturn:
-    _say(" ".join(message.split()))
+    _say(in_options(" ".join(message.split())))
     sys.exit(BAD_INPUT)
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from deeptram._validation import check_integer, check_no_missing, did_you_mean, first_rows
+from deeptram._validation import check_integer, check_no_missing, did_you_mean
 from deeptram.cli.output import check_free
-from deeptram.cli.tables import ID, PARQUET, read_table_file
+from deeptram.cli.tables import ID, file_lines, naming_lines, read_table_file
 from deeptram.ensemble import Ensemble, load
-from deeptram.errors import InvalidInputError, InvalidTypeError, UnknownNameError
+from deeptram.errors import InvalidInputError, UnknownNameError
 from deeptram.inputs.encode import used_columns
 from deeptram.inputs.images import FolderImages
 from deeptram.inputs.network_inputs import ImageInput
@@ -113,6 +111,25 @@ def check_order(y: Any, outcome: str, kind: str, levels: Sequence[str] | None) -
     )
 
 
+def check_classes(table: pd.DataFrame, path: Path, outcome: str, kind: str) -> None:
+    """Refuse numbers with decimals where classes are asked for.
+
+    Examples
+    --------
+    >>> check_classes(pd.DataFrame({"grade": [1.0, 2.0]}), Path("a.csv"), "grade", "ordinal")
+    """
+    values = table[outcome]
+    if not kind_of(kind).is_discrete or values.dtype.kind != "f":
+        return
+    decimals = values % 1 != 0
+    if decimals.any():
+        raise InvalidInputError(
+            f"--type {kind} is for classes, got numbers such as {values[decimals].iloc[0]:g} in column "
+            f"{outcome!r} of {path}, {file_lines(table, path, decimals)}; use --type continuous, or write "
+            "the classes as text"
+        )
+
+
 def order_of(fitted: Any) -> str | None:
     """Return a sentence about the order of a fitted model's levels; None for outcomes that are numbers.
 
@@ -178,51 +195,6 @@ def _check_numbers(table: pd.DataFrame, path: Path, column: str, option: str) ->
             f"{file_lines(table, path, text)}; correct it, or leave these rows out; if all of them are "
             f"levels, {levels}"
         )
-
-
-def file_lines(table: pd.DataFrame, path: Path, mask: Any) -> str:
-    """Say where rows stand in their file: the lines of text (its header is line 1), the rows of Parquet.
-
-    Examples
-    --------
-    >>> file_lines(pd.DataFrame({"x": [1, 2]}), Path("a.csv"), [False, True])
-    'line 3'
-    """
-    is_text = not path.name.endswith(PARQUET)
-    before = int(table.index[0]) + 2 * is_text  # a part of a table begins further down
-    rows = first_rows(np.concatenate([np.zeros(before, dtype=bool), mask]))
-    return rows.replace("row", "line") if is_text else f"{rows} (the first is row 0)"
-
-
-@contextmanager
-def naming_lines(path: Path, first: int = 0, **columns: str) -> Iterator[None]:
-    """Let errors about rows of a table name its file and their places in it, as :func:`file_lines` does.
-
-    Parameters
-    ----------
-    path : Path
-    first : int
-        Rows of the file before those of the block.
-    **columns : str
-        The columns that messages call by another name, such as y.
-    """
-    try:
-        yield
-    except (InvalidInputError, InvalidTypeError) as error:
-        is_text = not path.name.endswith(PARQUET)
-        move = first + (2 if is_text else 0)
-
-        def place(found: re.Match[str]) -> str:
-            moved = re.sub(r"\d+", lambda number: str(int(number[0]) + move), found["numbers"])
-            return f"{'line' if is_text else 'row'}{found['many']} {moved}"
-
-        said = str(error)
-        for word, column in columns.items():
-            said = re.sub(rf"^{word} must", f"column {column!r} must", said)
-        said = re.sub(r"\brow(?P<many>s?) (?P<numbers>\d+(, \d+)*)\b", place, said)
-        if said == str(error) and "column" not in said:  # nothing about the table
-            raise
-        raise type(error)(f"{path}: {said}") from error
 
 
 def check_not_outcome(used: Mapping[str, Sequence[str]], outcomes: Sequence[str | None]) -> None:
@@ -382,7 +354,7 @@ def write_model_page(
         Whether to replace a page.
     """
     target = Path(PAGE) if out is None else out
-    check_free([target], force)
+    check_free([target], force, [data])
     fitted = load(model)
     table = read_table_file(data)
     kind = "survival" if event is not None else str(fitted.outcome_kind)

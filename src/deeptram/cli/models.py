@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,28 +14,41 @@ import pandas as pd
 
 from deeptram._files import write_table
 from deeptram._rows import take_rows
+from deeptram._validation import check_probability_level
 from deeptram.cli.model_data import (
     ImageSettings,
+    check_classes,
     check_column,
     check_not_outcome,
     check_order,
     check_read,
     event_column,
     image_settings,
-    naming_lines,
     order_of,
     predictors,
     read_outcome,
     with_images,
     with_numbers,
 )
-from deeptram.cli.options import Force, Images, Json, Option, Quiet, command, is_given, refuse_given
-from deeptram.cli.output import check_free, emit, kept_warnings, note, working
+from deeptram.cli.options import (
+    Force,
+    Images,
+    Json,
+    Option,
+    Quiet,
+    command,
+    in_options,
+    is_given,
+    latent_option,
+    refuse_given,
+)
+from deeptram.cli.output import check_free, counted, emit, kept_warnings, note, working
 from deeptram.cli.tables import (
     BATCH_ROWS,
     ID,
     PIPE,
     check_ending,
+    naming_lines,
     read_table_file,
     table_batches,
     table_writer,
@@ -46,18 +60,21 @@ from deeptram.evaluation import evaluate
 from deeptram.fitting.deep.seeds import MemberSeeds, held_out_rows
 from deeptram.fitting.deep.training import Training
 from deeptram.model import OUTCOMES
+from deeptram.model.persistence import check_target
 from deeptram.model.terms import CI, CS, LS
 from deeptram.networks import CNN, MLP
 from deeptram.plots.profiles import columns_read
+from deeptram.plots.wording import joined, sign_words
 from deeptram.pooling import METHODS
 from deeptram.predictive import kind_of
 
 LATENTS = {"continuous": "normal", "survival": "minimum-extreme-value"}
+AUTO = "auto"
 PLACES = ("intercept", "shift")
 COEFFICIENTS = "coefficients.csv"
 NETWORK_OPTIONS = (
     *("pooling", "weights", "validation", "epochs", "learning_rate", "batch_size", "patience"),
-    *("n_jobs", "checkpoint"),
+    *("bags", "n_jobs", "checkpoint"),
 )
 IMAGE_OPTIONS = ("image_column", "image_size", "grey", "image_term")
 
@@ -86,11 +103,14 @@ def fit_command(
     ] = None,
     levels: Annotated[list[str] | None, Option("The classes in order: --levels low high.")] = None,
     latent: Annotated[
-        str | None, Option("logistic, normal, cloglog or loglog; default by the type of outcome.")
+        str | None, latent_option("Default by the type of outcome; auto chooses.", AUTO)
     ] = None,
     members: Annotated[
         int, Option("Members of the ensemble (models with networks; others are one).", least=1)
     ] = 5,
+    bags: Annotated[
+        bool, Option("Train each member on rows drawn anew: intervals of coefficients are the bootstrap's.")
+    ] = False,
     pooling: Annotated[str, Option("How members are pooled.", known=METHODS)] = "transformation",
     weights: Annotated[
         str, Option("equal, or tuned on the validation rows.", choices=("equal", "tuned"))
@@ -122,7 +142,10 @@ def fit_command(
         refuse_given(IMAGE_OPTIONS, f"has no effect without --images, {missing}")
     if not has_networks and is_given("members"):
         note("a model without networks has one optimum, so there is one model; --members has no effect")
-    check_free([out], force)
+    check_free([out], force, [data, images])
+    check_target(out, force)
+    if has_networks:
+        check_probability_level(validation, "--validation")
     settings = []
     if images is not None:
         settings = [ImageSettings(images, image_column, (image_size, image_size), 1 if grey else 3)]
@@ -133,6 +156,7 @@ def fit_command(
         y = read_outcome(table, data, outcome, kind, event)
         used = predictors(table, data, linear, deep)
         check_not_outcome(used, [outcome, event_column(event, table)])
+        check_classes(table, data, outcome, kind)
         check_order(y, outcome, kind, levels)
     twice = sorted(set(used["--deep"]) & set(used.get("--linear", ())))
     if twice:
@@ -145,6 +169,7 @@ def fit_command(
         learning_rate=learning_rate,
         batch_size=batch_size,
         patience=patience,
+        validation=validation if has_networks else None,
         progress=False if quiet else "auto",
     )
     model = Tram(
@@ -162,15 +187,15 @@ def fit_command(
             members,
             pooling=pooling,
             weights=weights,
+            members="bags" if bags else "seeds",
             random_state=seed,
             n_jobs=n_jobs,
             checkpoint=checkpoint,
         )
-        settled = {"validation": validation}
     else:
-        fitted, settled = model, {}
+        fitted = model
     with naming_lines(data, y=outcome), kept_warnings() as notes:
-        fitted.fit(X, y, **settled)
+        fitted.fit(X, y)
     for one in notes:
         note(one)
     fitted.save(out, overwrite=force)
@@ -182,13 +207,15 @@ def fit_command(
         return
     scores = _validation_scores(fitted, X, y, validation) if has_networks else None
     score = fitted.score(X, y)
+    about = [] if table is None else _about(table, notes)
     if as_json:
         known = {name: getattr(fitted, f"{name}_", None) for name in ("classes", "weights", "loglik")}
         record = {"out": out, "rows": len(y), "levels": known.pop("classes"), "coefficients": listed}
-        emit({**record, **known, "scores": scores, "score": score})
+        emit({**record, "about": about, **known, "scores": scores, "score": score})
     else:
-        _show(fitted, table, scores)
-        click.echo(f"Mean log-likelihood of the training rows {score:.4f}. Saved to {out}.")
+        _show(fitted, table, about, scores)
+        rows = "training and validation rows" if has_networks else "training rows"
+        click.echo(f"Mean log-likelihood of the {rows} {score:.4f}. Saved to {out}.")
 
 
 def _terms(linear: str | None, deep: list[str] | None, image: str | None, image_term: str) -> list[Any]:
@@ -230,6 +257,14 @@ def _coefficients(fitted: Any) -> pd.DataFrame | None:
     return fitted.coef_table() if fitted.why_no_coefficients() is None and len(fitted.coef_) else None
 
 
+def _about(table: pd.DataFrame, said: Sequence[str]) -> list[str]:
+    """Return what Python prints above a table of coefficients: what they are, and what their limits are of.
+
+    Without the first line, which names the model, and without what was said already.
+    """
+    return [in_options(line) for line in table.attrs["header"][1:] if line not in said]
+
+
 def _validation_scores(ensemble: Ensemble, X: Any, y: Any, share: float) -> pd.DataFrame:
     """Return the scores of ensemble and members on the rows that chose the best epochs."""
     held = held_out_rows(np.arange(len(y)), share, MemberSeeds.of(ensemble.root_seed_).validation)
@@ -238,19 +273,26 @@ def _validation_scores(ensemble: Ensemble, X: Any, y: Any, share: float) -> pd.D
     return evaluate(predictions, take_rows(y, held, "y"), n_boot=0).assign(n=len(held))
 
 
-def _show(fitted: Any, table: pd.DataFrame | None, scores: pd.DataFrame | None) -> None:
+def _show(fitted: Any, table: pd.DataFrame | None, about: Sequence[str], scores: pd.DataFrame | None) -> None:
     order = order_of(fitted)
     if order is not None:
         click.echo(order)
     if table is not None:
-        click.echo(f"Coefficients ({table.attrs['effect']}; positive: larger outcome)\n")
+        click.echo("\n".join([f"Coefficients: {sign_words(table.attrs['sign'])}", *about, ""]))
         click.echo(table.to_string(float_format="{:.4g}".format) + "\n")
     if scores is not None:
         if fitted.why_no_coefficients() is not None:
             click.echo(f"No coefficients: {fitted.why_no_coefficients()}.")
         weights = ", ".join(f"{weight:.3f}" for weight in fitted.weights_)
         click.echo(f"{len(fitted.members_)} members with weights {weights}; trained {fitted.strategy_}.")
-        click.echo(f"\nScores on the {scores['n'].iloc[0]} validation rows\n")
+        chosen = {
+            "the best epochs": True,
+            "the weights": fitted.weights == "tuned",
+            "the pool": fitted.pooling == AUTO,
+        }
+        reason = f"{joined([name for name, was in chosen.items() if was])} were chosen on these rows"
+        rows = counted(int(scores["n"].iloc[0]), "validation row")
+        click.echo(f"\nScores on the {rows}; they are optimistic, for {reason}\n")
         wide = scores.pivot(index="metric", columns="name", values="estimate").round(4)
         click.echo(wide.to_string() + "\n")
     else:
@@ -290,7 +332,7 @@ def predict_command(
     if as_json and out == PIPE:
         raise InvalidInputError("--json and --out - both write to stdout, got the two; leave one of them out")
     if out != PIPE:
-        check_free([out], force)
+        check_free([out], force, [data])
     fitted = load(model)
     predict = partial(
         predict_frame,
@@ -327,7 +369,7 @@ def predict_command(
         for one in notes:
             note(one)
         if out != PIPE:
-            click.echo(" ".join(filter(None, [f"{n_rows} rows written to {out}.", order])))
+            click.echo(" ".join(filter(None, [f"{counted(n_rows, 'row')} written to {out}.", order])))
 
 
 def _beside(

@@ -213,6 +213,24 @@ def _value_type(hint: Any) -> tuple[Any, bool]:
     return _value_type(inside[0]) if inside else (hint, False)
 
 
+def latent_option(text: str, *more: str) -> Option:
+    """Return the option of a latent distribution, whose page of help has all names it takes.
+
+    Parameters
+    ----------
+    text : str
+        What it is for.
+    *more : str
+        Further words that it takes.
+    """
+    from deeptram import latent
+
+    known = [latent.get(name) for name in latent.names()]
+    shown = [f"{one.name} ({', '.join(word for word in one.aliases if '_' not in word)})" for one in known]
+    words = [word for one in known for word in (one.name, *one.aliases)]
+    return Option(f"{text} Names: {', '.join([*shown, *more])}.", choices=(*words, *more))
+
+
 Force = Annotated[bool, Option("Replace what is there.")]
 Json = Annotated[bool, Option("Print the result as JSON.", ("--json",))]
 Quiet = Annotated[bool, Option("Print nothing.")]
@@ -230,6 +248,39 @@ def is_given(name: str) -> bool:
         Of the parameter in Python.
     """
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+_PYTHON = {
+    "Ensemble(model, 30, members='bags')": "--bags --members 30",
+    "set Training(epochs=...) larger, and patience=10 or so": "raise --epochs, and set --patience 10 or so",
+    "lower learning_rate, set clip_norm, or train longer": "lower --learning-rate, or raise --epochs",
+    "set schedule='warm-up', lower learning_rate": "lower --learning-rate",
+    " (converged_ is False)": "",
+    "overwrite=True": "--force",
+    "; dt.CS(..., orthogonalize=True) leaves it what is linear": "",
+}
+
+
+def in_options(said: str) -> str:
+    """Return a sentence of the library with options in the place of its arguments.
+
+    Examples
+    --------
+    >>> in_options("overwrite=True replaces saved models only")
+    '--force replaces saved models only'
+    """
+    for python, options in _PYTHON.items():
+        said = said.replace(python, options)
+    return said
+
+
+def check_is_file(path: Path) -> None:
+    """Raise unless a path is that of a file."""
+    from deeptram.errors import InvalidInputError
+
+    if not path.is_file():
+        what = "a folder" if path.is_dir() else "no such file"
+        raise InvalidInputError(f"{path} must be a file, got {what}; check the path")
 
 
 def refuse_given(names: Iterable[str], sentence: str) -> None:

@@ -7,7 +7,7 @@ import math
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import click
 import pandas as pd
 
+from deeptram.cli.options import in_options
 from deeptram.errors import InvalidInputError
 
 
@@ -24,7 +25,7 @@ def output_folder(path: Path) -> Path:
     return path
 
 
-def check_free(paths: Sequence[Path], force: bool) -> None:
+def check_free(paths: Sequence[Path], force: bool, inputs: Iterable[Path | None] = ()) -> None:
     """Refuse to replace files or folders, unless asked to; find out early that they could not be written.
 
     Parameters
@@ -32,8 +33,16 @@ def check_free(paths: Sequence[Path], force: bool) -> None:
     paths : sequence of Path
         What a command is about to write.
     force : bool
+    inputs : iterable of Path
+        What it reads: neither this nor a folder that it is in is ever replaced.
     """
+    read = [one for one in inputs if one is not None and one.exists()]
     for path in paths:
+        for one in read if path.exists() else ():
+            if any(path.samefile(place) for place in (one, *one.resolve().parents)):
+                raise InvalidInputError(
+                    f"--out must not replace what is read, got {path} and {one} to read; choose another path"
+                )
         if path.exists() and not force:
             raise InvalidInputError(f"--out must not exist yet, got {path}; pass --force, or another path")
         expected = "--out must be where a file can be written"
@@ -54,7 +63,18 @@ def note(message: str) -> None:
     """Say something on stderr, unless the command was asked to be quiet."""
     context = click.get_current_context(silent=True)
     if context is None or not context.params.get("quiet"):
-        click.echo(f"Note: {message.rstrip('.')}.", err=True)
+        click.echo(f"Note: {in_options(message).rstrip('.')}.", err=True)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return how many there are of something.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(1200, "row")
+    ('1 row', '1,200 rows')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import pandas as pd
 from deeptram import latent as latents
 from deeptram._files import write_json, write_table
 from deeptram._validation import check_integer, check_probability_level
-from deeptram.cli.options import Force, Json, Level, Option, Quiet, command, refuse_given
+from deeptram.cli.options import Force, Json, Level, Option, Quiet, command, latent_option, refuse_given
 from deeptram.cli.output import check_free, emit, json_values, kept_warnings, output_folder, working
 from deeptram.cli.pool_report import PoolReport, show_report, verdict
 from deeptram.cli.predictions import (
@@ -79,7 +79,7 @@ def pool_command(
     score: Annotated[
         str | None, Option("What tuning minimises: nll (default for levels), crps (for numbers), rps, ...")
     ] = None,
-    latent: Annotated[str, Option("Scale of the transformation pool.")] = "logistic",
+    latent: Annotated[str, latent_option("Scale of the transformation pool.")] = "logistic",
     tolerance: Annotated[float, Option("Rescale rows that sum to one within this (rounded files).")] = 0.0,
     n_boot: Annotated[int, Option("Bootstrap samples for the intervals; 0 for none.")] = 1000,
     level: Level = 0.95,
@@ -115,7 +115,8 @@ def pool_command(
         raise InvalidInputError("--out - prints the pool alone, got --truth or --json as well; name a folder")
     if out != PIPE:
         output_folder(out)
-        check_free([out / name for name in (pooled_name, *FILES, *FIGURES)], force)
+        written = [out / name for name in (pooled_name, *FILES, *FIGURES)]
+        check_free(written, force, [*members, *(tune_members or ()), truth, tune_truth])
     with kept_warnings() as notes:
         with working("reading", quiet):
             read = read_predictions(members, read_as, tolerance)

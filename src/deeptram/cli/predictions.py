@@ -17,8 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeptram._validation import first_rows
-from deeptram.cli.tables import ID, read_table_file
+from deeptram.cli.tables import ID, file_lines, read_table_file, with_lines
 from deeptram.ensemble.frames import PREDICTION, QUANTILES, quantile_column
 from deeptram.errors import DeeptramError, InvalidInputError, UnknownNameError
 from deeptram.evaluation import metrics
@@ -26,7 +25,6 @@ from deeptram.pooling import METHODS
 from deeptram.predictive.base import Predictive
 
 Values = NDArray[np.float64]
-COUNTING = "(rows count from 0 below the header)"
 ROUNDING_LIMIT = 0.05  # ten levels with two decimals
 SLACK = 1e-9  # 1.01 - 1 is more than 0.01
 _QUANTILE = re.compile(r"q?(0?\.\d+(?:e-\d+)?|\d+e-\d+)")
@@ -138,7 +136,7 @@ class _OfLevels(Form):
             off = float(np.abs(total - 1).max())
             rounded = ", or allow rounding with --tolerance" if 0 < off <= ROUNDING_LIMIT + SLACK else ""
             reason = str(error).replace("use from_", "--input ")
-            raise InvalidInputError(f"{path}: {reason}{rounded} {COUNTING}") from error
+            raise InvalidInputError(f"{path}: {with_lines(reason, path)}{rounded}") from error
 
     def outcomes(self, truth: pd.Series, columns: Sequence[str], path: Path) -> NDArray[Any]:
         spelling = spelling_of(columns)
@@ -152,7 +150,7 @@ class _OfLevels(Form):
         if unknown.any():
             raise UnknownNameError(
                 f"every outcome in {path} must be one of the columns {', '.join(columns)}, got "
-                f"{truth[unknown].iloc[0]!r} in {first_rows(unknown)}; correct it {COUNTING}"
+                f"{truth[unknown].iloc[0]!r} in {file_lines(truth, path, unknown)}; correct it"
             )
         return np.asarray(labels)
 
@@ -271,7 +269,7 @@ def column_of_numbers(column: pd.Series, path: Path) -> Values:
     if wrong.any():
         raise InvalidInputError(
             f"column {column.name!r} of {path} must hold numbers, got {column[wrong].iloc[0]!r} in "
-            f"{first_rows(wrong)}; correct it {COUNTING}"
+            f"{file_lines(column, path, wrong)}; correct it"
         )
     return np.asarray(numbers, dtype=np.float64)
 
@@ -304,7 +302,7 @@ def _checked(build: Callable[..., Predictive], path: Path, *values: Any) -> Pred
     try:
         return build(*values)
     except DeeptramError as error:
-        raise InvalidInputError(f"{path}: {error} {COUNTING}") from error
+        raise InvalidInputError(f"{path}: {with_lines(str(error), path)}") from error
 
 
 def _quantile_table(pred: Predictive, levels: Sequence[float]) -> pd.DataFrame:

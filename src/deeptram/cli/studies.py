@@ -132,7 +132,8 @@ def report_command(
     """Write the report of a run, or of a model on data: one page that opens without a network.
 
     RUN is the folder of a run made by deeptram reproduce, finished or not: report.html in it, figures,
-    metrics.csv and tables. MODEL is a folder written by deeptram fit, or by save(); it needs --data.
+    metrics.csv and tables. MODEL is a folder written by deeptram fit, or by save(); it needs --data, with at
+    least five rows.
     """
     if data is not None:
         refuse_given(RUN_ONLY, "is for a run, got --data, which is for a model; leave it out")

@@ -21,11 +21,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pandas as pd
 
 from deeptram._files import replacing
+from deeptram._validation import first_rows
+from deeptram.cli.options import check_is_file
 from deeptram.cli.output import note
-from deeptram.errors import FileFormatError, InvalidInputError, optional_module
+from deeptram.errors import FileFormatError, InvalidInputError, InvalidTypeError, optional_module
 
 TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 PARQUET = (".parquet", ".pq")
@@ -164,9 +167,7 @@ class _ParquetParts:
 def _place(path: Path) -> Iterator[tuple[Path, bool]]:
     """Yield where a table can be read, and whether it is Parquet (else CSV)."""
     if path != PIPE:
-        if not path.is_file():
-            what = "a folder" if path.is_dir() else "no such file"
-            raise InvalidInputError(f"{path} must be a file, got {what}; check the path")
+        check_is_file(path)
         check_ending(path, str(path))
         yield path, path.name.endswith(PARQUET)
         return
@@ -181,6 +182,72 @@ def _with_rows(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     if not len(table):
         raise FileFormatError(f"{path} must hold at least one row below its header, got none; check the file")
     return table
+
+
+# -- rows as lines of their file ----------------------------------------------------------------------
+
+
+def file_lines(table: pd.DataFrame | pd.Series, path: Path, mask: Any) -> str:
+    """Say where rows stand in their file: the lines of text (its header is line 1), the rows of Parquet.
+
+    Examples
+    --------
+    >>> file_lines(pd.DataFrame({"x": [1, 2]}), Path("a.csv"), [False, True])
+    'line 3'
+    """
+    is_text = not path.name.endswith(PARQUET)
+    before = int(table.index[0]) + 2 * is_text  # a part of a table begins further down
+    rows = first_rows(np.concatenate([np.zeros(before, dtype=bool), mask]))
+    return rows.replace("row", "line") if is_text else f"{rows} (the first is row 0)"
+
+
+@contextmanager
+def naming_lines(path: Path, first: int = 0, **columns: str) -> Iterator[None]:
+    """Let errors about rows of a table name its file and their places in it, as :func:`file_lines` does.
+
+    Parameters
+    ----------
+    path : Path
+    first : int
+        Rows of the file before those of the block.
+    **columns : str
+        The columns that messages call by another name, such as y.
+    """
+    try:
+        yield
+    except (InvalidInputError, InvalidTypeError) as error:
+        said = str(error)
+        for word, column in columns.items():
+            said = re.sub(rf"^{word} must", f"column {column!r} must", said)
+        said = with_lines(said, path, first)
+        if said == str(error) and "column" not in said:  # nothing about the table
+            raise
+        raise type(error)(f"{path}: {said}") from error
+
+
+def with_lines(said: str, path: Path, first: int = 0) -> str:
+    """Return a sentence about rows with their places in a file, as :func:`file_lines` says them.
+
+    Parameters
+    ----------
+    said : str
+    path : Path
+    first : int
+        Rows of the file before those of the sentence.
+
+    Examples
+    --------
+    >>> with_lines("got 2 in rows 0, 3, ... (7 in all)", Path("a.csv"))
+    'got 2 in lines 2, 5, ... (7 in all)'
+    """
+    is_text = not path.name.endswith(PARQUET)
+    move = first + (2 if is_text else 0)
+
+    def place(found: re.Match[str]) -> str:
+        moved = re.sub(r"\d+", lambda number: str(int(number[0]) + move), found["numbers"])
+        return f"{'line' if is_text else 'row'}{found['many']} {moved}"
+
+    return re.sub(r"\brow(?P<many>s?) (?P<numbers>\d+(, \d+)*)\b", place, said)
 
 
 # -- CSV ----------------------------------------------------------------------------------------------

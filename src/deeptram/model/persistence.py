@@ -83,7 +83,7 @@ def write_folder(
     array([0., 1., 2.])
     """
     path = Path(path)
-    _check_target(path, overwrite)
+    check_target(path, overwrite)
     _write(path, content, tensors, replace=overwrite)
     return path
 
@@ -310,7 +310,8 @@ def _repeated(arrays: Tensors) -> dict[str, str]:
     return same
 
 
-def _check_target(path: Path, overwrite: bool) -> None:
+def check_target(path: Path, overwrite: bool) -> None:
+    """Raise unless a folder can be saved at a path: nothing is there, or what may be replaced."""
     if not path.exists():
         return
     if not overwrite:

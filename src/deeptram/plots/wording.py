@@ -105,7 +105,7 @@ def slope_sentence(who: str, slope: float, lower: float, upper: float) -> str:
     >>> slope_sentence("CI", 1.3, 1.1, 1.5)
     'CI is under-confident: its predictions are too timid (calibration slope 1.30, 1.10 to 1.50; ideal: 1).'
     >>> slope_sentence("CI", 1.02, 0.95, 1.1)
-    'CI is neither over- nor under-confident on these rows (calibration slope 1.02, 0.95 to 1.10).'
+    'CI: these rows show neither over- nor under-confidence (calibration slope 1.02, 0.95 to 1.10; ideal: 1).'
     """
     limits = interval(lower, upper, 2)
     shown = f"calibration slope {decimal(slope, 2)}" + (f", {limits}" if limits else "")
@@ -118,7 +118,7 @@ def slope_sentence(who: str, slope: float, lower: float, upper: float) -> str:
     if not limits:
         side = "timid" if slope > 1 else "extreme"
         return f"{who} makes predictions that are a little too {side} ({shown}; ideal: 1)."
-    return f"{who} is neither over- nor under-confident on these rows ({shown})."
+    return f"{who}: these rows show neither over- nor under-confidence ({shown}; ideal: 1)."
 
 
 def large_sentence(who: str, citl: float, lower: float, upper: float) -> str:
@@ -128,14 +128,33 @@ def large_sentence(who: str, citl: float, lower: float, upper: float) -> str:
     --------
     >>> large_sentence("It", 0.4, 0.2, 0.6)
     'It predicts too low: outcomes are larger (calibration in the large 0.40, 0.20 to 0.60; ideal: 0).'
+    >>> large_sentence("It", float("nan"), float("nan"), float("nan"))
+    'These rows do not settle whether predictions are too high or too low on average.'
     """
+    if not math.isfinite(citl):
+        return "These rows do not settle whether predictions are too high or too low on average."
     limits = interval(lower, upper, 2)
     shown = f"calibration in the large {decimal(citl, 2)}" + (f", {limits}" if limits else "")
     if lower > 0:
         return f"{who} predicts too low: outcomes are larger ({shown}; ideal: 0)."
     if upper < 0:
         return f"{who} predicts too high: outcomes are smaller ({shown}; ideal: 0)."
-    return f"{who} predicts neither too high nor too low on average ({shown})."
+    if not limits:
+        side = "low" if citl > 0 else "high"
+        return f"{who} predicts too {side} on average on these rows ({shown}; ideal: 0)."
+    level = "neither too high nor too low on average as far as these rows show"
+    return f"{who} predicts {level} ({shown}; ideal: 0)."
+
+
+def sign_words(sign: str) -> str:
+    """Return what a positive coefficient means, without the formula that may stand before it.
+
+    Examples
+    --------
+    >>> sign_words("F_Z(h(y) - x'beta): a positive coefficient means a larger outcome")
+    'a positive coefficient means a larger outcome'
+    """
+    return sign.rpartition(": ")[2]
 
 
 def gain_words(

@@ -298,6 +298,41 @@ def test_ensembles_have_their_own(tmp_path):
     assert "There are no coefficients: " in linear.report(X, y, n_boot=0).html
 
 
+@pytest.mark.parametrize("kind", ["seeds", "bags"])
+def test_coefficients_have_the_words_that_python_prints_above_them(kind, tmp_path):
+    X = covariates()
+    y = (X["age"] + np.random.default_rng(0).logistic(size=len(X)) > X["age"].median()).astype(int)
+    training = dt.Training(epochs=1, validation=0.2, progress=False)
+    net = dt.networks.MLP((2,))
+    model = dt.Logit([dt.LS("age"), dt.CS(net, "dose")], training=training)
+    ensemble = dt.Ensemble(model, 2, members=kind, random_state=1, n_jobs=1).fit(X, y)
+    ensemble.save(tmp_path / "model")
+    page = parsed(dt.load(tmp_path / "model").report(X, y, n_boot=0).html)
+    said = words(page, "coefficients-section")
+    _, _, *about = ensemble.coef_table().attrs["header"]
+    about = [line for line in about if not line.startswith("training of")]
+    assert about[0].startswith("se, lower, upper (95 %): ")
+    assert len(about) == (2 if kind == "seeds" else 1)
+    for line in about:
+        assert line in said
+    assert f"{len(X)} rows, 20 % of them to choose the best epochs on (validation)" in words(
+        page, "provenance"
+    )
+
+
+def test_few_rows_have_no_limits_that_fall_together(reports):
+    model, X, y, _ = reports["ordinal"]
+    rows = np.zeros(5, dtype=int)  # the same row: all bootstrap samples agree
+    page = parsed(model.report(X.iloc[rows].reset_index(drop=True), np.asarray(y)[rows], n_boot=20).html)
+    said = words(page, "answer") + words(page, "effects-section")
+    assert re.search(r"On 5 rows the NLL is \d\.\d{4}, ", said)
+    assert not re.search(r"\((−?[\d.]+) to \1\)", said.replace("(0.0000 to 0.0000)", ""))
+    assert "These rows do not settle whether predictions are too high or too low" in said
+    assert "These rows do not show that any covariate matters" in said
+    with pytest.raises(InvalidInputError, match=r"needs at least 5 rows with outcomes .*, got 4; pass more"):
+        model.report(X[:4], y[:4])
+
+
 def test_foreign_members_are_reported_without_what_if(rng):
     from sklearn.linear_model import LogisticRegression
 
@@ -357,7 +392,23 @@ def test_bad_input_is_named(reports):
         (slope_sentence("It", 1.4, 1.2, 1.6), "under-confident: its predictions are too timid"),
         (slope_sentence("It", 1.4, np.nan, np.nan), "a little too timid"),
         (slope_sentence("It", np.nan, np.nan, np.nan), "do not settle the calibration slope"),
+        (
+            slope_sentence("It", 0.77, 0.56, 1.35),
+            "It: these rows show neither over- nor under-confidence (calibration slope 0.77, 0.56 to 1.35; ideal: 1)",
+        ),
         (large_sentence("It", -0.4, -0.6, -0.2), "predicts too high: outcomes are smaller"),
+        (
+            large_sentence("It", 0.1, -0.2, 0.4),
+            "predicts neither too high nor too low on average as far as these rows show (",
+        ),
+        (
+            large_sentence("It", 0.4, np.nan, np.nan),
+            "too low on average on these rows (calibration in the large 0.40;",
+        ),
+        (
+            large_sentence("It", np.nan, np.nan, np.nan),
+            "These rows do not settle whether predictions are too high",
+        ),
         (gain_words(0.2, 0.1, 0.3, other="a"), "worse by 0.2000 (0.1000 to 0.3000) than a"),
         (gain_words(0.2, 0.1, 0.3, other="a", smaller_is_better=False), "better by 0.2000"),
         (gain_words(np.nan, np.nan, np.nan, other="a"), "not comparable with a"),

@@ -37,6 +37,8 @@ MODEL, NULL = "model", "null model"
 SHUFFLES = 3
 MOST_ROWS = 2000  # for shuffling columns
 COVERAGE = 0.8
+_ROUNDING = 1e-9
+_DIFFERENCE_ENDS = ["difference_lower", "difference_upper"]
 SAID = words_of("deeptram.plots.report")
 
 
@@ -102,12 +104,23 @@ def answers(
         scores = evaluate(named, y, metrics=chosen, reference=reference, **settings)
     except UnsupportedError:  # interval-censored or truncated times have the NLL only
         scores = evaluate(named, y, reference=reference, **settings)
+    scores = _with_width(scores)
     importance = shuffled_losses(model, X, y, pred, table, random_state)
     calibration = calibration_words(scores, y, pred, level)
     head = [quality_sentence(scores, len(pred), null is not None), *calibration]
     matters = importance_sentence(importance)
     head += [matters] if matters else []
     return Answers(scores, importance, head, calibration, null, from_training)
+
+
+def _with_width(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return scores without limits that fall together: all samples agreed, so they say nothing of others."""
+    found = scores.copy()
+    found.loc[np.isclose(found["lower"], found["upper"], _ROUNDING, _ROUNDING), ["lower", "upper"]] = np.nan
+    if "difference" in found:  # predictions that are the same differ by nothing on any rows
+        alike = np.isclose(found["difference_lower"], found["difference_upper"], _ROUNDING, _ROUNDING)
+        found.loc[alike & (found["difference"] != 0), _DIFFERENCE_ENDS] = np.nan
+    return found
 
 
 def null_model(model: Any, y: Any, pred: Predictive) -> tuple[Predictive | None, bool]:
@@ -168,7 +181,7 @@ def quality_sentence(scores: pd.DataFrame, n: int, has_null: bool) -> str:
     value = wording.estimate(first["estimate"], first["lower"], first["upper"])
     sentence = f"On {n:,} rows the {metric_label(first['metric'])} is {value}"
     if has_null:
-        limits = first["difference"], first["difference_lower"], first["difference_upper"]
+        limits = first[["difference", *_DIFFERENCE_ENDS]]
         sentence += f", {gain_words(*limits, other='that of the null model')}, which ignores all covariates"
     others = [
         f"{metric_label(row['metric'])} {wording.estimate(row['estimate'], row['lower'], row['upper'], 3)}"
@@ -210,7 +223,7 @@ def _confidence_sentence(y: Any, pred: DiscretePredictive, level: float) -> str:
     right = np.asarray(pred.encode(y)) == np.asarray(pred.pmf()).argmax(axis=1)
     claimed = float(np.asarray(pred.pmf()).max(axis=1).mean())
     lower, upper = (float(end[()]) for end in clopper_pearson(right.sum(), len(right), level))
-    words = "as often as it claims"
+    words = "as often as it claims, as far as these rows show"
     if not lower <= claimed <= upper:
         words = "more often than it claims: it is under-confident"
         words = "less often than it claims: it is over-confident" if claimed > upper else words
@@ -251,8 +264,8 @@ def shuffled_losses(
 ) -> pd.DataFrame:
     """Return by how much the NLL grows when a column is shuffled, for all columns that the model reads.
 
-    With 95 % limits, normal, from the differences of the rows. Columns that say the same hide each other:
-    what one loses, the other still has.
+    With 95 % limits, normal, from the differences of the rows; none where these are all the same. Columns
+    that say the same hide each other: what one loses, the other still has.
     """
     rng = np.random.default_rng(random_state)
     n = len(pred)
@@ -272,7 +285,8 @@ def shuffled_losses(
         grown = np.mean(losses, axis=0) - base
         loss, half = float(grown.mean()), 0.0
         if np.isfinite(grown).all():  # an outcome that has no probability leaves no doubt
-            half = float(norm.ppf(0.975) * grown.std() / np.sqrt(len(rows)))
+            spread = float(grown.std())
+            half = float(norm.ppf(0.975)) * spread / np.sqrt(len(rows)) if spread > _ROUNDING else math.nan
         found.append({"column": name, "loss": loss, "lower": loss - half, "upper": loss + half})
     importance = pd.DataFrame(found, columns=["column", "loss", "lower", "upper"])
     return importance.sort_values("loss", ascending=False, ignore_index=True)
@@ -300,7 +314,8 @@ def importance_sentence(importance: pd.DataFrame) -> str:
     shown = importance["lower"] > 0
     if not shown.any():
         return (
-            "No covariate clearly matters on these rows: shuffling any of them leaves the NLL about as it is."
+            "These rows do not show that any covariate matters: what shuffling one of them adds to the NLL "
+            "is too little to tell from chance."
         )
     first, *rest = importance[shown].head(3).to_dict("records")
     told = [f"{first['column']} (shuffled among rows it raises the NLL by {wording.decimal(first['loss'])})"]
@@ -318,7 +333,7 @@ def scores_table(found: Answers, n_boot: int, level: float) -> TextTable:
     for metric, part in found.scores.groupby("metric", sort=False):
         values = part[["estimate", "lower", "upper"]].to_numpy(dtype=float).tolist()
         if found.null is not None:
-            ends = ["difference", "difference_lower", "difference_upper"]
+            ends = ["difference", *_DIFFERENCE_ENDS]
             values.append(part[ends].iloc[0].astype(float).tolist())
         name = f"{metric_label(str(metric))} ({metric_hint(str(metric))})"
         rows.append([name, *(Cell.of(*one) for one in values)])

@@ -22,7 +22,7 @@ from deeptram._validation import (
     check_same_labels,
     check_same_length,
 )
-from deeptram.errors import DeeptramError, DeeptramWarning
+from deeptram.errors import DeeptramError, DeeptramWarning, InvalidInputError
 from deeptram.estimators import proportionality_test
 from deeptram.estimators.coefficient_table import described_outcome, described_terms
 from deeptram.estimators.deep import training_messages
@@ -47,6 +47,7 @@ from deeptram.responses import Surv
 
 WORST, TYPICAL = 10, 5
 MOST_COEFFICIENTS = 40
+LEAST_ROWS = 5  # of fewer there are at most 35 different bootstrap samples, too few for limits of 95 %
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +101,7 @@ def model_report(
     model : Tram or Ensemble
         Fitted.
     X, y : data
-        As for ``fit``.
+        As for ``fit``; at least 5 rows, for fewer leave nothing to make intervals of.
     path : path-like, optional
         Where to write the page.
     n_boot : int
@@ -118,6 +119,11 @@ def model_report(
         pred = model.predict_distribution(X)
         check_same_length(X=np.empty(len(pred)), y=y)
         check_same_labels(X=X, y=y)
+        if len(pred) < LEAST_ROWS:
+            raise InvalidInputError(
+                f"a report needs at least {LEAST_ROWS} rows with outcomes to make intervals of, got "
+                f"{len(pred)}; pass more rows, or predict these ones"
+            )
         page = _Context(model, X, y, pred, n_boot, level, random_state, source).page().html()
     report = Report(page, None if path is None else Path(path))
     if path is not None:
@@ -155,8 +161,8 @@ class _Context:
         ]
         answer = [Sentences(found.head, "answer"), scores_table(found, self.n_boot, self.level)]
         answer += [Words(note, "notice") for note in notes if note]
-        sign = "" if known is None else known.attrs["sign"].rpartition(": ")[2]
-        shifts = [f"{sign[:1].upper()}{sign[1:]}.", coefficients, self._assumption()]
+        sign = "" if known is None else wording.sign_words(known.attrs["sign"])
+        shifts = [f"{sign[:1].upper()}{sign[1:]}.", *self._about(known), coefficients, self._assumption()]
         effects = [figures.get("effects"), importance_table(found.importance)]
         facts = Facts(self._facts(table))
         return Page(
@@ -230,6 +236,13 @@ class _Context:
         ]
         header = ["column", f"coefficient ({100 * self.level:g} % interval)", "in words"]
         return TextTable(header, rows, 1, label="Coefficients", words=("in words",))
+
+    def _about(self, known: pd.DataFrame | None) -> list[Sentences]:
+        """Return what Python prints above the coefficients, but for what stands elsewhere on the page."""
+        _, *header = [""] if known is None else known.attrs["header"]
+        elsewhere = ("n = ", "coef: ", "time_ratio: ", *training_messages(self._members).values())
+        said = [line for line in header if not line.startswith(elsewhere)]
+        return [Sentences(said)] if said else []
 
     def _assumption(self) -> str:
         """Return whether effects change with the outcome, by a score test on the training rows if known."""
@@ -307,6 +320,14 @@ class _Context:
         labels = [f"row {self._index[row]}, observed {_shown(self.y, row)}" for row in rows]
         return what_if(self.model, self.X, rows, labels)
 
+    def _held_out(self) -> str:
+        """Return which share of the rows chose the best epochs, where the model was told to hold one out."""
+        share = getattr(getattr(self._first, "training", None), "validation", None)
+        in_folds = hasattr(self.model, "fold_weights_")
+        if share is None or in_folds or not self._first.spec_.is_deep:
+            return ""
+        return f", {100 * share:.3g} % of them to choose the best epochs on (validation)"
+
     def _facts(self, table: Table) -> list[tuple[str, str]]:
         first = self._first
         names = ", ".join(table.entries[:20]) + (", ..." if len(table.entries) > 20 else "")
@@ -322,7 +343,7 @@ class _Context:
         if hasattr(first, "n_obs_"):
             reached = getattr(first, "loglik_", None)
             words = "" if reached is None else f", log-likelihood {wording.decimal(float(reached), 2)}"
-            facts.append(("Fitted to", f"{first.n_obs_:,} rows{words}"))
+            facts.append(("Fitted to", f"{first.n_obs_:,} rows{self._held_out()}{words}"))
         boot = f"{self.n_boot} bootstrap samples, seed {self.random_state}"
         facts.append(("Intervals", f"{100 * self.level:g} %, {boot}"))
         return [*facts, made_by()]
