@@ -142,7 +142,7 @@ def test_curves_are_dashed_beyond_the_last_time(data):
     pred = dt.Coxph(order=3).fit(X, y).predict_distribution(X)
     display = dt.plots.cdf(pred, rows=[0], grid=np.linspace(0.1, 2 * pred.last_time, 50))
     axes = display.plot()
-    known, beyond = axes.get_lines()
+    known, beyond, _ = axes.get_lines()  # the last is for the legend
     assert (known.get_linestyle(), beyond.get_linestyle()) == ("-", "--")
     assert known.get_xdata()[-1] <= pred.last_time < beyond.get_xdata()[1]
     assert len(dt.plots.cdf(pred, rows=[0], grid=[0.1, 0.2]).plot().get_lines()) == 1
