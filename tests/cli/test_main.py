@@ -17,8 +17,8 @@ from deeptram.cli.options import _PYTHON
 HEAVY = ("torch", "sklearn", "scipy", "pandas", "numpy", "matplotlib", "rich", "joblib")
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["--nonsense"], []], ids=str)
-def test_help_loads_nothing_heavy(args):
+def run_and_list_heavy(args):
+    """Run the command line by itself; its last line has the heavy packages that it loaded."""
     code = f"""
 import sys
 from deeptram.__main__ import main
@@ -28,7 +28,12 @@ try:
 finally:
     print("loaded:", *[name for name in {HEAVY} if name in sys.modules])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["--nonsense"], []], ids=str)
+def test_help_loads_nothing_heavy(args):
+    done = run_and_list_heavy(args)
     assert done.stdout.splitlines()[-1] == "loaded:", done.stderr
 
 
@@ -52,16 +57,7 @@ def test_every_command_has_a_line_in_the_help_and_a_page_of_its_own(run, name):
     ids=lambda args: args[0],
 )
 def test_a_file_that_is_not_there_is_found_before_anything_heavy_is_loaded(args):
-    code = f"""
-import sys
-from deeptram.__main__ import main
-sys.argv = ["deeptram", *{args}]
-try:
-    main()
-finally:
-    print("loaded:", *[name for name in {HEAVY} if name in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = run_and_list_heavy(args)
     assert done.returncode == 2
     assert done.stderr == "deeptram: nowhere.csv must be a file, got no such file; check the path\n"
     assert done.stdout.splitlines()[-1] == "loaded:"
