@@ -387,8 +387,8 @@ def test_columns_that_do_not_fit_are_named_with_their_file_and_line(data):
 
 def test_a_column_of_a_network_and_of_the_linear_part_is_noted(data):
     arguments = {"--linear": "x1", "--deep": "x1", "--members": 2, "--epochs": 1}
-    said = CliRunner().invoke(app, [str(a) for a in fit_arguments(data, **arguments)]).stderr
-    assert "Note: column x1 is in --linear and in --deep: the network can take over what is linear" in said
+    said = CliRunner().invoke(app, [str(a) for a in fit_arguments(data, **arguments)]).stdout
+    assert "\nx1: also in a network, which may take its effect\n" in said
 
 
 def test_outcomes_of_every_kind_are_read(data):

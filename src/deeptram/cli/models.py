@@ -158,12 +158,6 @@ def fit_command(
         check_not_outcome(used, [outcome, event_column(event, table)])
         check_classes(table, data, outcome, kind)
         check_order(y, outcome, kind, levels)
-    twice = sorted(set(used["--deep"]) & set(used.get("--linear", ())))
-    if twice:
-        note(
-            f"column {', '.join(twice)} is in --linear and in --deep: the network can take over what is "
-            "linear, so its coefficient is not the effect of the column"
-        )
     training = Training(
         epochs=epochs,
         learning_rate=learning_rate,
