@@ -169,6 +169,47 @@ def test_pooling_before_relu_is_pooling_after_it(net, in_shape):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize(
+    ("net", "in_shape", "seen"),
+    [
+        (paper_mnist, (1, 28, 28), (26, 26)),
+        (paper_mnist, (2, 30, 27), (30, 26)),
+        (CNN(channels=(4,), padding="valid", pool=3), (1, 13, 9), (11, 8)),
+        (CNN(channels=(4, 4), padding="valid"), (1, 12, 10), (10, 10)),
+    ],
+)
+def test_pixels_that_no_output_depends_on_are_cut_off(net, in_shape, seen):
+    """Values and gradients stay, the last pixel within matters, and a model saved before loads."""
+    made = net(in_shape, 3)
+    whole = nn.Sequential(*(layer for name, layer in made.named_children() if name != "crop"))
+    assert list(made.state_dict()) == list(whole.state_dict())
+    assert tuple(made.crop.parameters()) == ()
+    assert (made.crop.rows, made.crop.columns) == seen
+    images = torch.randn(6, *in_shape, requires_grad=True)
+    found = []
+    for network in (made, whole):
+        value = network(images)
+        found.append([value, *torch.autograd.grad(value.square().sum(), [images, *made.parameters()])])
+    assert float(found[0][0].detach().std()) > 0.01
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    slopes = found[1][1].abs().sum(dim=(0, 1))
+    assert slopes[: seen[0], : seen[1]][-1].any()
+    assert slopes[: seen[0], : seen[1]][:, -1].any()
+
+
+@pytest.mark.parametrize(
+    ("net", "in_shape"), [(paper_mnist, (1, 26, 26)), (paper_utkface, (3, 33, 35)), (CNN(), (1, 29, 29))]
+)
+def test_pixels_that_matter_stay(net, in_shape):
+    network = net(in_shape, 3)
+    assert "crop" not in dict(network.named_children())
+    images = torch.randn(8, *in_shape, requires_grad=True)
+    slopes = torch.autograd.grad(network(images).square().sum(), images)[0].abs().sum(dim=(0, 1))
+    assert slopes[-1].any()
+    assert slopes[:, -1].any()
+
+
 def test_convolution_and_pool_against_scipy(rng):
     from scipy.signal import correlate2d
 

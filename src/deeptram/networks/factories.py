@@ -375,7 +375,7 @@ def check_dropout(rate: float) -> float:
     return float(rate)
 
 
-def check_room(spatial: tuple[int, int], in_shape: tuple[int, ...], network: str, smallest: int) -> None:
+def check_room(spatial: tuple[int, ...], in_shape: tuple[int, ...], network: str, smallest: int) -> None:
     """Raise if the convolutions and pools have left no pixel."""
     if min(spatial) < 1:
         raise InvalidInputError(

@@ -9,7 +9,9 @@ and biases zero. ``K`` is the number of classes: a complex intercept has
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass, fields
+from functools import reduce
 from typing import Any
 
 import torch
@@ -197,31 +199,78 @@ def _build(
 ) -> nn.Module:
     """Return the network whose layers are named one after the other; dense layers begin with a flattening.
 
-    Before that, dropout has the rate ``image_dropout``, if it is given. A ReLU right before a pooling is
-    applied to the pooled values instead: the same function with the same gradients, a fifth faster.
+    Before that, dropout has the rate ``image_dropout``, if it is given. Two things make it faster and leave
+    the function and its gradients as they are: a ReLU right before a pooling is applied to the pooled values
+    instead (a fifth faster), and pixels that no output depends on are cut off (:class:`Crop`).
     """
-    width, *sides = check_shape(in_shape, out_features, image=True, network=name)
+
+    def side_after(side: int, word: str) -> int:
+        if word.startswith("conv"):
+            return side - (size - 1) * (padding == "valid")
+        return side // pool if word == "pool" else side
+
+    width, height, across = check_shape(in_shape, out_features, image=True, network=name)
+    words = f"{plan} flat".replace("dense", "flat dense", 1).split()
+    rows, columns = reached = tuple(reduce(side_after, words, side) for side in (height, across))
+    check_room(reached, in_shape, name, smallest)
     layers: list[nn.Module] = []
-    for word in f"{plan} flat".replace("dense", "flat dense", 1).split():
+    flat = False
+    for word in words:
         units = int("0" + word.lstrip("abcdefghijklmnopqrstuvwxyz"))
         if word.startswith("conv"):
             layers += [conv(width, units, size=size, padding=padding), activation(hidden)]
-            sides = [side - (size - 1) * (padding == "valid") for side in sides]
             width = units
-        elif word == "flat" and sides:
-            check_room((sides[0], sides[1]), in_shape, name, smallest)
+        elif word == "flat" and not flat:
             layers.append(nn.Flatten())
-            width, sides = width * sides[0] * sides[1], []
+            width, flat = width * rows * columns, True
         elif word.startswith("dense"):
             layers += [linear(width, units), activation(hidden)]
             width = units
         elif word == "pool" and pool > 1:
             layers.insert(len(layers) - isinstance(layers[-1], nn.ReLU), nn.MaxPool2d(pool))
-            sides = [side // pool for side in sides]
         elif word == "drop":
-            rate = dropout if image_dropout is None or not sides else image_dropout
+            rate = dropout if image_dropout is None or flat else image_dropout
             layers += [nn.Dropout(rate)] if rate > 0 else []
-    return finished([*layers, linear(width, out_features, bias=bias)])
+    network = finished([*layers, linear(width, out_features, bias=bias)])
+    if padding == "same":  # zeros come right after the last pixels, so that all of them matter
+        return network
+    seen = tuple(
+        next(fewer for fewer in range(side + 1) if reduce(side_after, words, fewer) == end)
+        for side, end in zip((height, across), reached, strict=True)
+    )
+    if seen == (height, across):
+        return network
+    return nn.Sequential(OrderedDict(crop=Crop(*seen), **dict(network.named_children())))
+
+
+class Crop(nn.Module):
+    """The first rows and columns of images: those that a network sees, where its pools leave out the last.
+
+    A pool of two by two halves odd sides downwards. Where convolutions pad with nothing, the pixels that only
+    reach what is left out change no output: of 28 x 28 pixels :func:`paper_mnist` sees 26 x 26, and is a
+    sixth faster without the others.
+
+    Parameters
+    ----------
+    rows, columns : int
+
+    Examples
+    --------
+    >>> Crop(2, 1)(torch.zeros(5, 3, 4, 4)).shape
+    torch.Size([5, 3, 2, 1])
+    """
+
+    def __init__(self, rows: int, columns: int) -> None:
+        super().__init__()
+        self.rows, self.columns = rows, columns
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return (b, C, rows, columns) of images (b, C, H, W)."""
+        return images[..., : self.rows, : self.columns]
+
+    def extra_repr(self) -> str:
+        """Return the sides."""
+        return f"{self.rows}, {self.columns}"
 
 
 register("CNN", CNN)
