@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deeptram.paper import RunFolder, aggregate, make_study, run_study
-from deeptram.paper.results import RunView
+from deeptram.paper.views import RunView
 from digits_report import digits_report as make_report
 
 SMALL = {

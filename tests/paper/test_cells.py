@@ -12,8 +12,18 @@ import pytest
 
 from deeptram.errors import FileFormatError, InvalidInputError
 from deeptram.paper import aggregate
-from deeptram.paper.cells import COLUMNS, cells_markdown, cells_of_run, keep_cells, read_cells
-from deeptram.paper.protocols import published_metrics
+from deeptram.paper.cells import (
+    COLUMNS,
+    cell_rows,
+    cells_markdown,
+    cells_of_run,
+    chosen_cells,
+    keep_cells,
+    read_cells,
+)
+from deeptram.paper.figures import cell_figures
+from deeptram.paper.protocols import make_study, published_metrics
+from deeptram.paper.views import performance_view, view_of_run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 METHODS = ("average", "linear", "log-linear", "transformation")
@@ -174,3 +184,53 @@ def test_the_script_joins_cells_on_a_page(small_run, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["x", *arguments[1:-2]])  # without a run: from the file alone
     module.main()
     assert page.read_text(encoding="utf-8") == written
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_rows_of_cells_are_those_of_the_run(cells, small_run, relative):
+    """Figures of cells show what the figures of their run do, but for intervals."""
+    view, metrics = view_of_run(small_run.path, n_boot=20, level=0.95, n_jobs=1)[1], ("nll", "accuracy")
+    keys = ["model", "weights", "method", "metric", "kind", "split", "member"]
+
+    def estimates(table):
+        return table.astype({"split": float, "member": float}).set_index(keys)["estimate"].sort_index()
+
+    ours = estimates(cell_rows(cells, view.study, "nll", metrics, relative=relative))
+    theirs = estimates(performance_view(view, "nll", metrics, relative=relative))
+    pd.testing.assert_series_equal(ours, theirs, rtol=0, atol=3e-6)
+    assert len(ours) > 20
+
+
+def test_published_numbers_stand_beside_cells_unless_they_are_far_off():
+    study = make_study("mnist", "paper")
+    both = pd.concat([published_cells(1), published_cells(3)])
+    rows = cell_rows(both, study, "nll", ["nll", "accuracy"])
+    six = published_metrics()
+    keep = (six["dataset"] == "mnist") & (six["loss"] == "nll") & (six["metric"] == "nll")
+    six = six[keep & (six["weights"] == "equal") & (six["method"] == "linear")]["estimate"]
+    shown = rows[(rows["weights"] == "equal") & (rows["method"] == "linear") & (rows["metric"] == "nll")]
+    published = shown[shown["kind"] == "published"]
+    assert published["estimate"].item() == pytest.approx(six.mean())
+    assert (published["smallest"].item(), published["largest"].item()) == (six.min(), six.max())
+    mean = shown[shown["kind"] == "overall"]["estimate"].item()
+    assert mean == pytest.approx(shown[shown["kind"] == "split"]["estimate"].mean())
+    assert set(cell_rows(published_cells(1), study, "nll", ["nll"])["kind"]) == {"overall", "published"}
+    far = cell_rows(both.assign(nll=both["nll"] - 0.5), study, "nll", ["nll", "accuracy"])
+    kinds = far.groupby("metric")["kind"].agg(set)
+    assert "published" not in kinds["nll"]
+    assert "published" in kinds["accuracy"]
+
+
+def test_figures_of_cells(cells):
+    study = make_study("digits", "quick")
+    figures = {one.name: one for one in cell_figures(chosen_cells(cells, "digits", "quick"), study, "nll")}
+    assert list(figures) == ["performance", "members", "relative", "calibration-metrics"]
+    tables = {name: pd.concat([p.table for p in one.panels.panels]) for name, one in figures.items()}
+    assert set(tables["performance"]["kind"]) == {"overall", "split"}
+    assert set(tables["members"]["kind"]) == {"overall", "member"}
+    assert "SI-LS" not in set(tables["relative"]["model"])
+    narrow = figures["calibration-metrics"].panels.figure()
+    narrow.draw_without_rendering()
+    box, width = narrow.legends[0].get_window_extent(), narrow.bbox.width
+    assert box.x0 >= 0
+    assert box.x1 <= width

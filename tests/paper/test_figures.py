@@ -24,12 +24,7 @@ from deeptram.paper.figures import (
     weight_panels,
 )
 from deeptram.paper.protocols import published_coefficients, published_metrics
-from deeptram.paper.results import (
-    CALIBRATION_METRICS,
-    RunView,
-    coefficient_view,
-    performance_view,
-)
+from deeptram.paper.views import CALIBRATION_METRICS, RunView, coefficient_view, performance_view
 from deeptram.plots.report.page import page_figure
 
 NLL = ("nll",)

@@ -7,12 +7,7 @@ import re
 
 import pytest
 
-from deeptram.paper.results import (
-    best_sentence,
-    coefficient_readings,
-    gain_sentences,
-    guarantee_summary,
-)
+from deeptram.paper.results import best_sentence, coefficient_readings, gain_sentences, guarantee_summary
 from deeptram.plots.wording import coefficient_words
 
 

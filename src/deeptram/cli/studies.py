@@ -22,8 +22,8 @@ from deeptram.paper import Tables, aggregate
 from deeptram.paper.config import EXACT_MODELS
 from deeptram.paper.protocols import DATASETS, N_BOOT, PRESETS, make_study
 from deeptram.paper.report import build_report, results_markdown
-from deeptram.paper.results import METHODS
 from deeptram.paper.runner import available_study, run_study
+from deeptram.paper.views import METHODS
 from deeptram.plots import wording
 
 SHOWN = ("nll", "rps", "accuracy")

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from deeptram._files import write_table
@@ -28,13 +30,15 @@ from deeptram.paper.protocols import (
     published_means,
     published_metrics,
 )
-from deeptram.paper.results import (
+from deeptram.paper.results import published_texts
+from deeptram.paper.views import (
     BINARY_METRICS,
     METHODS,
     ORDINAL_METRICS,
     RunView,
     own_metric,
-    published_texts,
+    performance_rows,
+    relative_to_linear,
     view_of_run,
 )
 from deeptram.plots import wording
@@ -148,13 +152,7 @@ def cells_markdown(cells: pd.DataFrame, dataset: str, preset: str, pixels: int |
     pixels : int, optional
         Side of the images, where there are cells of several.
     """
-    study = make_study(dataset, preset)
-    chosen = cells[(cells["dataset"] == dataset) & (cells["preset"] == preset)]
-    chosen = chosen if pixels is None else chosen[chosen["pixels"] == pixels]
-    if chosen.empty:
-        raise InvalidInputError(
-            f"the cells must have some of {dataset} with preset {preset}, got none; keep those of a run first"
-        )
+    study, chosen = make_study(dataset, preset), chosen_cells(cells, dataset, preset, pixels)
     parts = []
     for loss in LOSSES:
         shown = _Shown(study, chosen[chosen["loss"] == loss], loss)
@@ -162,6 +160,61 @@ def cells_markdown(cells: pd.DataFrame, dataset: str, preset: str, pixels: int |
             title = f"{metric_label(shown.score)}, trained with it:"
             parts += [title, shown.table().markdown(), *shown.findings()]
     return "\n\n".join(parts) + "\n"
+
+
+def chosen_cells(cells: pd.DataFrame, dataset: str, preset: str, pixels: int | None = None) -> pd.DataFrame:
+    """Return the cells of a data set and preset, and of a side of the images if one is given."""
+    chosen = cells[(cells["dataset"] == dataset) & (cells["preset"] == preset)]
+    chosen = chosen if pixels is None else chosen[chosen["pixels"] == pixels]
+    if chosen.empty:
+        raise InvalidInputError(
+            f"the cells must have some of {dataset} with preset {preset}, got none; keep those of a run first"
+        )
+    return chosen
+
+
+def cell_rows(
+    cells: pd.DataFrame, study: Study, loss: str, metrics: Sequence[str], *, relative: bool = False
+) -> pd.DataFrame:
+    """Return metrics of cells as figures show them: every split and member, means over splits, and published.
+
+    Published numbers are means and ranges over all six splits, whatever the training was. Metrics of which
+    a published number lies further from ours than twice their range have none: it would hide the rest.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        From :func:`chosen_cells`, with one seed.
+    study : Study
+    loss : str
+    metrics : sequence of str
+    relative : bool
+        Differences to SI-LS of the same split.
+
+    Returns
+    -------
+    DataFrame
+        As from :func:`~deeptram.paper.views.performance_view`.
+    """
+    about = ["dataset", *PLACE[:3], *ROW]
+    chosen = cells[cells["loss"] == loss]
+    long = chosen.melt(about, list(metrics), "metric", "estimate").dropna(subset="estimate")
+    long = relative_to_linear(long) if relative else long
+    long = long.assign(kind=np.where(long["method"] == "member", "member", "split"))
+    keys = ["model", "weights", "method", "metric"]
+    means = long[long["kind"] == "split"].groupby(keys, sort=False)["estimate"].agg(["mean", "size"])
+    kept = long if (means["size"] > 1).any() else long[long["kind"] == "member"]  # one split is its mean
+    overall = means["mean"].rename("estimate").reset_index().assign(kind="overall")
+    theirs = published_metrics()
+    theirs = theirs[(theirs["loss"] == loss) & theirs["metric"].isin(metrics)]
+    theirs = relative_to_linear(theirs) if relative else theirs
+    theirs = published_means(theirs, study, sorted(set(theirs["split"])))
+    theirs = theirs[theirs["model"].isin(long["model"])]
+    ends = long.groupby("metric")["estimate"].agg(["min", "max"]).reindex(theirs["metric"]).to_numpy()
+    room = 2 * (ends[:, 1] - ends[:, 0])
+    near = theirs["estimate"].between(ends[:, 0] - room, ends[:, 1] + room).groupby(theirs["metric"])
+    theirs = theirs[near.transform("all").astype(bool)]
+    return performance_rows(pd.concat([overall, kept], ignore_index=True), theirs)
 
 
 @dataclass(frozen=True, eq=False)

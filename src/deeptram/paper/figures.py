@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from deeptram.paper.cells import cell_rows
+from deeptram.paper.config import Study
 from deeptram.paper.ensembles import POOLS, SCHEMES
-from deeptram.paper.results import (
+from deeptram.paper.views import (
     CALIBRATION_METRICS,
     METHODS,
     RunView,
     calibration_view,
     coefficient_view,
+    main_metrics,
     performance_view,
     with_kinds,
 )
@@ -94,16 +97,44 @@ def study_figures(view: RunView, loss: str) -> Iterator[StudyFigure]:
             yield StudyFigure(name, panels, SAID.caption(name, view.study.protocol.event), place)
 
 
-def save_figures(figures: Sequence[StudyFigure], loss: str, folder: Path) -> list[Path]:
+def cell_figures(cells: pd.DataFrame, study: Study, loss: str) -> Iterator[StudyFigure]:
+    """Yield the figures of cells of several runs, of one training loss and seed, beside the published ones.
+
+    Parameters
+    ----------
+    cells : DataFrame
+        From :func:`~deeptram.paper.cells.chosen_cells`.
+    study : Study
+    loss : str
+    """
+    metrics = main_metrics(study)
+    schemes = SCHEMES if (cells["weights"] == "tuned").any() else SCHEMES[:1]
+    for name, shown, options in (
+        ("performance", metrics, {}),
+        ("members", metrics, {"members": True}),
+        ("relative", metrics, {"relative": True}),
+        ("calibration-metrics", CALIBRATION_METRICS[1:], {"members": True}),
+    ):
+        rows = cell_rows(cells, study, loss, shown, relative="relative" in options)
+        panels = metric_panels(rows, study.models, schemes, shown, **options)
+        if panels is not None:
+            yield StudyFigure(name, panels, SAID.caption(name, study.protocol.event))
+
+
+def save_figures(
+    figures: Iterable[StudyFigure], loss: str, folder: Path, formats: Sequence[str] = FORMATS
+) -> list[Path]:
     """Draw figures into files and return their paths.
 
     Parameters
     ----------
-    figures : sequence of StudyFigure
+    figures : iterable of StudyFigure
     loss : str
         Of the training; part of the names.
     folder : Path
         Made if it is not there.
+    formats : sequence of str
+        Endings of the files.
     """
     folder.mkdir(parents=True, exist_ok=True)
     saved = []
@@ -111,7 +142,7 @@ def save_figures(figures: Sequence[StudyFigure], loss: str, folder: Path) -> lis
         figure = one.panels.figure()
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the layout is found once, not for every format
-        for suffix in FORMATS:
+        for suffix in formats:
             path = folder / f"{one.name}-{loss}.{suffix}"
             figure.savefig(path, dpi=160)
             saved.append(path)
@@ -190,11 +221,37 @@ def performance_panels(
         What is recalibrated on the validation part.
     """
     data = performance_view(view, loss, tuple(metrics), relative=relative, recalibrated=recalibrated)
-    models = [model for model in view.models(loss) if model in set(data["model"])]
+    models = view.models(loss)
+    return metric_panels(data, models, view.schemes(loss), metrics, relative=relative, members=members)
+
+
+def metric_panels(
+    data: pd.DataFrame,
+    models: Sequence[str],
+    schemes: Sequence[str],
+    metrics: Sequence[str],
+    *,
+    relative: bool = False,
+    members: bool = False,
+) -> PanelGrid | None:
+    """Return the panels of :func:`performance_panels` from rows, those of a run or of cells of several.
+
+    Parameters
+    ----------
+    data : DataFrame
+        From :func:`~deeptram.paper.views.performance_rows`.
+    models : sequence of str
+        Those that may be there, in order.
+    schemes, metrics : sequence of str
+        The rows and columns of panels.
+    relative, members : bool
+        As there.
+    """
+    models = [model for model in models if model in set(data["model"])]
     if not models or data["estimate"].notna().sum() == 0:
         return None
     data = data[data["kind"] != ("split" if members else "member")]
-    cells, schemes = {}, view.schemes(loss)
+    cells = {}
     for i, scheme in enumerate(schemes):
         for j, metric in enumerate(metrics):
             part = data[(data["weights"] == scheme) & (data["metric"] == metric)]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from deeptram.ensemble.epistemic import epistemic_band
 from deeptram.paper.members import load_member, load_parts
-from deeptram.paper.results import RunView
 from deeptram.paper.storage import RunFolder
+from deeptram.paper.views import RunView
 from deeptram.plots.display import Panel, PanelGrid
 from deeptram.plots.report.whatif import WhatIf, shifted_rows
 from deeptram.plots.style import MEMBER_COLOR, POOL_COLORS, REFERENCE_COLOR, say

@@ -26,7 +26,6 @@ from deeptram.paper.protocols import (
     published_metrics,
 )
 from deeptram.paper.results import (
-    RunView,
     calibration_sentences,
     guarantee_sentence,
     guarantee_summary,
@@ -35,10 +34,10 @@ from deeptram.paper.results import (
     odds_table,
     performance_table,
     sizes_table,
-    view_of_run,
     weights_table,
 )
 from deeptram.paper.runner import duration
+from deeptram.paper.views import RunView, view_of_run
 from deeptram.plots.report.page import (
     Cell,
     Facts,

@@ -297,7 +297,7 @@ class PanelGrid:
                 self._draw(axes[panel.row][panel.column], panel)
             legend = legend_entries(figure.axes)
             if legend and self.legend:
-                fits = min(len(legend), max(2, int(figure.get_figwidth() / LEGEND_WIDTH)))
+                fits = min(len(legend), max(1, int(figure.get_figwidth() / LEGEND_WIDTH)))
                 figure.legend(list(legend.values()), list(legend), loc="outside lower center", ncols=fits)
         return figure
 
