@@ -105,15 +105,15 @@ def test_tuned_parameters_of_a_rule_are_used(tables, run, tmp_path):
 def test_the_best_members_alone(tables, run, tmp_path, weights):
     paths, out = tables.write(), tmp_path / "o"
     tuning = ["--tune-members", *tables.write("tune"), "--tune-truth", tables.truth("tune")]
-    result = run(
-        "pool", "--members", *paths, *tuning, "--top-k", "2", "--weights", weights, "--out", out, "--quiet"
-    )
+    result = run("pool", "--members", *paths, *tuning, "--top-k", "2", "--weights", weights, "--out", out)
     assert result.exit_code == 0, result.output
+    assert f"the best 2 of {len(paths)} members by NLL, " in result.output
     scores = [dt.scores.nll(tables.y["tune"], one) for one in predictives(tables, "tune")]
     order = np.argsort(scores)[:2]
     assert len(paths) > 2
     record = json.loads((out / "weights.json").read_text())
     assert record["members"] == [paths[m] for m in order]
+    assert (record["top_k"], record["chosen_from"], record["chosen_by"]) == (2, paths, "nll")
     chosen = [predictives(tables)[m] for m in order]
     expected = dt.pool(chosen, weights=record["weights"])
     np.testing.assert_allclose(read(out / "pooled.csv"), expected.pmf(), rtol=1e-12)

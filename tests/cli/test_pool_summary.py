@@ -28,6 +28,7 @@ def shown(width=80, **changes):
     )
     report = {
         "names": ["net", "tree"],
+        "n_given": 2,
         "n_rows": 1234,
         "columns": "3 levels",
         "info": PoolInfo("linear", (0.5, 0.5)),

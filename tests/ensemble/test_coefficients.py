@@ -31,6 +31,14 @@ def fitted(name="Polr", terms="SI-CS-LS", **arguments):
     return dt.Ensemble(model, 3, random_state=4, **arguments).fit(X, y), X, y
 
 
+def test_unequal_weights_are_said_to_be_held():
+    X, (model, y) = table()[0], make("Polr", [dt.LS("a")])
+    members = [model.fit(X, y), model]
+    for weights, said in (([0.5, 0.5], False), ([0.7, 0.3], True), ([1.0, 0.0], True)):
+        header = dt.Ensemble.from_members(members, weights=weights).coef_table().attrs["header"]
+        assert any("what tuned weights would vary by is not in se" in line for line in header) == said
+
+
 def test_variance_between_members():
     np.testing.assert_allclose(between_variance(BETA, EQUAL), BETA.var(axis=0, ddof=1))
     two = np.array([0.5, 0.0, 0.5, 0.0])  # a member of weight zero does not count, even if it is infinite

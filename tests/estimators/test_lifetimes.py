@@ -50,6 +50,18 @@ def test_no_mass_lies_below_zero(make, data, tmp_path):
     assert (original.predict_quantile(X, start.min() / 2) == 0).all()
 
 
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_survival_beyond_the_last_event_says_that_it_extrapolates(data, ensemble):
+    X, y = data
+    model = dt.Coxph(order=4).fit(X, y)
+    model = dt.Ensemble.from_members([model, dt.Coxph(order=3).fit(X, y)]) if ensemble else model
+    last = y.observations.lower[y.observations.exact].max()
+    model.predict_survival(X, [0.0, last, np.inf])  # without a warning
+    words = rf"up to {2 * last:g} lie beyond {last:g}, the last observed \(uncensored\) time"
+    with pytest.warns(ExtrapolationWarning, match=words):
+        model.predict_survival(X, [0.0, 2 * last, 1.5 * last])
+
+
 @pytest.mark.parametrize("make", [*MODELS, dt.Survreg])
 @pytest.mark.parametrize("settings", [{}, {"log_first": False}], ids=["auto", "in t"])
 def test_rows_censored_at_zero_leave_the_fit_as_it_is(make, settings, data):

@@ -129,8 +129,10 @@ def pool_command(
             if tune_members and tune_truth is not None:
                 tuning = read_tuning(tune_members, tune_truth, tolerance, read, members[0])
         score = score or read_as.score
+        chosen: dict[str, Any] = {}
         if tuning is not None and top_k is not None:
             best = choose_best(tuning.predictions.members, tuning.y, top_k, score).indices.tolist()
+            chosen = {"top_k": top_k, "chosen_from": [str(path) for path in members], "chosen_by": score}
             read, tuning, members = read.only(best), tuning.only(best), [members[m] for m in best]
         with working("pooling", quiet):
             compared = read_as.pools if y is not None else ()
@@ -142,7 +144,7 @@ def pool_command(
         if out == PIPE:
             return
         own_data = tuning is not None and _same_data(read, tuning.predictions)
-        record = _weights_record(fits, method, weights, score, members, own_data)
+        record = {**_weights_record(fits, method, weights, score, members, own_data), **chosen}
         write_json(out / "weights.json", json_values(record))
         table, held, said = None, None, []
         if y is not None:
@@ -169,6 +171,7 @@ def pool_command(
         show_report(
             PoolReport(
                 names=read.names,
+                n_given=len(chosen.get("chosen_from", members)),
                 n_rows=read.n_rows,
                 columns=f"{len(read.columns)} {read_as.noun}",
                 info=pools[method].pool_info,

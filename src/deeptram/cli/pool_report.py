@@ -37,6 +37,7 @@ class PoolReport:
     """Everything the summary needs."""
 
     names: Sequence[str]
+    n_given: int  # members of which those are the best
     n_rows: int
     columns: str
     info: PoolInfo
@@ -58,7 +59,10 @@ def show_report(report: PoolReport, console: Console | None = None) -> None:
     info = report.info
     scale = f" on the {info.latent} scale" if info.latent else ""
     scheme = "equal weights" if report.tuned is None else "tuned weights"
-    console.print(f"{len(report.names)} members, {report.n_rows:,} rows, {report.columns}")
+    count = len(report.names)
+    some = f"the best {count} of {report.n_given} members by {metric_label(report.score)}"
+    members = some if count < report.n_given else f"{count} members"
+    console.print(f"{members}, {report.n_rows:,} rows, {report.columns}")
     console.print(f"[bold]{info.method} pool{scale}, {scheme}[/bold]")
     _show_weights(console, report)
     if report.table is not None:

@@ -51,6 +51,7 @@ _GIVEN_NETWORKS = "sampling given the networks, and seeds"
 TOO_NARROW = (
     "too narrow: other rows would give other networks; Ensemble(model, 30, members='bags') draws them"
 )
+WEIGHTS_HELD = "the weights are held as they are: what tuned weights would vary by is not in se"
 
 
 def between_variance(values: Array, weights: Array) -> Array:
@@ -312,6 +313,7 @@ def ensemble_table(
             meaning(outcome, latent),
             f"se, lower, upper ({100 * level:g} %): {said}",
             *([TOO_NARROW] if said == _GIVEN_NETWORKS else []),
+            *([] if np.allclose(weights, 1 / len(weights)) else [WEIGHTS_HELD]),
             *said_of_networks(first.spec_, first.design_),
             *training_messages(members).values(),
         ],

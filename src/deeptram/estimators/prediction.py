@@ -21,7 +21,7 @@ from deeptram._validation import (
     check_same_labels,
     check_sample_weight,
 )
-from deeptram.errors import MissingMethodError, UnsupportedError
+from deeptram.errors import ExtrapolationWarning, MissingMethodError, UnsupportedError, warn
 from deeptram.model import DISCRETE
 from deeptram.predictive import DiscretePredictive, Predictive
 
@@ -121,12 +121,22 @@ class PredictiveMethods:
         return self._answer(X, self.predict_distribution(X).quantile(q), np.atleast_1d(np.asarray(q)))
 
     def predict_survival(self, X: Any, times: ArrayLike) -> Any:
-        """Return P(Y > t) for every t of ``times`` (levels, for classes), shape (n, len(times))."""
+        """Return P(Y > t) for every t of ``times`` (levels, for classes), shape (n, len(times)).
+
+        Lifetimes beyond the last observed (uncensored) one come with an ``ExtrapolationWarning``.
+        """
         predictive = self.predict_distribution(X)
         points = np.atleast_1d(np.asarray(times))
         if not isinstance(predictive, DiscretePredictive):
             points = check_float_vector(points, "times")
             check_no_missing(np.isnan(points), "times")
+            last = getattr(predictive, "last_time", np.inf)
+            if (beyond := points[np.isfinite(points) & (points > last)]).size:
+                warn(
+                    f"times up to {beyond.max():g} lie beyond {last:g}, the last observed (uncensored) time, "
+                    "where the model extrapolates; ask for times up to that one",
+                    ExtrapolationWarning,
+                )
         return self._answer(X, np.column_stack([predictive.sf(t) for t in points.tolist()]), points)
 
     def report(self, X: Any, y: Any, path: str | os.PathLike[str] | None = None, **settings: Any) -> Any:
