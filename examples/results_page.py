@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
+from PIL import Image
 
 from deeptram.paper.cells import cells_markdown, cells_of_run, chosen_cells, keep_cells, read_cells
 from deeptram.paper.figures import cell_figures, save_figures
@@ -41,7 +42,10 @@ def draw_joined_cells(page: str, cells: pd.DataFrame, folder: Path) -> None:
             one_seed = of_loss[of_loss["seed"] == of_loss["seed"].min()]
             figures = cell_figures(one_seed, make_study(dataset, preset), str(loss))
             renamed = (replace(one, name=f"{dataset}-{preset}-{one.name}") for one in figures)
-            save_figures(renamed, str(loss), folder, ["png"])
+            for path in save_figures(renamed, str(loss), folder, ["png"]):
+                with Image.open(path) as figure:
+                    few = figure.convert("RGB").quantize(64, dither=Image.Dither.NONE)
+                few.save(path, optimize=True)  # a quarter of the size
 
 
 def main() -> None:

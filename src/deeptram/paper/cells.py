@@ -178,8 +178,9 @@ def cell_rows(
 ) -> pd.DataFrame:
     """Return metrics of cells as figures show them: every split and member, means over splits, and published.
 
-    Published numbers are means and ranges over all six splits, whatever the training was. Metrics of which
-    a published number lies further from ours than twice their range have none: it would hide the rest.
+    Published numbers are as in the tables: means over the same splits where these are the authors' own
+    (:func:`~deeptram.paper.protocols.published_means`), with the range over all six. Metrics of which a
+    published number lies further from ours than twice their range have none: it would hide the rest.
 
     Parameters
     ----------
@@ -208,7 +209,8 @@ def cell_rows(
     theirs = published_metrics()
     theirs = theirs[(theirs["loss"] == loss) & theirs["metric"].isin(metrics)]
     theirs = relative_to_linear(theirs) if relative else theirs
-    theirs = published_means(theirs, study, sorted(set(theirs["split"])))
+    splits = {model: sorted(set(chosen.loc[chosen["model"] == model, "split"])) for model in study.models}
+    theirs = pd.concat(published_means(theirs[theirs["model"] == m], study, splits[m]) for m in study.models)
     theirs = theirs[theirs["model"].isin(long["model"])]
     ends = long.groupby("metric")["estimate"].agg(["min", "max"]).reindex(theirs["metric"]).to_numpy()
     room = 2 * (ends[:, 1] - ends[:, 0])
