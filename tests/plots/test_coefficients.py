@@ -31,6 +31,38 @@ def test_exponentiated(summary):
     np.testing.assert_allclose(np.log(frame["upper"]), summary["upper"])
 
 
+@pytest.fixture(scope="session")
+def survival_summary():
+    rng = np.random.default_rng(6)
+    X = pd.DataFrame(rng.normal(size=(200, 2)), columns=["age", "dose"])
+    time = rng.exponential(np.exp(0.5 * X["age"]))
+    y = dt.Surv.right(np.minimum(time, 2), time < 2)
+    return dt.Coxph([dt.LS("age", "dose"), dt.Scale("dose")]).fit(X, y).summary()
+
+
+def test_hazard_ratios_are_those_of_the_summary(survival_summary, drawn):
+    members = pd.DataFrame({"age": [0.4, 0.6]})
+    shown = plots.coefficients(survival_summary, hazard_ratio=True, truth={"age": 0.5}, members=members)
+    frame = shown.frame().set_index("kind")
+    shifts = survival_summary.loc[["age", "dose"]]
+    estimate = frame.loc["estimate"]
+    assert estimate["coefficient"].tolist() == ["age", "dose"]  # the scale's is no hazard ratio
+    for column, end in (("estimate", ""), ("lower", "_lower"), ("upper", "_upper")):
+        np.testing.assert_allclose(estimate[column], shifts[f"hazard_ratio{end}"])
+    assert frame.loc["truth", "estimate"] == pytest.approx(np.exp(-0.5))
+    np.testing.assert_allclose(frame.loc["member", "estimate"], np.exp([-0.4, -0.6]))
+    ax = drawn(shown)
+    assert ax.get_xlabel() == "hazard ratio (above 1: earlier events)"
+    assert ax.get_xscale() == "log"
+
+
+def test_hazard_ratios_of_other_models_are_refused(summary, survival_summary):
+    with pytest.raises(InvalidInputError, match="got none named hazard_ratio for 'odds'; leave hazard_ratio out"):
+        plots.coefficients({"cox": survival_summary, "odds": summary}, hazard_ratio=True)
+    with pytest.raises(InvalidInputError, match=r"exp\(-coefficient\), got exp=True too; leave one"):
+        plots.coefficients(survival_summary, hazard_ratio=True, exp=True)
+
+
 def test_members_and_truth(summary):
     members = pd.DataFrame({"age": [1.0, 2.0], "other": [0.0, 0.0]})
     frame = plots.coefficients(summary, members=members, truth=pd.Series({"age": 1.0})).frame()

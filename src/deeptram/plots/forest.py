@@ -330,6 +330,7 @@ def coefficients(
     tables: Any,
     *,
     exp: bool = False,
+    hazard_ratio: bool = False,
     truth: Mapping[str, float] | pd.Series | None = None,
     truth_name: str = "truth",
     members: pd.DataFrame | None = None,
@@ -343,6 +344,9 @@ def coefficients(
         the names of the coefficients, columns ``coef, lower, upper``.
     exp : bool
         Show exp(coefficient), for example odds ratios, on a logarithmic axis.
+    hazard_ratio : bool
+        Show exp(−coefficient), on a logarithmic axis: the hazard ratio of models with proportional hazards
+        (coefficients that are not, of the scale for example, are left out).
     truth : mapping of coefficient -> value, optional
         Known effects, marked by bars below the estimates.
     truth_name : str
@@ -363,12 +367,26 @@ def coefficients(
         name coefficient  estimate  lower  upper      kind
     0  model         age       1.0  0.368  2.718  estimate
     1  truth         age       1.0    NaN    NaN     truth
+
+    For models with proportional hazards, where a positive coefficient means later events:
+
+    >>> table["hazard_ratio"] = np.exp(-table["coef"])
+    >>> coefficients(table, hazard_ratio=True).frame().round(3)
+        name coefficient  estimate  lower  upper      kind
+    0  model         age       1.0  0.368  2.718  estimate
     """
     named = {str(k): v for k, v in (tables if isinstance(tables, Mapping) else {"model": tables}).items()}
     remedy = "pass model.summary() or ensemble.coef_table()"
+    needed, only, is_ratio = NEEDED, "hazard_ratio", check_flag(exp, "exp")
+    if check_flag(hazard_ratio, only):
+        if is_ratio:
+            raise InvalidInputError("hazard_ratio is exp(-coefficient), got exp=True too; leave one of them out")
+        needed, remedy = (*NEEDED, only), "leave hazard_ratio out: it is for models of proportional hazards"
+        is_ratio = True
     parts = []
     for name, table in named.items():
-        known = table_with(NEEDED, table, "a table of coefficients", remedy, name)
+        known = table_with(needed, table, "a table of coefficients", remedy, name)
+        known = known[known[only].notna()] if hazard_ratio else known
         parts.append(_rows(name, known.index.map(str), "estimate", known[list(NEEDED)].to_numpy(float)))
     if not parts:
         raise InvalidInputError("expected at least one table of coefficients, got none; pass model.summary()")
@@ -389,7 +407,9 @@ def coefficients(
             parts.append(_rows(truth_name, name, "truth", [[check_number(value, f"truth[{name!r}]")]]))
     combined = pd.concat(parts, ignore_index=True)
     numbers = list(COLUMNS[2:])
-    if check_flag(exp, "exp"):
+    if hazard_ratio:
+        combined[numbers] = -combined[["estimate", "upper", "lower"]].to_numpy()
+    if is_ratio:
         with np.errstate(over="ignore"):
             combined[numbers] = np.exp(combined[numbers])
     known_truth = [truth_name] if truth is not None and len(truth) else []
@@ -400,20 +420,26 @@ def coefficients(
     drawn = combined.assign(panel="", group=combined["name"], place=height)
     beside = 1.2 if len(named) > 1 or len(parts) > len(named) else 0.0
     inches = (4.2 + beside, 0.9 + (0.16 + 0.12 * len(named)) * len(lines))
-    larger = (_common(named, "sign") or "a larger outcome").rpartition("means ")[2].removeprefix("a ")
-    effect = _common(named, "exp_effect" if exp else "effect") or (
-        "exp(coefficient)" if exp else "coefficient"
-    )
+    effect, larger = _meaning(named, exp, hazard_ratio)
     between = "\n" if len(effect + larger) > 45 else " "
-    label = f"{effect}{between}({'above 1' if exp else 'positive'}: {larger})"
-    axes, reference = {"": ("", label)}, {"": float(exp)}
-    return ForestDisplay(combined, drawn, lines, look, axes, reference, inches, exp, legend=True)
+    label = f"{effect}{between}({'above 1' if is_ratio else 'positive'}: {larger})"
+    axes, reference = {"": ("", label)}, {"": float(is_ratio)}
+    return ForestDisplay(combined, drawn, lines, look, axes, reference, inches, is_ratio, legend=True)
 
 
 def _rows(name: str, line: Any, kind: str, values: Any) -> pd.DataFrame:
     table = pd.DataFrame(values, columns=list(COLUMNS[2:])[: np.shape(values)[1]])
     table = table.assign(name=name, coefficient=line, kind=kind)
     return table.reindex(columns=["name", "coefficient", *COLUMNS[2:], "kind"])
+
+
+def _meaning(tables: Mapping[str, pd.DataFrame], exp: bool, hazard_ratio: bool) -> tuple[str, str]:
+    """Return what the axis shows, and what its larger values mean."""
+    if hazard_ratio:
+        return "hazard ratio", "earlier events"
+    larger = (_common(tables, "sign") or "a larger outcome").rpartition("means ")[2].removeprefix("a ")
+    unknown = "exp(coefficient)" if exp else "coefficient"
+    return _common(tables, "exp_effect" if exp else "effect") or unknown, larger
 
 
 def _common(tables: Mapping[str, pd.DataFrame], what: str) -> str:
