@@ -2,10 +2,11 @@
 
 The columns of UTKFace and digits are drawn given the class, so that the model of them alone, SI-LS, has the
 simulated log odds-ratios. Given an image, few classes are left, and the cumulative odds ratio is another one.
-Here the classes are drawn from what the members of a run say of the images, the columns given these classes,
-and the best effects are found beside a + b h of the images: what an ideal CI-LS would have.
+Here the classes are drawn from what the members of a run say of the test rows, the columns given these
+classes, and the best effects are found beside a + b h: what an ideal CI-LS would have. (h of CI-LS and
+SI-CS-LS says what the columns say, too, a little more than the images alone.)
 
-    python examples/effects_given_images.py RUN --model CI
+    python examples/effects_given_images.py RUN --model CI --split 1
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 import deeptram as dt
+from deeptram.datasets import digits
 from deeptram.datasets.simulated import PAPER_EFFECTS, PAPER_SD, simulate_covariates
+from deeptram.errors import DeeptramError, InvalidInputError
 from deeptram.paper import RunFolder
 from deeptram.paper.members import PARTS, load_member, load_parts
 
 NAMES = tuple(PAPER_EFFECTS)
+SDS = {"utkface": PAPER_SD, "digits": digits.SD}  # of the columns, given the class
 
 
 def effects_given(h: Any, *, sd: float = PAPER_SD, n_draws: int = 10, seed: int = 1) -> np.ndarray:
@@ -48,6 +52,8 @@ def _nll(parameters: np.ndarray, h: np.ndarray, x: np.ndarray, codes: np.ndarray
     cdf = expit(np.column_stack([np.full(n, -np.inf), moved, np.full(n, np.inf)]))
     rows = np.arange(n)
     mass = cdf[rows, codes + 1] - cdf[rows, codes]
+    if not (mass > 0).all():  # thresholds that cross: no distribution
+        return np.inf, np.zeros_like(parameters)
     slopes = np.zeros((n, width + 2))  # of log P in the transformation at each threshold
     for at, sign in ((codes + 1, 1.0), (codes, -1.0)):
         slopes[rows, at] = sign * cdf[rows, at] * (1 - cdf[rows, at]) / mass
@@ -57,11 +63,17 @@ def _nll(parameters: np.ndarray, h: np.ndarray, x: np.ndarray, codes: np.ndarray
     return float(-np.log(mass).mean()), -gradient
 
 
-def pooled_h(path: Path, model: str, split: int) -> np.ndarray:
+def pooled_h(run: RunFolder, model: str, loss: str, split: int) -> np.ndarray:
     """Return h of the recalibrated transformation ensemble of a run, test part, (n, K - 1)."""
-    run = RunFolder(path).require()
     study, n_levels, parts = run.study(), len(run.config()["levels"]), load_parts(run)
-    units = [one for one in study.units() if (one.model, one.loss, one.split) == (model, "nll", split)]
+    done = run.finished(study, run.data_digests())
+    units = [one for one in done if (one.model, one.loss, one.split) == (model, loss, split)]
+    if not units:
+        there = ", ".join(sorted({f"{one.model} ({one.loss}, split {one.split})" for one in done}))
+        raise InvalidInputError(
+            f"{run.path} must have finished members of {model} ({loss}, split {split}), got "
+            f"{there or 'none'}; choose --model, --loss and --split among these"
+        )
     members = [load_member(run, unit, n_levels).predictions for unit in units]
     val, test = (dt.pool([member[part] for member in members]) for part in PARTS)
     outcomes = parts.codes[parts.splits[split - 1].validation]
@@ -75,17 +87,26 @@ def main() -> None:
     )
     parser.add_argument("run", type=Path, metavar="RUN")
     parser.add_argument("--model", default="CI")
+    parser.add_argument("--loss", default="nll")
     parser.add_argument("--split", type=int, default=1)
-    parser.add_argument("--sd", type=float, default=PAPER_SD)
     arguments = parser.parse_args()
-    h = pooled_h(arguments.run, arguments.model, arguments.split)
+    try:
+        run = RunFolder(arguments.run).require()
+        dataset = run.study().dataset
+        if dataset not in SDS:
+            raise InvalidInputError(
+                f"the run must be of {' or '.join(SDS)}, whose columns are simulated, got {dataset}"
+            )
+        h = pooled_h(run, arguments.model, arguments.loss, arguments.split)
+    except DeeptramError as error:
+        parser.error(str(error))
     nothing = np.tile(logit(expit(h).mean(axis=0)), (len(h), 1))  # the same classes, images left out
-    without, given = (effects_given(one, sd=arguments.sd) for one in (nothing, h))
+    without, given = (effects_given(one, sd=SDS[dataset]) for one in (nothing, h))
     for name, alone, beside in zip(NAMES, without.T, given.T, strict=True):
-        error = beside.std(ddof=1) / len(beside) ** 0.5
+        error_of_mean = beside.std(ddof=1) / len(beside) ** 0.5
         print(
             f"{name}: simulated {PAPER_EFFECTS[name]:.3f}, without images {alone.mean():.3f}, given them "
-            f"{beside.mean():.3f} ± {error:.3f}"
+            f"{beside.mean():.3f} ± {error_of_mean:.3f}"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,15 @@ import pytest
 from scipy.special import logit
 
 from deeptram.datasets.simulated import PAPER_EFFECTS
+from digits_report import digits_report as make_report
 
 FILE = Path(__file__).parents[2] / "examples" / "effects_given_images.py"
 TRUTH = np.array(list(PAPER_EFFECTS.values()))
+
+
+@pytest.fixture(scope="session")
+def digits_report(tmp_path_factory):
+    return make_report(tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +47,27 @@ def test_effects_shrink_with_what_images_say(script):
         sizes.append(found @ TRUTH / (TRUTH @ TRUTH))
         np.testing.assert_allclose(found[TRUTH == 0], 0, atol=0.04)
     assert sizes[0] > sizes[1] > sizes[2] > 0.2
+
+
+def test_thresholds_that_cross_are_no_candidates(script):
+    h, x = np.array([[0.0, 1.0]]), np.zeros((1, 1))
+    value, gradient = script._nll(np.array([2.0, 0.0, 1.0, 0.0]), h, x, np.array([1]))
+    assert value == np.inf
+    assert np.isfinite(gradient).all()
+
+
+def test_the_script_reads_runs(script, digits_report, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["x", str(digits_report), "--model", "CI-LS"])
+    script.main()
+    lines = capsys.readouterr().out.splitlines()
+    found = {line.split(":")[0]: float(line.split("without images ")[1].split(",")[0]) for line in lines}
+    assert list(found) == list(PAPER_EFFECTS)
+    np.testing.assert_allclose(list(found.values()), TRUTH, atol=0.2)  # of 360 rows, ten draws
+    monkeypatch.setattr(sys, "argv", ["x", str(digits_report), "--model", "CI-LS", "--split", "2"])
+    with pytest.raises(SystemExit) as stopped:
+        script.main()
+    assert stopped.value.code == 2
+    assert "must have finished members of CI-LS (nll, split 2), got" in capsys.readouterr().err
 
 
 def test_the_gradient_is_that_of_the_loss(script):

@@ -160,6 +160,16 @@ def test_images_of_one_size_can_be_chosen():
         cells_markdown(both, "mnist", "modern", 48)
 
 
+def test_a_mean_is_over_all_splits_or_not_there():
+    study, metrics = make_study("mnist", "paper"), ["nll", "citl"]
+    some = published_cells(3)
+    some["citl"] = np.nan
+    rows = cell_rows(pd.concat([published_cells(1), some]), study, "nll", metrics)
+    means = rows[rows["kind"] == "overall"]
+    assert set(means["metric"]) == {"nll"}
+    assert set(rows.loc[rows["kind"] == "split", "metric"]) == {"nll", "citl"}
+
+
 def test_another_table_is_refused(tmp_path):
     file = tmp_path / "cells.csv"
     file.write_text("run,dataset\na,b\n", encoding="utf-8")

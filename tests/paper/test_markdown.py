@@ -7,10 +7,13 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy.special import entr, expit
 
 from deeptram.errors import FileFormatError
 from deeptram.paper import aggregate, make_study, run_study
+from deeptram.paper.members import load_member
 from deeptram.paper.protocols import published_metrics
 from deeptram.paper.report import replace_block, results_markdown
 
@@ -67,6 +70,33 @@ def test_recalibrated_pools_have_another_one(text, view):
     assert cell.startswith(f"{value['estimate_pool_recalibrated']:.4f} (")
 
 
+def test_calibration_has_a_table(text, view):
+    table = rows(text[text.index("Calibration in the large (ideal: 0)") :], "model | weights")
+    assert table[0] == ["model", "weights", "method", "calibration in the large", "calibration slope"]
+    row = next(row for row in table if row[:3] == ["CI-LS", "equal", "transformation"])
+    metrics = view.tables.metrics.query(
+        "model == 'CI-LS' and method == 'transformation' and weights == 'equal'"
+    )
+    for metric, cell in zip(("citl", "calibration_slope"), row[3:], strict=True):
+        own = metrics[(metrics["metric"] == metric) & metrics["split"].isna()].iloc[0]
+        assert cell.replace("−", "-").startswith(f"{own['estimate']:.4f} (")
+
+
+def test_what_members_disagree_about_has_a_table(text, run, view):
+    table = rows(text[text.index("What members disagree about") :], "model | split")
+    pairs = [(unit, load_member(run, unit, len(view.config["levels"]))) for unit in run.study().units()]
+    members = [one.predictions["test"] for unit, one in pairs if unit.model == "CI-LS"]
+    h = np.stack([one.trafo() for one in members])
+    sd, mean = h.std(axis=0, ddof=1), h.mean(axis=0)
+    width = (expit(mean + 2 * sd) - expit(mean - 2 * sd)).mean()
+    p = np.stack([one.pmf() for one in members])
+    total, within = entr(p.mean(axis=0)).sum(axis=1).mean(), entr(p).sum(axis=2).mean()
+    share = f"{100 * (total - within) / total:.0f} %"
+    expected = [*(f"{np.quantile(sd, q):.2f}" for q in (0.5, 0.9)), f"{width:.3f}", share]
+    assert next(row for row in table if row[0] == "CI-LS") == ["CI-LS", "1", *expected]
+    assert not any(row[0] == "SI-LS" for row in table)
+
+
 def test_tuned_weights_have_a_table(text, view):
     table = rows(text[text.index("Tuned weights of") :], "model | split")
     weights = view.tables.weights
@@ -99,8 +129,18 @@ def test_ensembles_of_every_size_have_a_table(text, view):
 
 def test_coefficients_stand_beside_the_simulated_ones(text):
     table = rows(text, "model | variable")
-    assert table[0] == ["model", "variable", "log odds-ratio", "simulated"]
+    assert table[0] == ["model", "variable", "log odds-ratio", "simulated", "members drawn"]
     assert [row[3] for row in table if row[:2] == ["CI-LS", "x_5"]] == ["0.405"]
+
+
+def test_intervals_of_drawn_members_stand_beside_the_total_ones(text, view):
+    table = rows(text, "model | variable")
+    found = view.rows("coefficients", "nll", weights="equal", variable="x_5").set_index("model")
+    own = found.loc["CI-LS"]
+    assert [row[4] for row in table if row[:2] == ["CI-LS", "x_5"]] == [
+        f"{own['lower']:.3f} to {own['upper']:.3f}"
+    ]
+    assert [row[4] for row in table if row[:2] == ["SI-LS", "x_5"]] == [""]  # has no members
 
 
 def test_published_means_are_those_of_the_same_splits(data_dir, tmp_path):

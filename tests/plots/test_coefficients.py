@@ -57,9 +57,11 @@ def test_hazard_ratios_are_those_of_the_summary(survival_summary, drawn):
 
 
 def test_hazard_ratios_of_other_models_are_refused(summary, survival_summary):
-    with pytest.raises(InvalidInputError, match="got none named hazard_ratio for 'odds'; leave hazard_ratio out"):
+    with pytest.raises(
+        InvalidInputError, match="got none named hazard_ratio for 'odds'; leave hazard_ratio out"
+    ):
         plots.coefficients({"cox": survival_summary, "odds": summary}, hazard_ratio=True)
-    with pytest.raises(InvalidInputError, match=r"exp\(-coefficient\), got exp=True too; leave one"):
+    with pytest.raises(InvalidInputError, match=r"exp\(-coefficient\), got exp=True too; leave one out"):
         plots.coefficients(survival_summary, hazard_ratio=True, exp=True)
 
 

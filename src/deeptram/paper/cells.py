@@ -33,6 +33,7 @@ from deeptram.paper.protocols import (
 from deeptram.paper.results import published_texts
 from deeptram.paper.views import (
     BINARY_METRICS,
+    CALIBRATION_METRICS,
     METHODS,
     ORDINAL_METRICS,
     RunView,
@@ -45,8 +46,8 @@ from deeptram.plots import wording
 from deeptram.plots.report.page import Cell, TextTable
 from deeptram.plots.style import metric_label
 
-SLOPE = "calibration_slope"
-METRICS = (*dict.fromkeys((*BINARY_METRICS, *ORDINAL_METRICS)), SLOPE)
+LARGE, SLOPE = CALIBRATION_METRICS
+METRICS = (*dict.fromkeys((*BINARY_METRICS, *ORDINAL_METRICS)), LARGE, SLOPE)
 RECALIBRATED = ("nll", SLOPE)  # of pools
 PLACE = ("model", "loss", "split", "seed")
 ROW = ("weights", "method", "member")
@@ -178,6 +179,7 @@ def cell_rows(
 ) -> pd.DataFrame:
     """Return metrics of cells as figures show them: every split and member, means over splits, and published.
 
+    Means are over all splits of a model; there is none of a metric that some of its splits do not have.
     Published numbers are as in the tables: means over the same splits where these are the authors' own
     (:func:`~deeptram.paper.protocols.published_means`), with the range over all six. Metrics of which a
     published number lies further from ours than twice their range have none: it would hide the rest.
@@ -204,6 +206,8 @@ def cell_rows(
     long = long.assign(kind=np.where(long["method"] == "member", "member", "split"))
     keys = ["model", "weights", "method", "metric"]
     means = long[long["kind"] == "split"].groupby(keys, sort=False)["estimate"].agg(["mean", "size"])
+    all_splits = chosen.groupby("model")["split"].nunique()
+    means = means[means["size"] == all_splits.loc[means.index.get_level_values("model")].to_numpy()]
     kept = long if (means["size"] > 1).any() else long[long["kind"] == "member"]  # one split is its mean
     overall = means["mean"].rename("estimate").reset_index().assign(kind="overall")
     theirs = published_metrics()
@@ -244,7 +248,7 @@ class _Shown:
                 rows.append([*about, *self._numbers(of_model[of_model["split"].isin(some)], some)])
         last = "exact" if exact.all() else "transformation (exact)" if exact.any() else "transformation"
         header = ["model", "split", *(["seed"] if seeds else []), *METHODS[1:-1], last, "tuned"]
-        header += ["accuracy", "slope", "slope, pool recalibrated"]
+        header += ["accuracy", "in the large", "slope", "slope, pool recalibrated"]
         filled = [j for j in range(len(header)) if any(row[j] not in ("", Cell("")) for row in rows)]
         shown = [[row[j] for j in filled] for row in rows]
         return TextTable([header[j] for j in filled], shown, 2 + seeds)
@@ -271,6 +275,7 @@ class _Shown:
             beside(self.score),
             number("tuned", POOLS[-1], self.score),
             beside("accuracy"),
+            number(*main, LARGE, 2),
             number(*main, SLOPE, 2),
             number(*main, f"{SLOPE}_pool_recalibrated", 2),
         ]

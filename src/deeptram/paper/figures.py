@@ -108,12 +108,13 @@ def cell_figures(cells: pd.DataFrame, study: Study, loss: str) -> Iterator[Study
     loss : str
     """
     metrics = main_metrics(study)
+    of_calibration = [metric for metric in CALIBRATION_METRICS if cells[metric].notna().any()]
     schemes = SCHEMES if (cells["weights"] == "tuned").any() else SCHEMES[:1]
     for name, shown, options in (
         ("performance", metrics, {}),
         ("members", metrics, {"members": True}),
         ("relative", metrics, {"relative": True}),
-        ("calibration-metrics", CALIBRATION_METRICS[1:], {"members": True}),
+        ("calibration-metrics", of_calibration, {"members": True}),
     ):
         rows = cell_rows(cells, study, loss, shown, relative="relative" in options)
         panels = metric_panels(rows, study.models, schemes, shown, **options)

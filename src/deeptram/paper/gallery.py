@@ -1,7 +1,8 @@
 r"""Test images with their predicted distributions and what the members disagree about.
 
 For each image the transformation ensemble's probabilities, those of its members,
-and the band :math:`F_Z(\bar h \pm 2\,\mathrm{sd}(h_m))` of its CDF (Fig. 4C of the paper).
+and the band :math:`F_Z(\bar h \pm 2\,\mathrm{sd}(h_m))` of its CDF (Fig. 4C of the paper); over all test
+rows, how wide that band is.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from deeptram.ensemble.epistemic import epistemic_band
-from deeptram.paper.members import load_member, load_parts
+from deeptram.ensemble.epistemic import epistemic_band, split_uncertainty
+from deeptram.paper.members import FittedMember, load_member, load_parts
 from deeptram.paper.storage import RunFolder
 from deeptram.paper.views import RunView
+from deeptram.plots import wording
 from deeptram.plots.display import Panel, PanelGrid
+from deeptram.plots.report.page import TextTable
 from deeptram.plots.report.whatif import WhatIf, shifted_rows
 from deeptram.plots.style import MEMBER_COLOR, POOL_COLORS, REFERENCE_COLOR, say
 from deeptram.pooling import pool
@@ -75,6 +78,38 @@ def gallery_panels(
         if panels:
             grids[kind, KINDS[kind]] = PanelGrid(panels, CARD, legend=False)
     return found, grids
+
+
+def disagreement_table(run: RunFolder, view: RunView, loss: str) -> TextTable | None:
+    r"""Return how far the members are apart on the test part, split by split; None without ensembles.
+
+    Over all rows and thresholds: the standard deviation of :math:`h_m` between members, and how wide the
+    band :math:`F_Z(\bar h \pm 2\,\mathrm{sd}(h_m))` is. Over all rows: which share of the entropy of the
+    members' mixture is about which of them is right (mutual information).
+
+    Parameters
+    ----------
+    run : RunFolder
+    view : RunView
+    loss : str
+    """
+    rows = []
+    for model in view.deep_models(loss):
+        for split in view.splits:
+            members = [one.predictions["test"] for one in _members(run, view, model, loss, split)]
+            if len(members) < 2:
+                continue
+            equal = np.full(len(members), 1 / len(members))
+            pooled = pool(members, method="transformation")
+            spread = epistemic_band(members, pooled, equal, "trafo", None, WIDTH)["sd"]
+            band = epistemic_band(members, pooled, equal, "cdf", None, WIDTH)
+            entropy = split_uncertainty(members, equal).mean()
+            numbers = [wording.decimal(spread.quantile(q), 2) for q in (0.5, 0.9)]
+            numbers.append(wording.decimal((band["upper"] - band["lower"]).mean(), 3))
+            numbers.append(f"{100 * entropy['epistemic'] / entropy['total']:.0f} %")
+            rows.append([model, str(split), *numbers])
+    header = ["model", "split", "sd of h, median", "90th percentile", "mean width of the band"]
+    return TextTable([*header, "share of the entropy"], rows, 2) if rows else None
 
 
 def prediction_tables(
@@ -171,14 +206,19 @@ def _shown_ensemble(run: RunFolder, view: RunView, *, linear: bool = False) -> S
     if images is None or chosen is None:
         return None
     levels = [str(level) for level in view.config["levels"]]
-    done = run.finished(view.study, run.data_digests())
-    units = [unit for unit in done if (unit.model, unit.loss, unit.split) == (*chosen, split)]
-    fitted = [load_member(run, unit, len(levels)) for unit in units]
+    fitted = _members(run, view, *chosen, split)
     members = [one.predictions["test"][rows] for one in fitted]
     outcomes = parts.codes[parts.splits[split - 1].test[rows]]
     return ShownEnsemble(
         *chosen, split, images, outcomes, levels, [one.coefficients for one in fitted], members
     )
+
+
+def _members(run: RunFolder, view: RunView, model: str, loss: str, split: int) -> list[FittedMember]:
+    """Return the finished members of a cell."""
+    done = run.finished(view.study, run.data_digests())
+    units = [unit for unit in done if (unit.model, unit.loss, unit.split) == (model, loss, split)]
+    return [load_member(run, unit, len(view.config["levels"])) for unit in units]
 
 
 def choose_rows(probability: Floats, y: NDArray[np.int64], per_kind: int = PER_KIND) -> dict[str, list[int]]:

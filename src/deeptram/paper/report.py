@@ -18,7 +18,7 @@ from deeptram.errors import FileFormatError
 from deeptram.paper import RunFolder, storage
 from deeptram.paper.config import EXACT_MODELS
 from deeptram.paper.figures import FILE, FOLDED, SAID, save_figures, study_figures
-from deeptram.paper.gallery import gallery_panels, gallery_what_if
+from deeptram.paper.gallery import disagreement_table, gallery_panels, gallery_what_if
 from deeptram.paper.protocols import (
     PAPER_DATASETS,
     is_same_protocol,
@@ -37,7 +37,7 @@ from deeptram.paper.results import (
     weights_table,
 )
 from deeptram.paper.runner import duration
-from deeptram.paper.views import RunView, view_of_run
+from deeptram.paper.views import CALIBRATION_METRICS, RunView, view_of_run
 from deeptram.plots.report.page import (
     Cell,
     Facts,
@@ -60,6 +60,10 @@ RECALIBRATED_WORDS = {
     "members": "every member recalibrated on the validation part before pooling",
     "pool": "every pool recalibrated on the validation part instead of its members",
 }
+DISAGREEMENT = (
+    "What members disagree about, test part: standard deviation of h between members (all rows and "
+    "thresholds), width of the band F_Z(h̄ ± 2 sd), and which share of the entropy is about who is right:"
+)
 BEGIN, END = "<!-- run: {name} -->", "<!-- end of run: {name} -->"
 
 
@@ -314,7 +318,7 @@ def results_markdown(
     n_jobs : int
         Models evaluated at the same time.
     """
-    _, view, n_boot = view_of_run(path, n_boot=n_boot, level=level, n_jobs=n_jobs)
+    run, view, n_boot = view_of_run(path, n_boot=n_boot, level=level, n_jobs=n_jobs)
     parts: list[str | TextTable | None] = [_what_was_run(view), how_to_read(view, n_boot, level)]
     for loss in view.losses:
         own, words = view.own_metric(loss), trained_with(view, loss)
@@ -323,6 +327,8 @@ def results_markdown(
         )
         of_sizes += "members, and of the best m by validation loss (top-K):"
         parts += [f"{words}:", performance_table(view, loss), _agreement(view, loss)]
+        calibration = performance_table(view, loss, CALIBRATION_METRICS)
+        parts += ["Calibration in the large (ideal: 0) and calibration slope (ideal: 1):", calibration]
         for which, said in RECALIBRATED_WORDS.items():
             table = performance_table(view, loss, (own, "calibration_slope"), recalibrated=which)
             parts += [f"With {said}:", table] if table is not None else []
@@ -330,6 +336,7 @@ def results_markdown(
         for title, table in (
             ("Tuned weights of the transformation ensembles:", weights_table(view, loss)),
             (of_sizes, sizes_table(view, loss)),
+            (DISAGREEMENT, disagreement_table(run, view, loss)),
             (f"Log odds-ratios, {said}:", odds_table(view, loss)),
             ("Split by split:", odds_by_split_table(view, loss)),
         ):

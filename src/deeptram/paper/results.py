@@ -20,7 +20,7 @@ from deeptram.paper.protocols import (
 from deeptram.paper.views import METHODS, RunView, as_recalibrated, published_for
 from deeptram.plots import wording
 from deeptram.plots.report.page import Cell, TextTable
-from deeptram.plots.style import SMALLER_IS_BETTER, metric_label
+from deeptram.plots.style import IDEAL, SMALLER_IS_BETTER, metric_label
 
 IN_USE = 1e-8  # a smaller weight is none
 SIZES = (1, 2, 3, 5, 10, 20, 50, 100)  # of ensembles, in tables
@@ -52,7 +52,7 @@ def performance_table(
     pools = ours[ours.index.get_level_values("method") != "average"]["estimate"]
     best = {
         one: pools.xs(one, level="metric").agg("min" if one in SMALLER_IS_BETTER else "max")
-        for one in set(pools.index.get_level_values("metric"))
+        for one in set(pools.index.get_level_values("metric")) - set(IDEAL)
     }
     rows: list[list[str | Cell]] = []
     for line in itertools.product(view.models(loss), SCHEMES, METHODS):
@@ -69,7 +69,9 @@ def performance_table(
         rows.append(row)
     if not rows:
         return None
-    arrows = ["↓" if metric in SMALLER_IS_BETTER else "↑" for metric in metrics]
+    arrows = [
+        f"→ {IDEAL[one]:g}" if one in IDEAL else "↓" if one in SMALLER_IS_BETTER else "↑" for one in metrics
+    ]
     header = ["model", "weights", "method", *map(metric_label, metrics)]
     return TextTable(header, rows, 3, hints=["", "", "", *arrows], look="headline")
 
@@ -140,6 +142,7 @@ def coefficient_readings(view: RunView, loss: str) -> list[dict[str, Any]]:
             unit[0].upper() + unit[1:], row.estimate, *limits, event=protocol.event, given=given
         )
         about = {"model": row.model, "variable": row.variable, "truth": view.truth.get(row.variable)}
+        about["drawn"] = (row.lower, row.upper) if row.method in POOLS else (math.nan, math.nan)
         numbers = dict(zip(NUMBERS, (row.estimate, *limits), strict=True))
         readings.append({**about, **numbers, "sentence": words})
     return readings
@@ -152,6 +155,7 @@ def odds_table(view: RunView, loss: str) -> TextTable | None:
         return None
     keys = ["model", "variable", "weights"]
     theirs = published_texts(published_coefficients(), view.study, view.splits, loss, keys, 3)
+    has_drawn = any(not math.isnan(one["drawn"][0]) for one in readings)
     rows = []
     for one in readings:
         beside = theirs.get((one["model"], one["variable"], "equal"), "")
@@ -159,8 +163,11 @@ def odds_table(view: RunView, loss: str) -> TextTable | None:
         truth = (
             [] if not view.truth else [wording.decimal(one["truth"], 3) if one["truth"] is not None else ""]
         )
-        rows.append([one["model"], one["variable"], cell, *truth, one["sentence"]])
-    header = ["model", "variable", "log odds-ratio", *(["simulated"] if view.truth else []), "in words"]
+        low, high = one["drawn"]
+        drawn = [wording.interval(low, high, 3)] if has_drawn else []
+        rows.append([one["model"], one["variable"], cell, *truth, *drawn, one["sentence"]])
+    header = ["model", "variable", "log odds-ratio", *(["simulated"] if view.truth else [])]
+    header += ["members drawn", "in words"] if has_drawn else ["in words"]
     return TextTable(header, rows, 2, words=("in words",))
 
 

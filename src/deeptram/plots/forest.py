@@ -377,10 +377,11 @@ def coefficients(
     """
     named = {str(k): v for k, v in (tables if isinstance(tables, Mapping) else {"model": tables}).items()}
     remedy = "pass model.summary() or ensemble.coef_table()"
-    needed, only, is_ratio = NEEDED, "hazard_ratio", check_flag(exp, "exp")
+    needed: tuple[str, ...] = NEEDED
+    only, is_ratio = "hazard_ratio", check_flag(exp, "exp")
     if check_flag(hazard_ratio, only):
         if is_ratio:
-            raise InvalidInputError("hazard_ratio is exp(-coefficient), got exp=True too; leave one of them out")
+            raise InvalidInputError("hazard_ratio is exp(-coefficient), got exp=True too; leave one out")
         needed, remedy = (*NEEDED, only), "leave hazard_ratio out: it is for models of proportional hazards"
         is_ratio = True
     parts = []
