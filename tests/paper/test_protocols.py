@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from torch import nn
 
-from deeptram import networks
+from deeptram import Tram, networks
+from deeptram.fitting.deep import gradient
+from deeptram.fitting.deep.gradient import make_optimizer
 from deeptram.paper import PRESETS, PROTOCOLS, Unit, make_study
+from deeptram.paper.members import model_terms
 from deeptram.paper.protocols import N_BOOT
 from deeptram.paper.splits import paper_splits
 
@@ -30,6 +34,24 @@ def test_table_1(dataset):
     outcome, models = TABLE_1[dataset]
     assert PROTOCOLS[dataset].outcome == outcome
     assert set(PROTOCOLS[dataset].models) == models
+
+
+def test_the_model_of_mnist_has_the_published_number_of_parameters(monkeypatch, rng):
+    """The network alone, as in the paper: the constant beside a complex intercept is not trained."""
+    trained = []
+
+    def make(parameters, training):
+        named = list(parameters)
+        trained.extend(p.numel() for _, p in named if p.requires_grad)
+        return make_optimizer(named, training)
+
+    monkeypatch.setattr(gradient, "make_optimizer", make)
+    study = make_study("mnist", "paper")
+    training = dataclasses.replace(study.training_of(Unit("CI", "nll", 1, 1), 40), epochs=1)
+    model = Tram(model_terms("CI", study.protocol), outcome="ordinal", training=training, random_state=1)
+    images, digits = rng.random((40, 1, 28, 28)), np.arange(40) % 10
+    model.fit({"image": images[:30]}, digits[:30], validation=({"image": images[30:]}, digits[30:]))
+    assert sum(trained) == 159_144
 
 
 @pytest.mark.parametrize("dataset", FACTS)
