@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,23 @@ def test_every_command_has_a_line_in_the_help_and_a_page_of_its_own(run, name):
     page = run(name, "--help", fast=False)
     assert page.exit_code == 0
     assert page.stdout.startswith(f"Usage: deeptram {name}")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])  # demo needs no more
+def test_a_command_alone_says_what_is_missing(name):
+    done = subprocess.run(
+        [sys.executable, "-m", "deeptram", name], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert re.search(r"Missing (option|argument) '\S+'|^Usage: deeptram ", done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_data_check_without_a_folder_says_where_to_name_it(refused, monkeypatch):
+    monkeypatch.delenv("DEEPTRAM_DATA", raising=False)
+    assert refused("data", "check").endswith(
+        "data sets need a folder, got none; name it (reproduce: with --data), or set DEEPTRAM_DATA"
+    )
 
 
 @pytest.mark.parametrize(

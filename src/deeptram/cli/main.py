@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,7 +143,7 @@ class DeeptramGroup(click.Group):
 def _paths(args: Sequence[str], options: set[str]) -> Iterator[Path]:
     """Yield what follows some options, but for a pipe."""
     words = repeat_option_names(args, options)
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         name, equals, value = word.partition("=")
         found = value if equals else following
         if name in options and found not in ("", "-"):

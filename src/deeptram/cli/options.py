@@ -257,6 +257,7 @@ _PYTHON = {
     "set schedule='warm-up', lower learning_rate": "lower --learning-rate",
     " (converged_ is False)": "",
     "overwrite=True": "--force",
+    "pass directory= or set": "name it (reproduce: with --data), or set",
     "; dt.CS(..., orthogonalize=True) leaves it what is linear": "",
 }
 

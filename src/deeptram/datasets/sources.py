@@ -44,9 +44,8 @@ def data_folder(directory: str | os.PathLike[str] | None, name: str) -> Path:
     """
     root = directory if directory is not None else os.environ.get(DATA_VARIABLE)
     if root is None:
-        raise InvalidInputError(
-            f"the data set {name!r} needs a folder, got none; pass directory= or set {DATA_VARIABLE}"
-        )
+        who = f"the data set {name!r} needs" if name else "data sets need"
+        raise InvalidInputError(f"{who} a folder, got none; pass directory= or set {DATA_VARIABLE}")
     path = check_folder(root, "directory")
     try:
         found = path.is_dir()
