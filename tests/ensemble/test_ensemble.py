@@ -337,6 +337,22 @@ def test_foreign_members():
     assert dt.Ensemble.from_members([ensemble, Coin(0.5)]).predict_proba(X).shape == (len(X), 2)
 
 
+def test_classifiers_take_the_order_of_levels_from_members_that_know_it():
+    X, z = table()
+    grades = np.array(["low", "mid", "high"])[np.digitize(z, [-0.5, 0.5])]
+    polr = dt.Polr([dt.LS("a")], levels=["low", "mid", "high"]).fit(X, grades)
+    logistic = LogisticRegression().fit(X, grades)
+    expected = logistic.predict_proba(X)[:, [1, 2, 0]]  # its classes are high, low, mid
+    for members in ([polr, logistic], [logistic, polr]):
+        ensemble = dt.Ensemble.from_members(members, pooling="linear")
+        assert list(ensemble.classes_) == ["low", "mid", "high"]
+        found = ensemble.predict_proba(X)
+        np.testing.assert_allclose(found, (polr.predict_proba(X) + expected) / 2, atol=1e-12)
+    two = LogisticRegression().fit(X, np.where(grades == "mid", "low", grades))
+    with pytest.raises(InvalidInputError, match="members must have the same levels"):
+        dt.Ensemble.from_members([polr, two]).predict_proba(X)
+
+
 def test_members_of_two_latents_pool_on_the_scale_that_is_named():
     X, z = table()
     members = [dt.Polr([dt.LS("a")], latent=name).fit(X, z > 0) for name in ("logit", "probit")]

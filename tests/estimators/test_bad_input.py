@@ -518,6 +518,11 @@ CASES = {
         UnknownNameError,
         "column 'a' is needed but missing from X, which has the columns 'b', 's'",
     ),
+    "two columns of one name": (
+        lambda: dt.Lm().fit(pd.DataFrame(X).set_axis(["a"] * X.shape[1], axis=1), T),
+        InvalidInputError,
+        "X must have columns of different names, got 'a' more than once; rename or drop them",
+    ),
     "an unseen level in new data": (
         lambda: by_formula().predict(FRAME.assign(s="w")),
         UnknownNameError,

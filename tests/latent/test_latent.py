@@ -121,6 +121,22 @@ def test_gradients_are_finite_in_saturation(name: str, dtype: torch.dtype) -> No
 
 
 @ALL
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("what", ["cdf", "sf", "pdf"])
+def test_gradients_of_probabilities_are_their_derivatives_as_far_as_numbers_go(name, dtype, what) -> None:
+    """Zero where the probability is: F' = f, (1 - F)' = -f, f' by mpmath."""
+    z = torch.tensor(GRID, dtype=dtype, requires_grad=True)
+    getattr(latent.get(name), what)(z).sum().backward()
+    if what == "pdf":
+        slopes = [mpmath.diff(EXACT_PDF[name], mpmath.mpf(v), h=mpmath.mpf(10) ** -20) for v in GRID]
+    else:
+        slopes = [(1 if what == "cdf" else -1) * EXACT_PDF[name](mpmath.mpf(v)) for v in GRID]
+    tiny, rtol = (1e-37, 2e-4) if dtype == torch.float32 else (1e-40, 1e-9)
+    exact = [to_float(v) for v in slopes]
+    np.testing.assert_allclose(z.grad.double().numpy(), exact, rtol=rtol, atol=tiny)
+
+
+@ALL
 def test_log_interval_with_a_gap_too_small_for_floats(name: str) -> None:
     one = latent.get(name)
     lo = torch.tensor([0.7], dtype=torch.float64)

@@ -129,6 +129,13 @@ def test_sklearn_classifiers(rng):
         assert isinstance(pred, DiscretePredictive)
         assert pred.levels == ("no", "yes")
         np.testing.assert_allclose(pred.pmf(), model.predict_proba(x), rtol=1e-12)
+    other = from_sklearn(model, x, levels=["yes", "no"])
+    assert other.levels == ("yes", "no")
+    np.testing.assert_allclose(other.pmf(), model.predict_proba(x)[:, ::-1], rtol=1e-12)
+    with pytest.raises(
+        InvalidInputError, match=r"all classes of LogisticRegression .* got \['yes', 'maybe'\]"
+    ):
+        from_sklearn(model, x, levels=["yes", "maybe"])
     with pytest.raises(
         InvalidTypeError, match=r"model must have predict_proba, got LinearSVC; use a classifier"
     ):

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from deeptram._threads import alone
 from deeptram._validation import check_choice, check_same_labels
-from deeptram.ensemble.members import Bags, fit_folds, gather_members, predict_all
+from deeptram.ensemble.members import Bags, fit_folds, gather_members, knows_its_distribution, predict_all
 from deeptram.ensemble.plans import check_fold_tuning, check_model, check_pooling, check_recalibrate
 from deeptram.ensemble.pooled_members import PoolChoice, PooledMembers, choose_pool
 from deeptram.ensemble.strategies import fit_members
@@ -272,6 +272,9 @@ class Ensemble(PooledMembers, BaseEstimator):
         given = "equal" if weights is None else check_weights(weights, len(checked))
         ensemble = cls(model, len(checked), pooling=pooling, weights=given)
         ensemble._keep(checked)
+        ordered = next((member for member in checked if knows_its_distribution(member)), None)
+        if (classes := getattr(ordered, "classes_", None)) is not None:
+            ensemble.classes_ = classes
         return ensemble
 
     @classmethod

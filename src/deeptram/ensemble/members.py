@@ -77,7 +77,12 @@ def _check_member(member: Any, number: int) -> Any:
     return member
 
 
-def predict_one(member: Any, X: Any) -> Predictive:
+def knows_its_distribution(member: Any) -> bool:
+    """Whether a member has ``predict_distribution``, which knows the order of its levels."""
+    return callable(getattr(member, "predict_distribution", None))
+
+
+def predict_one(member: Any, X: Any, levels: Sequence[Any] | None = None) -> Predictive:
     """Return the predictive distributions of one member.
 
     Parameters
@@ -85,8 +90,10 @@ def predict_one(member: Any, X: Any) -> Predictive:
     member : object
         With ``predict_distribution``, or ``predict_proba`` and ``classes_``.
     X : data
+    levels : sequence, optional
+        The order of the levels for a classifier that has the same ones; it sorts them itself.
     """
-    if callable(getattr(member, "predict_distribution", None)):
+    if knows_its_distribution(member):
         predictive = member.predict_distribution(X)
         if not isinstance(predictive, Predictive):
             raise InvalidTypeError(
@@ -94,7 +101,8 @@ def predict_one(member: Any, X: Any) -> Predictive:
                 f"{type(predictive).__name__}; build it with Predictive.from_proba, from_cdf, ..."
             )
         return predictive
-    return Predictive.from_sklearn(member, X)
+    same = levels is not None and set(levels) == set(getattr(member, "classes_", ()))
+    return Predictive.from_sklearn(member, X, levels if same else None)
 
 
 def predict_all(members: Sequence[Any], X: Any) -> list[Predictive]:
@@ -110,7 +118,9 @@ def predict_all(members: Sequence[Any], X: Any) -> list[Predictive]:
     first = members[0]
     alike = all(isinstance(member, BaseTram) and member.design_ is first.design_ for member in members)
     if not (alike and all(member.spec_.is_deep for member in members)):
-        return [predict_one(member, X) for member in members]
+        found = {m: predict_one(one, X) for m, one in enumerate(members) if knows_its_distribution(one)}
+        order = next((pred.levels for pred in found.values()), None)
+        return [found[m] if m in found else predict_one(one, X, order) for m, one in enumerate(members)]
     X = first.check_X(X, first.spec_, reset=False)
     matrices = first.design_.matrices(X, estimator=type(first).__name__)
     parameters = row_parameters_of([member.model_ for member in members], X, matrices)

@@ -39,6 +39,7 @@ from deeptram.estimators.data_checks import (
     check_events,
     check_more_than_two_values,
     check_outcome_is_no_column,
+    check_unique_names,
     one_sentence,
     require_fit,
     training_fit,
@@ -444,6 +445,7 @@ class BaseTram(PredictiveMethods, BaseEstimator):
                 return validate_data(self, X, reset=reset, dtype="numeric", accept_sparse=False)
             known = reset or hasattr(self, "n_features_in_")
             if known and spec.linear is not None and spec.linear.columns is None:
+                check_unique_names(X)
                 _check_feature_names(self, X, reset=reset)
                 _check_n_features(self, X, reset=reset)
         except ValueError as error:

@@ -84,6 +84,20 @@ def require_fit(estimator: Any) -> None:
         ) from error
 
 
+def check_unique_names(X: pd.DataFrame) -> None:
+    """Raise if two columns have one name.
+
+    Examples
+    --------
+    >>> check_unique_names(pd.DataFrame([[1, 2]], columns=["a", "b"]))
+    """
+    if not X.columns.is_unique:
+        twice = ", ".join(map(repr, X.columns[X.columns.duplicated()].unique()[:5]))
+        raise InvalidInputError(
+            f"X must have columns of different names, got {twice} more than once; rename or drop them"
+        )
+
+
 def one_sentence(error: Exception, X: Any) -> InvalidInputError:
     r"""Return an error of scikit-learn's about X as one of ours: one sentence, and its list of names.
 

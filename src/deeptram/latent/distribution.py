@@ -76,17 +76,17 @@ class Latent(ABC):
     @elementwise
     def cdf(self, z: Any) -> Any:
         r"""Distribution function :math:`F_Z(z)`."""
-        return torch.exp(self.log_cdf_t(z))
+        return _exp_of(self.log_cdf_t, z)
 
     @elementwise
     def sf(self, z: Any) -> Any:
         r"""Survivor function :math:`1 - F_Z(z)`, accurate in the upper tail."""
-        return torch.exp(self.log_sf_t(z))
+        return _exp_of(self.log_sf_t, z)
 
     @elementwise
     def pdf(self, z: Any) -> Any:
         r"""Density :math:`f_Z(z)`."""
-        return torch.exp(self.log_pdf_t(z))
+        return _exp_of(self.log_pdf_t, z)
 
     @elementwise
     def log_cdf(self, z: Any) -> Any:
@@ -302,6 +302,16 @@ class Latent(ABC):
 
 
 _REGISTRY: Registry[Latent] = Registry("latent", "deeptram.latent.register(latent)")
+
+
+def _exp_of(log_of: Callable[[Tensor], Tensor], z: Tensor) -> Tensor:
+    """Return the exponential of log_of(z): where it is zero, so is its gradient (not 0 times infinity)."""
+    value = log_of(z)
+    if not value.requires_grad:
+        return torch.exp(value)
+    gone = torch.exp(value.detach()) == 0
+    inner = log_of(torch.where(gone, torch.zeros_like(z), z))
+    return torch.where(gone, torch.zeros_like(z), torch.exp(inner))
 
 
 def register(latent: Latent) -> Latent:

@@ -141,11 +141,11 @@ class Predictive(ABC):
         return foreign.from_survival(times, survival)
 
     @staticmethod
-    def from_sklearn(model: Any, X: Any) -> Predictive:
-        """Build from a fitted scikit-learn classifier: ``predict_proba(X)`` with ``classes_`` as levels."""
+    def from_sklearn(model: Any, X: Any, levels: Sequence[Any] | None = None) -> Predictive:
+        """Build from a fitted scikit-learn classifier: ``predict_proba(X)``; ``levels``: their order."""
         from deeptram.predictive import foreign
 
-        return foreign.from_sklearn(model, X)
+        return foreign.from_sklearn(model, X, levels)
 
     # -- the distribution ---------------------------------------------------------------------
 

@@ -293,11 +293,17 @@ def from_survival(times: Any, survival: Any) -> SurvivalPredictive:
     return SurvivalPredictive(moments[0].clone(), curves, numpy)
 
 
-def from_sklearn(model: Any, X: Any) -> DiscretePredictive:
+def from_sklearn(model: Any, X: Any, levels: Sequence[Any] | None = None) -> DiscretePredictive:
     """Build from a fitted scikit-learn classifier: ``predict_proba(X)`` with ``classes_`` as levels.
 
-    scikit-learn sorts the classes; for an ordinal outcome that must be their
-    order, so code them as integers.
+    scikit-learn sorts the classes; for an ordinal outcome say their order with ``levels``.
+
+    Parameters
+    ----------
+    model : classifier
+    X : data
+    levels : sequence, optional
+        All of ``classes_``, in the order of the outcome.
 
     Examples
     --------
@@ -305,6 +311,8 @@ def from_sklearn(model: Any, X: Any) -> DiscretePredictive:
     >>> model = LogisticRegression().fit([[0.0], [1.0], [2.0]], ["no", "no", "yes"])
     >>> from_sklearn(model, [[1.5]]).levels
     ('no', 'yes')
+    >>> from_sklearn(model, [[1.5]], levels=["yes", "no"]).levels
+    ('yes', 'no')
     """
     if not callable(getattr(model, "predict_proba", None)):
         raise InvalidTypeError(
@@ -313,7 +321,16 @@ def from_sklearn(model: Any, X: Any) -> DiscretePredictive:
             "regressor use from_quantiles (quantile regressors), from_samples (the trees of a forest) or "
             "from_scipy (a mean and a standard deviation)"
         )
-    return from_proba(model.predict_proba(X), levels=tuple(model.classes_))
+    proba, classes = model.predict_proba(X), list(model.classes_)
+    if levels is None:
+        return from_proba(proba, levels=tuple(classes))
+    ordered = DiscreteResponse(tuple(levels)).levels
+    if set(ordered) != set(classes):
+        raise InvalidInputError(
+            f"levels must be all classes of {type(model).__name__} ({classes}), got {list(ordered)}; "
+            "name each of them once"
+        )
+    return from_proba(np.asarray(proba)[:, [classes.index(level) for level in ordered]], levels=ordered)
 
 
 def _table(

@@ -9,6 +9,7 @@ Y <= cutoff the event; here it is Y > levels[cutoff - 1], with the same Brier sc
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import expit, logit
 
@@ -158,6 +159,8 @@ def test_calibration_curves(case, pool, cuts, key):
 def test_ten_bins_with_the_mean_prediction(case):
     pred = DiscretePredictive.from_inner_cdf(case.pooled("equal", "trafo"))
     each = metrics.calibration_curve(case.y, pred, cuts=10, per_threshold=True)
+    with_limits = metrics.calibration_curve(case.y, pred, cuts=np.linspace(0, 1, 11), per_threshold=True)
+    pd.testing.assert_frame_equal(with_limits, each)
     each = each[each["n"] > 0].copy()
     # The reference has the event Y <= k and leaves empty bins out: bin 1 there is bin 10 here.
     each["bin"] = 11 - each["bin"]

@@ -313,6 +313,7 @@ def test_messages(rng):
         (lambda: dt.metrics.ibs(y, pred, [0.5, 0.3]), InvalidInputError, "at least two increasing times"),
         (lambda: dt.metrics.ibs(y, pred, [0.5]), InvalidInputError, "at least two increasing times"),
         (lambda: dt.metrics.brier_survival(y, pred, last), InvalidInputError, "times must be numbers before"),
+        (lambda: dt.metrics.brier_survival(y, pred, []), InvalidInputError, "one time or more, got none"),
         (lambda: dt.metrics.ibs(interval, pred), UnsupportedError, "ibs needs exact and right-censored outcomes"),
         (lambda: dt.evaluate({"m": pred}, y, metrics="auc_survival"), InvalidInputError, "auc_survival needs times="),
         (lambda: dt.metrics.ibs(dt.Surv.right([1.0] * 30, [0] * 30), pred), InvalidInputError, "at least one event"),

@@ -245,7 +245,7 @@ def calibration_curve(
         quantile of the predictions (11 bins; MNIST and UTKFace in the paper).
         ``"tail"``: cuts at the .5, .9, .99 and .999 quantiles (melanoma).
         An integer: that many bins of equal width on [0, 1]. A sequence: the
-        cut points themselves, increasing, inside (0, 1).
+        cut points themselves, increasing, inside (0, 1); the outer limits 0 and 1 may be among them.
     quantiles : sequence of float, optional
         Instead of ``cuts``: put them at these quantiles of the predictions.
     level : float
@@ -437,6 +437,8 @@ def _equidistant(probability: Floats) -> Floats:
 
 def _inside(points: Any, name: str) -> Floats:
     array = as_float(points, name)
+    if array.ndim == 1 and len(array) > 2 and (array[0], array[-1]) == (0, 1):
+        array = array[1:-1]  # the outer limits, which are there anyway
     if array.ndim != 1 or not (np.all(array > 0) and np.all(array < 1) and np.all(np.diff(array) > 0)):
         raise InvalidInputError(
             f"{name} must be increasing numbers strictly between 0 and 1, got {points!r}; "

@@ -294,7 +294,9 @@ def _grid(times: Any, time: Floats, what: str) -> Floats:
             f"write functools.partial(dt.metrics.{what}, times=...), or scorer({what!r}, times=...)"
         )
     grid = np.atleast_1d(as_float(times, "times"))
-    if grid.ndim != 1 or not len(grid) or not np.isfinite(grid).all() or (grid >= time.max()).any():
+    if grid.ndim == 1 and not len(grid):
+        raise InvalidInputError("times must be one time or more, got none; leave out what has no time")
+    if grid.ndim != 1 or not np.isfinite(grid).all() or (grid >= time.max()).any():
         raise InvalidInputError(
             f"times must be numbers before {time.max():g}, the last time in y, got {times!r}; "
             "nobody is left to compare with later"
