@@ -15,7 +15,8 @@ from deeptram.errors import FileFormatError
 from deeptram.paper import aggregate, make_study, run_study
 from deeptram.paper.members import load_member
 from deeptram.paper.protocols import published_metrics
-from deeptram.paper.report import replace_block, results_markdown
+from deeptram.paper.report import replace_block, results_markdown, run_command
+from deeptram.paper.views import RunView
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -157,6 +158,14 @@ def test_published_means_are_those_of_the_same_splits(data_dir, tmp_path):
     far = [float(number) for number in re.findall(r"\d\.\de-\d\d", text)]
     assert len(far) == 2
     assert max(far) < 1e-6
+
+
+def test_the_command_of_a_run_can_be_given_again(text):
+    command = re.search(r"`deeptram (reproduce digits .*) --out RUN`", text).group(1).split()
+    assert "--members" in command
+    exact = make_study("digits", "quick", models=["SI", "SI-LS"], splits=[1])
+    words = run_command(RunView(exact, None, {})).split()
+    assert "--members" not in words  # refused without networks
 
 
 def test_a_block_is_replaced_and_the_rest_stays():

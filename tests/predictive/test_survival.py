@@ -16,6 +16,7 @@ import deeptram as dt
 from deeptram.bases import Bernstein, Linear, LogLinear
 from deeptram.errors import ExtrapolationWarning, InvalidInputError, InvalidTypeError, UnsupportedError
 from deeptram.predictive import Predictive, SurvivalPredictive, TransformationPredictive
+from deeptram.predictive.survival import StraightSurvival
 
 TIMES = np.array([0.5, 1.0, 2.0, 4.0])
 CURVES = np.array([[0.9, 0.7, 0.4, 0.0], [1.0, 0.8, 0.8, 0.3]])
@@ -128,6 +129,75 @@ def test_restricted_means_of_other_kinds():
     for tau in (0.0, -1.0, np.inf):
         with pytest.raises(InvalidInputError, match="tau must be a positive, finite time, got"):
             Predictive.from_scipy(st.norm()).rmst(tau)
+
+
+@pytest.mark.parametrize("method", ["linear", "transformation", "log-linear", "median", "log-linear-density"])
+def test_restricted_means_of_pools_with_curves(method, monkeypatch):
+    """Gauss-Legendre rules between the times of the curves; members are asked at a bounded number of points."""
+    rng = np.random.default_rng(7)
+    scale, times = rng.uniform(1.0, 4.0, (60, 1)), np.linspace(0.1, 30.0, 200)
+    members = [
+        Predictive.from_scipy(st.weibull_min(1.5, scale=1.2 * scale[:, 0])),
+        Predictive.from_survival(times, np.exp(-times / scale)),
+    ]
+    pooled = dt.pool(members, method=method)
+    asked = []
+    for owner, name in ((SurvivalPredictive, "_survivor"), (StraightSurvival, "_place")):
+        own = getattr(owner, name)
+        monkeypatch.setattr(
+            owner, name, lambda self, y, own=own: asked.append(len(self) * y.shape[1]) or own(self, y)
+        )
+    tau = np.where(np.arange(60) % 2, 5.0, 0.03)
+    found = pooled.rmst(tau)
+    assert sum(asked) < 60 * 20_000  # of the density from F at every node: 60 * 58,000
+    x, weights = np.polynomial.legendre.leggauss(12)
+    for row in (0, 1, 2, 59):
+        edges = np.array([0.0, *np.geomspace(1e-9, 0.09, 40), *times])
+        edges = np.append(edges[edges < tau[row]], tau[row])
+        half = np.diff(edges)[:, None] / 2
+        grid = (edges[:-1, None] + half * (1 + x)).ravel()
+        survivor = 1 - pooled[row : row + 1].cdf_grid(grid)[0].reshape(len(half), -1)
+        assert found[row] == pytest.approx(float(((survivor * half) @ weights).sum()), rel=1e-9)
+
+
+@pytest.mark.parametrize("tau", [0.5, 2.5, 7.0])
+@pytest.mark.parametrize(
+    "laws",
+    [
+        [st.norm([1.0, 2.0], 2.0), st.norm([3.0, -1.0], 0.5)],
+        [st.gamma([2.0, 3.0]), st.gamma([1.5, 0.7], scale=2.0)],
+        [st.beta(2.0, [3.0, 2.0], 1.0, 4.0), st.beta(1.5, [2.0, 4.0], 1.0, 4.0)],
+    ],
+    ids=["normal", "gamma", "beta"],
+)
+def test_restricted_means_of_normalised_densities(laws, tau):
+    pooled = dt.pool([Predictive.from_scipy(law) for law in laws], method="log-linear-density")
+    found = pooled.rmst(tau)
+    for row in (0, 1):
+
+        def height(t, row=row):
+            return np.sqrt(np.prod([law.pdf(t)[row] for law in laws]))
+
+        low, high = min(law.ppf(1e-17)[row] for law in laws), max(law.isf(1e-17)[row] for law in laws)
+        pieces = [low, *[x for x in (0.0, tau) if low < x < high], *np.linspace(low, high, 33)[1:-1], high]
+        pieces = sorted(pieces)
+        total = sum(quad(height, a, b, epsabs=1e-13)[0] for a, b in itertools.pairwise(pieces))
+        mean = sum(
+            quad(lambda t: height(t) * min(max(t, 0.0), tau), a, b, epsabs=1e-13)[0]
+            for a, b in itertools.pairwise(pieces)
+        )
+        assert found[row] == pytest.approx(mean / total, rel=1e-8)
+
+
+def test_restricted_means_of_normalised_densities_of_many_rows():
+    """Chunks of rows: the normalised geometric mean of normals is the normal of the mean precision."""
+    mean, sd = np.linspace(-1.0, 4.0, 1100), np.linspace(0.5, 2.0, 1100)
+    members = [Predictive.from_scipy(st.norm(m, s)) for m, s in ((mean, sd), (mean + 1, 2 * sd))]
+    precision = (1 / sd**2 + 1 / (2 * sd) ** 2) / 2
+    law = st.norm((mean / sd**2 + (mean + 1) / (2 * sd) ** 2) / 2 / precision, precision**-0.5)
+    tau = np.linspace(0.5, 3.0, 1100)
+    found = dt.pool(members, method="log-linear-density").rmst(tau)
+    np.testing.assert_allclose(found, Predictive.from_scipy(law).rmst(tau), rtol=1e-9, atol=1e-13)
 
 
 # -- survival curves -------------------------------------------------------------------------------------

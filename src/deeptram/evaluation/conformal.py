@@ -32,7 +32,8 @@ from deeptram.evaluation.censoring import censoring_weights
 from deeptram.evaluation.checks import check_predictive
 from deeptram.evaluation.conformal_tails import reader
 from deeptram.predictive.base import Predictive
-from deeptram.predictive.mapped import PitMap, mapped
+from deeptram.predictive.mapped import mapped
+from deeptram.predictive.pit_map import PitMap
 from deeptram.responses.discrete import DiscreteResponse
 
 
@@ -269,8 +270,14 @@ class Conformal:
         r"""Return the conformal predictive distributions: a monotone map G of the PIT, G(F(y)).
 
         G is the distribution function of the calibration rows' PIT with n + 1 in the denominator,
-        :math:`G(u_{(j)}) = j / (n + 1)`, exact at about :math:`2 n^{1/3}` of them and a straight line in
-        between, so that there is a density to be scored and pooled.
+
+        .. math:: G(u_{(j)}) = j / (n + 1), \qquad
+                  \operatorname{logit} G(u) = a_k + b_k \operatorname{logit} u \quad\text{in between},
+
+        exact at about :math:`n^{1/3}` quantiles and, towards both ends, at ranks j = 1, 3, 9, ... from either
+        side: few, so that there is a smooth density to be scored and pooled, and where a wrong model needs
+        them, in the tails. Beyond the smallest and the largest PIT the line is continued from its neighbours,
+        to probabilities of about :math:`n^{-3}`; further out the tail of the model is multiplied.
 
         Parameters
         ----------
@@ -282,6 +289,17 @@ class Conformal:
         Predictive
             Of the kind of ``pred``. What ``pred`` holds impossible stays so.
 
+        Notes
+        -----
+        For exact outcomes, exchangeable with the calibration rows, :math:`P(F(Y) \le u_{(j)}) = j / (n + 1)`
+        at the ranks j above, whatever the model. Between two of them the probability is between theirs, so
+        the central interval of ``level`` covers about ``level`` as long as
+        :math:`(n + 1)(1 - \mathrm{level})/2 \ge 1`. This is an average over rows and calibrations and says
+        nothing of a single row; :meth:`interval` and :meth:`sets` never fall short of their level. Levels and
+        counts have it for a point of the jump of F drawn at random: good where jumps are small, approximate
+        for few levels. Further out, and beyond the last event of censored rows, the line is an
+        extrapolation, and with censored rows all of it is asymptotic.
+
         Examples
         --------
         >>> import scipy.stats, deeptram as dt
@@ -291,7 +309,7 @@ class Conformal:
         >>> better = dt.conformal(pred[:500], y[:500]).transform(pred[500:])
         >>> truth = dt.Predictive.from_scipy(scipy.stats.norm(np.zeros(500), 1.0))
         >>> [round(dt.scores.crps(y[500:], one), 3) for one in (pred[500:], better, truth)]
-        [0.656, 0.604, 0.598]
+        [0.656, 0.601, 0.598]
         """
         self._need_order("transform")
         codes = self._codes(pred, groups)
@@ -397,13 +415,27 @@ class _Part:
 
     @property
     def pit_map(self) -> PitMap:
-        """The map G."""
+        """The map G, continued beyond the outer knots until n + 1 squared times less is left."""
         u, c, weights = self.pit
         p = np.cumsum(weights) / (self.n + 1)
-        cells = int(np.ceil(2 * self.n ** (1 / 3)))
-        places = np.unique(np.searchsorted(p, np.arange(1, cells) / cells * (1 - _ROUNDING)))
-        places = places[places < len(p)]
-        return PitMap.through(u[places], c[places], p[places])
+        wanted = np.searchsorted(p, _shares(self.n) * (1 - _ROUNDING))
+        places = np.unique(np.append(wanted[wanted < len(p)], len(p) - 1))
+        with np.errstate(divide="ignore"):  # what the model held impossible has infinite log-odds
+            odds = np.log(u[places]) - np.log(c[places])
+        return PitMap.through(odds, np.log(p[places]) - np.log1p(-p[places]), 2 * np.log(self.n + 1))
+
+
+def _shares(n: int) -> Floats:
+    r"""Return the probabilities at which G is exact: those of quantiles, and towards both ends geometric.
+
+    About :math:`n^{1/3}` parts (a multiple of four, so that quartiles are among them), of which the first and
+    the last are cut at ranks that grow from 1 by factors of at most 3.
+    """
+    parts = 4 * int(np.ceil(n ** (1 / 3) / 4))
+    inner = np.arange(1, parts) / parts
+    tail = np.geomspace(1 / (n + 1), inner[0], max(int(np.ceil(np.log((n + 1) / parts) / np.log(3))), 0) + 1)
+    tail = np.minimum(tail, inner[0])
+    return np.unique(np.concatenate([tail, inner, 1 - tail]))
 
 
 def _ordered(values: Floats, weights: Floats) -> tuple[Floats, Floats]:

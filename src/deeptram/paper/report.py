@@ -277,7 +277,8 @@ def run_command(view: RunView) -> str:
     words.append(f"--models {' '.join(study.models)}")
     words.append(f"--losses {' '.join(study.losses)}")
     words.append(f"--splits {' '.join(map(str, study.splits))}")
-    words += [f"--members {study.n_members}", f"--seed {study.seed}", "--out RUN"]
+    deep = any(model not in EXACT_MODELS for model in study.models)
+    words += [*([f"--members {study.n_members}"] if deep else []), f"--seed {study.seed}", "--out RUN"]
     return " ".join(words)
 
 

@@ -106,6 +106,15 @@ class DensityRule(Rule):
         near: tuple[Tensor, Tensor, Tensor] = total.near_quantiles(at, self._unscaled, log_cdf, log_sf)
         return near
 
+    def rmst(self, at: Points) -> Tensor:
+        """Return the restricted means up to y, shape (n,), from the integral of the density."""
+        tau: Any = at.y
+        total: Any = self._total(at)
+        pieces = row_chunks(len(tau), _CHUNK)
+        if len(pieces) == 1:
+            return torch.as_tensor(total.restricted_mean(at, self._unscaled))
+        return torch.cat([total[rows].restricted_mean(at.of_rows(rows), self._unscaled) for rows in pieces])
+
     def _tails(self, at: Points) -> Tensor:
         """Return log F and log(1 - F), shape (2, ...)."""
         return at.once("tails", lambda: self._summed_tails(at))
@@ -225,6 +234,22 @@ class LineTotal(RowTensors):
         first, last = y <= frame.lower, y >= frame.upper
         log_cdf = torch.where(last, 0.0, torch.where(first, -torch.inf, log_cdf))
         return torch.stack([log_cdf, torch.where(first, 0.0, torch.where(last, -torch.inf, log_sf))])
+
+    def restricted_mean(self, at: Points, log_g: LogDensity) -> Tensor:
+        r"""Return :math:`\int_0^\tau S(t) dt = \tau S(\tau) + \int_0^\tau t f(t) dt`, shape (n,), up to y."""
+        tau: Any = at.y
+        ends = torch.cat([torch.zeros_like(tau), tau], dim=1)
+        ends = self.frame.to_u(torch.minimum(torch.maximum(ends, self.frame.lower), self.frame.upper))
+        left, right = (
+            torch.minimum(torch.maximum(edge, ends[:, :1]), ends[:, 1:])
+            for edge in (self.panels.left, self.panels.right)
+        )
+        nodes, half = panel_nodes(left, right)
+        height = torch.exp(self._height(at, log_g, nodes.flatten(1)) - self.log_norm)
+        height = (height * self.frame.to_y(nodes.flatten(1))[0]).reshape(nodes.shape)
+        early, _ = kronrod(torch.where(half.unsqueeze(2) > 0, height, torch.zeros_like(height)), half)
+        late: Tensor = tau * torch.exp(self.log_tails(at, log_g)[1])
+        return early.sum(dim=1) + late[:, 0]
 
     def _share(self, at: Points, log_g: LogDensity, u: Tensor, cell: Tensor, lower: Tensor) -> Tensor:
         """Return the log of the share below (where ``lower``) or above of points u in some panels."""

@@ -204,7 +204,11 @@ class PooledLine(_PooledNumbers, LinePredictive):
             if (near := self.near_inverse_t(z)) is not None:
                 return near[1]
             found, known = self._between_members(z, torch.full_like(z, _ROUGH))
-        return found if bool(known.all()) else torch.where(known, found, super().rough_quantile_t(q))
+            if bool(known.all()):
+                return found
+            rows = torch.nonzero(~known)[:, 0]
+            rest = q.expand_as(z)[~known].unsqueeze(1)
+            return found.index_put((~known,), LinePredictive.rough_quantile_t(self[rows.numpy()], rest)[:, 0])
 
     def mean_t(self) -> Tensor:
         """Return the expectations, shape (n,)."""
@@ -212,7 +216,10 @@ class PooledLine(_PooledNumbers, LinePredictive):
 
     def rmst_t(self, tau: Tensor) -> Tensor:
         """Return the restricted means, shape (n,)."""
-        return self._mean_of("rmst_t", tau) if self._averages("rmst_t") else super().rmst_t(tau)
+        if self._averages("rmst_t"):
+            return self._mean_of("rmst_t", tau)
+        quick = self.recipe.rule.rmst(self.recipe.at(tau))
+        return super().rmst_t(tau) if quick is None else quick
 
     def crps_t(self, y: Tensor) -> Tensor:
         """Return the CRPS, shape (n,), for y of shape (n, 1)."""

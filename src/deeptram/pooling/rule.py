@@ -195,6 +195,10 @@ class Rule(ABC):
         """Return the CRPS of outcomes y (n, 1) on the line, (n,), if there is a quicker way than from F."""
         return None
 
+    def rmst(self, at: Points) -> Tensor | None:
+        """Return restricted means up to y (n, 1) on the line, (n,), if there is a quicker way than from F."""
+        return None
+
     def closed_form(self, recipe: Recipe) -> Predictive | None:
         """Return the pool as a distribution of the members' own class, where it is one."""
         return None

@@ -2,14 +2,13 @@ r"""Distributions behind a monotone map: of the outcome, of h, or of the probabi
 
 - ``Moved``: the law of :math:`c + a + w (Y - c)`, moved and widened on the scale of the outcome.
 - ``Recalibrated``: :math:`F_Z(a + b\,h(y))`, a straight line put behind the transformation.
-- ``Mapped``: :math:`G(F(y))` with G a straight line between knots :math:`(u_j, p_j)`, so that density and
-  quantiles have closed forms. Knots are held as u and as 1 - u: nothing is lost near one.
+- ``Mapped``: :math:`G(F(y))` with logit G a broken line in logit F, so that density and quantiles have
+  closed forms and nothing is lost in either tail.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,18 +16,21 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deeptram._numerics import log_mass_between
-from deeptram.latent import Latent
+from deeptram.latent import Latent, Logistic
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.count import CountPredictive
 from deeptram.predictive.discrete import DiscretePredictive
 from deeptram.predictive.line import LinePredictive
+from deeptram.predictive.pit_map import PitMap
 from deeptram.predictive.survival import SurvivalPredictive
 from deeptram.predictive.tabulated import QuantilesPredictive, SamplesPredictive
 from deeptram.predictive.transformation import TrafoPredictive, TransformationPredictive
 
 Floats = npt.NDArray[np.float64]
 Pair = tuple[Tensor, Tensor]
+
+_LOGISTIC = Logistic()
+_NEAR_ONE = 12.0  # log-odds beyond which a plain probability has lost digits that matter in single precision
 
 
 class _Behind:
@@ -287,115 +289,6 @@ def recalibrated(pred: Any, intercept: float, slope: float, latent: Latent) -> P
 # -- of F --------------------------------------------------------------------------------------------------
 
 
-class PitMap:
-    """Piecewise linear maps of [0, 1] onto itself, one for all rows or one for each.
-
-    Parameters
-    ----------
-    u, c, p : Tensor, shape (1, m) or (n, m)
-        Knots, one minus the knots, and values there, from (0, 1, 0) to (1, 0, 1), increasing; the last
-        knot may be repeated.
-
-    Examples
-    --------
-    >>> one = PitMap.through(np.array([0.5]), np.array([0.5]), np.array([0.8]))
-    >>> cdf = torch.tensor([[0.25, 0.75]], dtype=torch.float64)
-    >>> one.log_tails(torch.log(cdf), torch.log(1 - cdf))[0].exp(), one.inverse(cdf)
-    (tensor([[0.4000, 0.9000]], dtype=torch.float64), tensor([[0.1562, 0.4688]], dtype=torch.float64))
-    """
-
-    def __init__(self, u: Tensor, c: Tensor, p: Tensor) -> None:
-        self.u, self.c, self.p = u, c, p
-
-    @classmethod
-    def through(cls, u: Floats, c: Floats, p: Floats) -> PitMap:
-        """Return the map through inner knots, shape (m,), of which ties and ends are left out."""
-        inside = (u > 0) & (c > 0) & (p > 0) & (p < 1)
-        u, c, p = u[inside], c[inside], p[inside]
-        rises = np.diff(np.log(u) - np.log(c), append=np.inf) > 0
-        u, c, p = u[rises], c[rises], p[rises]
-        ends = ((0.0, u, 1.0), (1.0, c, 0.0), (0.0, p, 1.0))
-        knots = [np.concatenate([[first], inner, [last]]) for first, inner, last in ends]
-        return cls(*(torch.from_numpy(one).unsqueeze(0) for one in knots))
-
-    @classmethod
-    def by_row(cls, maps: Sequence[PitMap], codes: npt.NDArray[np.int64]) -> PitMap:
-        """Return the map of each row, whose number among ``maps`` is in ``codes``, shape (n,)."""
-        longest = max(one.u.shape[1] for one in maps)
-        index = torch.from_numpy(codes)
-        parts = []
-        for name in ("u", "c", "p"):
-            rows = [getattr(one, name) for one in maps]
-            padded = [torch.cat([row, row[:, -1:].expand(1, longest - row.shape[1])], dim=1) for row in rows]
-            parts.append(torch.cat(padded)[index])
-        return cls(*parts)
-
-    def __len__(self) -> int:
-        """Return the number of rows, 1 where one map serves all."""
-        return len(self.u)
-
-    def __getitem__(self, index: Tensor) -> PitMap:
-        """Return the maps of some rows."""
-        return PitMap(self.u[index], self.c[index], self.p[index])
-
-    def log_tails(self, log_cdf: Tensor, log_sf: Tensor) -> Pair:
-        """Return log G(F) and log(1 - G(F)), shape (n, G), of log F and log(1 - F)."""
-        cell = self._cell(log_cdf, log_sf)
-        low, width, _, log_slope = self._lines(cell)
-        cdf, sf = torch.exp(log_cdf), torch.exp(log_sf)
-        up = torch.where(low, cdf - self._at(self.u, cell), self._at(self.c, cell) - sf) / width
-        down = torch.where(low, self._at(self.u, cell + 1) - cdf, sf - self._at(self.c, cell + 1)) / width
-        first, last = self._at(self.p, cell), self._at(self.p, cell + 1)
-        new_cdf = torch.log(first + (last - first) * up.clamp(0.0, 1.0))
-        new_sf = torch.log((1 - last) + (last - first) * down.clamp(0.0, 1.0))
-        at_start, at_end = cell == 0, self._at(self.c, cell + 1) == 0
-        return (
-            torch.where(at_start, log_cdf + log_slope, new_cdf).to(log_cdf.dtype),
-            torch.where(at_end, log_sf + log_slope, new_sf).to(log_cdf.dtype),
-        )
-
-    def log_slope(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
-        """Return log G'(F), shape (n, G)."""
-        return self._lines(self._cell(log_cdf, log_sf))[3].to(log_cdf.dtype)
-
-    def log_mass(self, lower: Pair, upper: Pair, log_mass: Tensor) -> Tensor:
-        """Return log(G(F(u)) - G(F(l))) from log F and log(1 - F) at both ends and log(F(u) - F(l))."""
-        difference = log_mass_between(self.log_tails(*lower), self.log_tails(*upper))
-        along = log_mass + self.log_slope(*upper)  # inside one cell this is exact
-        inside = self._cell(*lower) == self._cell(*upper)
-        return torch.where(inside | torch.isneginf(difference), along, difference)
-
-    def inverse(self, q: Tensor) -> Tensor:
-        """Return the u with G(u) = q, shape (n, G), for q of shape (1, G) or (n, G)."""
-        rows = max(len(self.p), len(q))
-        inner = self.p[:, 1:-1].expand(rows, -1).contiguous()
-        q = q.to(self.p.dtype).expand(rows, -1).contiguous()
-        cell = torch.searchsorted(inner, q)
-        low, width, rise, _ = self._lines(cell)
-        step = (q - self._at(self.p, cell)) / rise * width
-        u = torch.where(low, self._at(self.u, cell) + step, 1 - (self._at(self.c, cell) - step))
-        return u.clamp(0.0, 1.0)
-
-    def _cell(self, log_cdf: Tensor, log_sf: Tensor) -> Tensor:
-        """Return the number of the line on which F lies, found on the scale of log-odds."""
-        knots = (torch.log(self.u) - torch.log(self.c))[:, 1:-1].expand(len(log_cdf), -1).contiguous()
-        odds = (log_cdf - log_sf).detach().to(knots.dtype)
-        return torch.searchsorted(knots, odds.contiguous())
-
-    def _lines(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return whether a line starts in the lower half, its width, its rise and its log-slope."""
-        low = self.u[:, :-1] < 0.5
-        width = torch.where(low, self.u.diff(dim=1), -self.c.diff(dim=1))
-        rise = self.p.diff(dim=1)
-        tables = (low, width, rise, torch.log(rise) - torch.log(width))
-        taken = [self._at(table, cell) for table in tables]
-        return taken[0], taken[1], taken[2], taken[3]
-
-    @staticmethod
-    def _at(table: Tensor, cell: Tensor) -> Tensor:
-        return table.expand(len(cell), -1).gather(1, cell)
-
-
 def mapped(pred: Any, change: PitMap) -> Predictive:
     """Return the distributions G(F(y)) in the kind of ``pred``."""
     if isinstance(pred, DiscretePredictive):
@@ -443,23 +336,36 @@ class _Mapped(_Behind):
 class MappedLine(_Mapped, LinePredictive):
     """Distributions G(F(y)) on the line."""
 
+    def with_density(self) -> LinePredictive:
+        """Return the same of the inner distribution that has the density."""
+        behind = self.inner.with_density()
+        return self if behind is self.inner else MappedLine(behind, self.change)
+
+    def smooth_tails_t(self, y: Tensor) -> Pair:
+        return self.change.log_tails(*self.inner.smooth_tails_t(y))
+
     def log_pdf_t(self, y: Tensor) -> Tensor:
-        log_pdf: Tensor = self.inner.log_pdf_t(y) + self.change.log_slope(*self.inner.log_tails_t(y))
+        behind = self.inner.with_density()
+        log_pdf: Tensor = behind.log_pdf_t(y) + self.change.log_slope(*behind.smooth_tails_t(y))
         return log_pdf
 
-    def quantile_t(self, q: Tensor) -> Tensor:
-        return self._inverse(self.inner.quantile_t, q)
+    def own_inverse_t(self, z: Tensor) -> Tensor:
+        own = self._own_latent
+        odds = self.change.inverse(_LOGISTIC.from_log_t(own.log_cdf_t(z), own.log_sf_t(z)))
+        value: Tensor = self.inner.inverse_t(odds, _LOGISTIC)
+        return value
 
     def rough_quantile_t(self, q: Tensor) -> Tensor:
-        return self._inverse(self.inner.rough_quantile_t, q)
-
-    def _inverse(self, quantile: Callable[[Tensor], Tensor], q: Tensor) -> Tensor:
-        return quantile(self.change.inverse(torch.atleast_2d(q)).to(self.dtype))
+        odds = self.change.inverse(torch.logit(torch.atleast_2d(q)))
+        if bool((odds > _NEAR_ONE).any()):
+            with torch.no_grad():
+                return self.inner.inverse_t(odds, _LOGISTIC)  # type: ignore[no-any-return]
+        return self.inner.rough_quantile_t(torch.sigmoid(odds))  # type: ignore[no-any-return]
 
     def knots_t(self) -> Tensor | None:
         """Return the knots of the inner distribution and the quantiles at those of G."""
         with torch.no_grad():
-            own = self.inner.quantile_t(self.change.u[:, 1:-1].to(self.dtype)).sort(dim=1).values
+            own = self.inner.inverse_t(self.change.knots.to(self.dtype), _LOGISTIC).sort(dim=1).values
         known = self.inner.knots_t()
         if known is None:
             return own  # type: ignore[no-any-return]
