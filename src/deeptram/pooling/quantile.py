@@ -180,8 +180,7 @@ class QuantileRule(TrafoRule):
             return None
         y: Any = at.y
         split = _LOGISTIC.from_log_t(self.log_cdf(at), self.log_sf(at)).clamp(-_OUTER[-1], _OUTER[-1])
-        grid = torch.tensor([-one for one in _OUTER[:0:-1]] + list(_OUTER), dtype=y.dtype)
-        edges = torch.cat([grid.expand(len(y), -1), split], dim=1).sort(dim=1).values
+        edges = torch.cat([outer_edges(y.dtype).expand(len(y), -1), split], dim=1).sort(dim=1).values
         z, half = panel_nodes(edges[:, :-1], edges[:, 1:])
         nodes = z.flatten(1)
         distance = mean_quantile(at, [m.inverse_t(nodes, _LOGISTIC) for m in at.members]) - y
@@ -279,6 +278,17 @@ class QuantileRule(TrafoRule):
         return solve_increasing(residual, low, high, start, noise)
 
 
+def outer_edges(dtype: torch.dtype) -> Tensor:
+    """Return edges of panels on the logistic scale, shape (17,), from -128 to 128.
+
+    Examples
+    --------
+    >>> outer_edges(torch.float64)[7:12]
+    tensor([-1.,  0.,  1.,  2.,  4.], dtype=torch.float64)
+    """
+    return torch.tensor([*(-one for one in _OUTER[:0:-1]), *_OUTER], dtype=dtype)
+
+
 def _within(y: Tensor, move: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """Return y after a move; towards an end of the sample space at most half of the way."""
     moved = y + move
@@ -328,15 +338,20 @@ def _mean_of_draws(recipe: Recipe) -> LinePredictive | None:
     """Return the pool of empirical distributions: the means of their draws in order."""
     if not all(isinstance(member, SamplesPredictive) for member in recipe.members):
         return None
-    sizes = [member.draws.shape[1] for member in recipe.members]
+    draws = common_draws(recipe.members)
+    return SamplesPredictive(weighted_sum(draws, recipe.weights), recipe.gives_numpy)
+
+
+def common_draws(members: Sequence[Any]) -> list[Tensor]:
+    """Return the sorted draws (n, S) of every member, repeated until all have the same number of them."""
+    sizes = [member.draws.shape[1] for member in members]
     common = math.lcm(*sizes)
     if common > max(_MOST_DRAWS, *sizes):
         raise UnsupportedError(
             f"the quantile pool of draws needs numbers of draws with a common multiple up to {_MOST_DRAWS}, "
             f"got {sorted(set(sizes))}; take the same number of draws from every member"
         )
-    draws = [m.draws.repeat_interleave(common // m.draws.shape[1], dim=1) for m in recipe.members]
-    return SamplesPredictive(weighted_sum(draws, recipe.weights), recipe.gives_numpy)
+    return [m.draws.repeat_interleave(common // m.draws.shape[1], dim=1) for m in members]
 
 
 def _mean_of_lines(recipe: Recipe) -> LinePredictive | None:

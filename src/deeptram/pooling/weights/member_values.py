@@ -317,8 +317,13 @@ class LineValues(MemberValues):
         return torch.cat([torch.where(torch.isfinite(end), end, median) for end in ends], dim=1)
 
     def score_grid(self, rule: Rule, score: str) -> ScoreGrid:
-        """Return the nodes of a fixed quadrature rule for the CRPS."""
+        """Return the nodes of a fixed quadrature rule for the CRPS; of steps alone, the steps."""
         at = self.members[0].exact_values_t(self.y).expand(len(self.members[0]), 1).to(torch.float64)
+        jumps = [m.jumps_t() for m in self.members] if rule.of_steps else []
+        steps = [points.expand(len(at), -1).to(torch.float64) for points in jumps if points is not None]
+        table = self.n_members * len(at) * sum(points.shape[1] for points in steps)
+        if steps and len(steps) == self.n_members and table <= _LARGEST_TABLE:
+            return self._steps(at, steps)
         support = (inner_support if isinstance(rule, DensityRule) else outer_support)(self.members)
         frame, edges = lay_panels(self.members, support, at)
         nodes, log_weights = fixed_rule(frame, edges)
@@ -330,7 +335,16 @@ class LineValues(MemberValues):
             cumulative_panels,
             torch.zeros_like(weights),
             offsets=log_weights,
+            exact=False,
+            resolved=not steps,
         )
+
+    def _steps(self, at: Tensor, steps: list[Tensor]) -> ScoreGrid:
+        """Return where stretches of constant F begin, with their lengths: the CRPS is a sum over these."""
+        ends = torch.cat([at, *steps], dim=1).sort(dim=1).values
+        nodes, above = ends[:, :-1], ends[:, :-1] >= at
+        targets = above.to(torch.float64)
+        return ScoreGrid(_points(self.members).at(nodes), above, ends.diff(dim=1), cumulative_sum, targets)
 
 
 _KINDS: dict[str, Callable[[Any, Any], MemberValues]] = {

@@ -44,10 +44,14 @@ class Objective(ABC):
         Whether the sum is known to be convex on the simplex, so that its optimum can be certified.
     tolerance : float
         Of the Frank-Wolfe gap: as far as derivatives are known.
+    exact : bool
+        Whether it is the score of the pool itself up to rounding; else an integral taken by quadrature,
+        after which the score of the pool is asked for.
     """
 
     n_rows: int
     convex: bool
+    exact: bool = True
     tolerance: float = TOLERANCE
 
     @abstractmethod
@@ -83,10 +87,11 @@ class SumOfObjectives(Objective):
 
     def __init__(self, parts: Callable[[], Iterator[Objective]]) -> None:
         self.parts, self.sizes = parts, []
-        self.convex, self.tolerance = True, 0.0
+        self.convex, self.exact, self.tolerance = True, True, 0.0
         for part in parts():
             self.sizes.append(part.n_rows)
             self.convex &= part.convex
+            self.exact &= part.exact
             self.tolerance = max(self.tolerance, part.tolerance)
         self.n_rows = sum(self.sizes)
 
@@ -183,7 +188,7 @@ class ShapedScore(Objective):
     _widest = 6.9  # log of the largest parameter
 
     def __init__(self, inner: Any) -> None:
-        self.inner, self.n_rows = inner, inner.n_rows
+        self.inner, self.n_rows, self.exact = inner, inner.n_rows, inner.exact
 
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
         """Return the sum of scores, its gradient and its Hessian."""
@@ -240,7 +245,7 @@ class PulledScore(Objective):
 
     def __init__(self, inner: Objective, pull: Pull) -> None:
         self.inner, self.pull = inner, pull
-        self.n_rows, self.convex = inner.n_rows, inner.convex
+        self.n_rows, self.convex, self.exact = inner.n_rows, inner.convex, inner.exact
 
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
         """Return the sum of scores plus the pull, with derivatives."""

@@ -17,15 +17,18 @@ from deeptram.evaluation import scores
 from deeptram.evaluation.evaluate import check_levels_ordered
 from deeptram.evaluation.measures import Metric, MetricLike
 from deeptram.latent import Latent
+from deeptram.optimise.simplex import Vector
 from deeptram.pooling.array_pool import CdfStack
 from deeptram.pooling.beta_linear import BetaLinear
+from deeptram.pooling.normalised import DensityRule
 from deeptram.pooling.pool import check_members, get_rule, is_array
 from deeptram.pooling.quantile import QuantileRule
-from deeptram.pooling.rule import Rule
+from deeptram.pooling.rule import Rule, inner_support, outer_support
 from deeptram.pooling.weights.log_likelihood import LogLikelihood, RuleLikelihood, build_likelihood
 from deeptram.pooling.weights.member_values import LevelValues, MemberValues, member_values
 from deeptram.pooling.weights.objectives import Objective, Pull, PulledScore, ScoreOfPool
-from deeptram.pooling.weights.squared_errors import QUADRATIC, QuantileCrps, RuleErrors
+from deeptram.pooling.weights.quantile_crps import quantile_crps
+from deeptram.pooling.weights.squared_errors import QUADRATIC, RuleErrors
 from deeptram.predictive.base import Predictive
 from deeptram.predictive.tabulated import SamplesPredictive
 
@@ -52,6 +55,9 @@ class Encodable(Protocol):
 
     def encode(self, allowed: Tensor | None = None) -> EncodedMembers:
         """Return the objective over the allowed members (all by default)."""
+
+    def mean_score(self, weights: Vector, rule: Rule | None = None) -> float:
+        """Return the mean score of the pool itself."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class Problem:
         return replace(plain, objective=pulled)
 
     def _encode(self, allowed: Tensor) -> EncodedMembers:
-        if self.score is _NLL:
+        if self.score is _NLL and not self._support_depends_on_weights(self.members):
             build = build_likelihood(self.rule, self._values(), allowed)
             if build is not None:
                 objective = LogLikelihood(build.terms, self.n_rows, convex=build.convex)
@@ -121,8 +127,12 @@ class Problem:
 
     def _score(self, members: Sequence[Any]) -> Objective:
         rule, on_line = self.rule, members[0].kind == "continuous"
+        if self._support_depends_on_weights(members):
+            return ScoreOfPool(members, self.y, rule, self.score)
         if isinstance(rule, QuantileRule) and self.score in _QUADRATIC and on_line:
-            return QuantileCrps.of(members, self.y)
+            found = quantile_crps(members, self.y)
+            if found is not None:
+                return found
         known = type(rule) in QUADRATIC or (rule.differentiable and not isinstance(rule, QuantileRule))
         if self.score in _QUADRATIC and known:
             grid = member_values(members, self.y).score_grid(rule, self.score.name)
@@ -131,10 +141,21 @@ class Problem:
             return RuleLikelihood(rule, member_values(members, self.y))
         return ScoreOfPool(members, self.y, rule, self.score)
 
+    def _support_depends_on_weights(self, members: Sequence[Any]) -> bool:
+        """Whether the pool is integrated over the sample spaces that members of positive weight share."""
+        if not isinstance(self.rule, DensityRule) or members[0].kind != "continuous":
+            return False
+        ends = zip(inner_support(members), outer_support(members), strict=True)
+        return not all(torch.equal(inner, outer) for inner, outer in ends)
+
     def _of_draws(self, members: Sequence[Any]) -> bool:
         """Whether F is a step function and the density an estimate, or tables say how to read counts."""
         of_counts = isinstance(self.rule, QuantileRule) and members[0].kind == "count"
         return of_counts or any(isinstance(member, SamplesPredictive) for member in members)
+
+    def mean_score(self, weights: Vector, rule: Rule | None = None) -> float:
+        """Return the mean score of the pool, by default of this rule, as ``deeptram.scores`` gives it."""
+        return ScoreOfPool(self.members, self.y, rule or self.rule, self.score).mean_value(weights)
 
     def take(self, rows: Any) -> Problem:
         """Return the same problem for some rows."""

@@ -4,16 +4,11 @@ A quadratic score compares a pool with the outcome on a grid: at classes, thresh
 quadrature rule (``ScoreGrid``). Any rule that torch can differentiate has the gradient of the error at every
 point, and the Hessian of Gauss and Newton from them, exact for trimmed means, which are linear in the weights
 by pieces (``RuleErrors``).
-
-The CRPS of a quantile pool is an integral of pinball losses, each convex in a quantile, and the pool's
-quantiles are linear in the weights: so the **CRPS is convex in the weights**, and the optimum can be
-certified. It is computed from quantiles at levels: those of members given by quantiles, else at 199 levels
-between 0.0001 and 0.9999 (``QuantileCrps``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -29,15 +24,12 @@ from deeptram.pooling.points import TIE, Points
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.transformation import TransformationRule
 from deeptram.pooling.weights.objectives import Objective, followed
-from deeptram.predictive.line import LinePredictive
 from deeptram.predictive.panels import partial_rule
-from deeptram.predictive.tabulated import QuantilesPredictive
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-_LEAST = 1e-12
-_OUTERMOST, _LEVELS = 9.21, 199  # logit of the last level, and how many there are
+_LEAST, _NOTHING = 1e-12, 1e-100  # of the largest tail of the members, and a tail that is none
 
 # From masses (..., n, K), and which points lie at or above the outcome, to what is scored.
 Operator = Callable[[Tensor, Tensor], Tensor]
@@ -98,6 +90,8 @@ class ScoreGrid:
         The observed class, where probabilities of classes are scored and not the CDF.
     constant : float
         Added once per row.
+    exact, resolved : bool
+        Whether the sum is the score itself, not a quadrature of it, and whether it meets all steps of F.
     """
 
     at: Points
@@ -108,16 +102,23 @@ class ScoreGrid:
     offsets: Tensor | None = None
     truth: Tensor | None = None
     constant: float = 0.0
+    exact: bool = True
+    resolved: bool = True
 
     def take(self, keep: Tensor) -> ScoreGrid:
         """Return the grid of some rows, for values that were read before."""
         by_row: dict[str, Any] = {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
         return replace(self, **{name: part[keep] for name, part in by_row.items()})
 
+    def tails(self) -> Tensor:
+        """Return F - 1(above) of every member, each difference from the side that does not cancel."""
+        sides = _stack([torch.where(self.above, sf, cdf) for cdf, sf in self.at.log_tails()]).exp()
+        return torch.where(self.above, -sides, sides)
+
     def errors(self) -> Tensor:
-        """Return what every member gets wrong, each difference from the side that does not cancel."""
+        """Return what every member gets wrong, at thresholds or of classes."""
         if self.truth is None:
-            return _stack([torch.where(self.above, sf, cdf) for cdf, sf in self.at.log_tails()]).exp()
+            return self.tails()
         others = torch.where(self.truth, 0.0, _stack(self.at.log_pdf()).exp())
         return torch.where(self.truth, -others.sum(dim=-1, keepdim=True), others)
 
@@ -146,7 +147,7 @@ class GridErrors(Objective):
 
     def __init__(self, values: Tensor, grid: ScoreGrid, **options: Any) -> None:
         self.values, self.grid, self.options = values, grid, options
-        self.n_rows = int(values.shape[1])
+        self.n_rows, self.exact = int(values.shape[1]), grid.exact
         self._prepare()
 
     def _prepare(self) -> None:
@@ -158,11 +159,13 @@ class GridErrors(Objective):
 
 
 class SquaredErrors(GridErrors):
-    r""":math:`\sum_{ik} q_{ik} (\sum_m w_m e_{mik})^2 + c n`, convex: quadratic scores of the linear pool."""
+    r""":math:`\sum_{ik} q_{ik} (\sum_m w_m e_{mik})^2 + c n`, convex: quadratic scores of the linear pool.
 
-    convex = True
+    Nothing is certified where the grid misses steps of F.
+    """
 
     def _prepare(self) -> None:
+        self.convex = self.grid.resolved
         weighted = (self.values * self.grid.weights).flatten(1)
         self._gram = (weighted @ self.values.flatten(1).T).numpy()
 
@@ -184,16 +187,6 @@ def exponential_link(eta: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor
     """Return exp - 1(above), exp and exp: the log-linear pool of CDFs."""
     cdf = torch.exp(eta)
     return torch.where(above, torch.expm1(eta), cdf), cdf, cdf
-
-
-def beta_link(a: float, b: float, eta: Tensor, above: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return B - 1(above) from the accurate tail, b and b': the beta-transformed linear pool."""
-    x = eta.clamp(0, 1)
-    error = beta_tail(torch.where(above, 1 - x, x), above, a, b)
-    inner = x.clamp(_LEAST, 1 - _LEAST)  # a density that grows without bound at an end
-    density = torch.exp(log_beta_pdf(torch.log(inner), torch.log1p(-inner), a, b))
-    bend = density * ((a - 1) / inner - (b - 1) / (1 - inner))
-    return torch.where(above, -error, error), density, bend
 
 
 class LinkErrors(GridErrors):
@@ -233,9 +226,43 @@ class LinkErrors(GridErrors):
         balance = torch.tensordot(theta, self._signs, dims=1)
         return torch.where(balance.abs() > TIE, torch.sign(balance) * torch.inf, eta)
 
-    def shaped(self, a: float, b: float) -> LinkErrors:
-        """Return the same for a beta-transformed pool with these parameters."""
-        return LinkErrors(self.values, self.grid, link=partial(beta_link, a, b))
+
+class BetaErrors(LinkErrors):
+    r"""Errors of the beta-transformed linear pool, in the tail t of the mean on the outcome's side.
+
+    With :math:`t = \sum_m w_m F_m` below the outcome the error is :math:`I_t(a, b)`, with
+    :math:`t = \sum_m w_m (1 - F_m)` above it :math:`-I_t(b, a)`, and with :math:`e_m` the members' own errors
+    its derivatives in the weights are :math:`\beta_{a,b}\, e_m` and :math:`\beta_{a,b}'\, e_m e_k`. Far out,
+    where quadrature weights are huge, 1 - t would be nothing but rounding.
+    """
+
+    def _prepare(self) -> None:
+        self._finite, self._signs = self.values, None
+        least = (_LEAST * self.values.abs().amax(dim=0)).clamp(min=_NOTHING)
+        a, b = self.options["shape"]
+        self._link = partial(beta_link, a, b, least)
+
+    def shaped(self, a: float, b: float) -> BetaErrors:
+        """Return the same with other parameters."""
+        return BetaErrors(self.values, self.grid, shape=(a, b))
+
+
+def beta_link(
+    a: float, b: float, least: Tensor, mean_error: Tensor, above: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return B - 1(above), b and b' from the mean of F - 1(above): the beta-transformed linear pool.
+
+    A density that grows without bound where t = 0 is that at ``least``: at weights of zero, of members that
+    have mass there.
+    """
+    tail = mean_error.abs().clamp(max=1)  # weights may sum to 1 + 2e-16
+    error = beta_tail(tail, above, a, b)
+    inner = torch.maximum(tail, least).clamp(max=1 - _LEAST)
+    log_tail, log_rest = torch.log(inner), torch.log1p(-inner)
+    first, second = (torch.where(above, x, y) for x, y in ((log_rest, log_tail), (log_tail, log_rest)))
+    density = torch.exp(log_beta_pdf(first, second, a, b))
+    bend = density * ((a - 1) * torch.exp(-first) - (b - 1) * torch.exp(-second))
+    return torch.where(above, -error, error), density, bend
 
 
 def class_steps(at_thresholds: Tensor) -> Tensor:
@@ -287,7 +314,7 @@ class RuleErrors(Objective):
 
     def __init__(self, rule: Rule, grid: ScoreGrid) -> None:
         self.rule, self.grid = rule, grid
-        self._at, self.n_rows = grid.at.remembered(), len(grid.above)
+        self._at, self.n_rows, self.exact = grid.at.remembered(), len(grid.above), grid.exact
 
     def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
         """Return the sum of squared errors, its gradient, and its Hessian but for the bend of the rule."""
@@ -315,48 +342,6 @@ class RuleErrors(Objective):
         return RuleErrors(self.rule, replace(grid, at=self._at.of_rows(keep)))
 
 
-class QuantileCrps(Objective):
-    """The CRPS of quantile pools of members given by quantiles at common levels."""
-
-    convex = True
-
-    def __init__(self, q: Tensor, values: Tensor, y: Tensor) -> None:
-        self.q, self.values, self.y = q, values, y
-        self.n_rows = len(y)
-
-    @classmethod
-    def of(cls, members: Sequence[LinePredictive], y: Any) -> QuantileCrps:
-        """Read the members' quantiles."""
-        first: Any = members[0]
-        at = first.exact_values_t(y).expand(len(first), 1).to(torch.float64)
-        tables = [m for m in members if isinstance(m, QuantilesPredictive) and torch.equal(m.q, first.q)]
-        if len(tables) == len(members):
-            return cls(first.q.to(torch.float64), _stack([m.values for m in tables]), at)
-        q = torch.sigmoid(torch.linspace(-_OUTERMOST, _OUTERMOST, _LEVELS, dtype=torch.float64))
-        return cls(q, _stack([m.quantile_t(q.to(m.dtype).unsqueeze(0)) for m in members]), at)
-
-    def evaluate(self, w: Vector) -> tuple[float, Vector, Matrix]:
-        """Return the sum of the CRPS; its Hessian is twice the density times products of distances from y."""
-        mean = torch.tensordot(torch.from_numpy(w), self.values, dims=1).requires_grad_()
-        pooled = QuantilesPredictive(self.q, mean, numpy=False)
-        total = pooled.crps_t(self.y).sum()
-        (slope,) = torch.autograd.grad(total, mean)
-        gradient = self.values.flatten(1) @ slope.flatten()
-        with torch.no_grad():
-            level = torch.exp(pooled.log_cdf_t(self.y))
-            density = torch.exp(pooled.log_pdf_t(self.y))[:, 0]
-            density = torch.where(torch.isfinite(density), density, torch.zeros_like(density))
-            each = [QuantilesPredictive(self.q, x, False).quantile_t(level) - self.y for x in self.values]
-            distance = torch.cat(each, dim=1)
-            distance = torch.where(torch.isfinite(distance), distance, torch.zeros_like(distance))
-            hessian = 2 * (distance.T * density) @ distance
-        return float(total.detach()), gradient.detach().numpy(), hessian.numpy()
-
-    def take(self, keep: Tensor) -> QuantileCrps:
-        """Return the objective of some rows."""
-        return QuantileCrps(self.q, self.values[:, keep], self.y[keep])
-
-
 def _linear(rule: Any, grid: ScoreGrid) -> GridErrors:
     return SquaredErrors(grid.errors(), grid)
 
@@ -374,7 +359,7 @@ def _log_linear(rule: Any, grid: ScoreGrid) -> GridErrors:
 
 
 def _beta(rule: Any, grid: ScoreGrid) -> GridErrors:
-    return LinkErrors(_stack(grid.at.log_cdf()).exp(), grid, link=partial(beta_link, rule.a, rule.b))
+    return BetaErrors(grid.tails(), grid, shape=(rule.a, rule.b))
 
 
 QUADRATIC: dict[type[Rule], Callable[[Any, ScoreGrid], GridErrors]] = {

@@ -13,6 +13,7 @@ from deeptram.errors import InvalidInputError, InvalidTypeError, UnsupportedErro
 from deeptram.evaluation.checks import read_chunks
 from deeptram.evaluation.measures import MetricLike
 from deeptram.latent import Latent
+from deeptram.optimise.simplex import Vector
 from deeptram.pooling.rule import Rule
 from deeptram.pooling.weights.objectives import SumOfObjectives
 from deeptram.pooling.weights.problem import EncodedMembers, Problem, problem
@@ -102,6 +103,11 @@ class _Stream:
             )
         parts = SumOfObjectives(lambda: (task.encode(held).objective for task in self._tasks()))
         return EncodedMembers(parts, held, decisive & held)
+
+    def mean_score(self, weights: Vector, rule: Rule | None = None) -> float:
+        """Return the mean score of the pool over the rows of all chunks."""
+        parts = [(task.n_rows, task.mean_score(weights, rule)) for task in self._tasks()]
+        return sum(rows * mean for rows, mean in parts) / sum(rows for rows, _ in parts)
 
     def _check(self, task: Problem) -> None:
         if task.n_members != self.n_members:

@@ -18,10 +18,11 @@ from deeptram.latent import Latent
 from deeptram.optimise.simplex import SimplexSolution, Vector, minimize
 from deeptram.pooling.beta_linear import BetaLinear
 from deeptram.pooling.rule import Rule
-from deeptram.pooling.weights.objectives import Objective, Pull, PulledScore, ScoreOfPool, ShapedScore, solve
+from deeptram.pooling.weights.objectives import Objective, Pull, PulledScore, ShapedScore, solve
 from deeptram.pooling.weights.problem import Encodable, EncodedMembers, Problem, problem
 
 _SETTLED = 1e-9  # of the gap where some derivatives are differences
+_NOTICEABLE = 1e-4  # of the gap from which on a search that did not settle is worth a warning
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,12 @@ class TunedWeights:
     weights : array, shape (M,)
         In the order of the members; non-negative, sum one.
     value : float
-        Mean score of the pool with these weights on the tuning data.
+        Mean score of the pool with these weights on the tuning data, as ``deeptram.scores`` gives it.
     gap : float
         Certified bound on ``value`` minus the smallest value that any weights can reach; NaN where the
-        problem is not convex, so that nothing can be certified.
+        problem is not convex, so that nothing can be certified, and where members of which some have
+        steps leave an error that is not known. Where the search used a quadrature of the score, twice what
+        it was off at ``weights`` is included.
     n_iter : int
         Newton steps.
     converged : bool
@@ -125,15 +128,17 @@ def tune_weights(
     Use predictions for data on which the members were **not** trained.
 
     With the NLL the problem is convex for the linear, both log-linear and the transformation pool (for
-    ``"log-linear-density"`` with exact outcomes); with RPS, CRPS, Brier and quadratic score it is a convex
-    quadratic programme for the linear pool. Then ``gap`` certifies the global optimum. Elsewhere (also
-    under left truncation) ``gap`` is NaN, and the best stationary point from equal weights and every
-    single member is returned.
+    ``"log-linear-density"`` with exact outcomes and one sample space); with RPS, CRPS, Brier and quadratic
+    score it is a convex quadratic programme for the linear pool. Then ``gap`` certifies the global optimum.
+    Elsewhere (also under left truncation) ``gap`` is NaN, and the best stationary point from equal weights
+    and every single member is returned.
 
-    Of the other pools, the CRPS of ``"quantile"`` is convex in the weights (computed from the members'
-    quantiles at their common levels, or at 199). Trimmed means are linear in them piece by piece, and the
-    median is constant almost everywhere: there the best of equal weights and single members is returned.
-    With ``"beta-linear"`` its parameters are fitted, too (``rule``); a ``BetaLinear`` object keeps its own.
+    Of the other pools, the CRPS of ``"quantile"`` is convex in the weights, too; of draws it has corners,
+    at which ``gap`` stays above the tolerance (``converged`` is False, the bound holds). Trimmed means are
+    linear in them piece by piece, and the median is constant almost everywhere: there the best of equal
+    weights and single members is returned.
+    With ``"beta-linear"`` its parameters are fitted, too (``rule``), from the best linear pool on, than which
+    the result is never worse; a ``BetaLinear`` object keeps its own.
 
     Parameters
     ----------
@@ -232,8 +237,7 @@ def tune_weights_cv(
     results, total, parts = [], 0.0, RowTuning(task)
     for held_out in np.array_split(order, folds):
         tuned = parts.tune(np.setdiff1d(np.arange(n), held_out))
-        part = task.take(held_out)
-        total += ScoreOfPool(part.members, part.y, tuned.rule or part.rule, part.score).value(tuned.weights)
+        total += len(held_out) * task.take(held_out).mean_score(tuned.weights, tuned.rule)
         results.append(tuned)
     weights = np.stack([result.weights for result in results])
     return TunedWeights(
@@ -258,7 +262,7 @@ def bootstrap_weights(task: Problem, weights: Vector, n_boot: int, rng: np.rando
     """Return the weights of bootstrap samples of the rows, shape (n_boot, M)."""
     parts, n = RowTuning(task), task.n_rows
     start = np.append(weights, np.log(task.rule.values())) if task.tunes_shape else weights
-    return np.stack([parts.tune(np.sort(rng.integers(0, n, n)), start).weights for _ in range(n_boot)])
+    return np.stack([parts.found(np.sort(rng.integers(0, n, n)), start)[0].weights for _ in range(n_boot)])
 
 
 class RowTuning:
@@ -278,8 +282,13 @@ class RowTuning:
             return _undivided(self.task.take(rows).encode())
         return None if self._shared is None else self._shared.take(torch.as_tensor(rows))
 
-    def tune(self, rows: Any, start: Vector | None = None) -> TunedWeights:
-        """Return the best weights for some rows.
+    def tune(self, rows: Any) -> TunedWeights:
+        """Return the best weights for some rows, some perhaps several times, with their score."""
+        tuned, exact = self.found(rows)
+        return tuned if exact else _judged(self.task.take(rows), tuned)
+
+    def found(self, rows: Any, start: Vector | None = None) -> tuple[TunedWeights, bool]:
+        """Return the best weights for some rows, and whether their value is the score itself.
 
         Parameters
         ----------
@@ -293,17 +302,20 @@ class RowTuning:
         with one_thread():
             part = self._objective(rows)
             if part is None:
-                return tune(self.task.take(rows))
+                return tune(self.task.take(rows)), True
             if self.task.tunes_shape:
-                tuned = _tune_shape(part, m, start)
-                self._last = np.append(tuned.weights, np.log(tuned.rule.values())) if tuned.rule else None
-                return tuned
+                if start is None:
+                    start = _untransformed(solve(part, m, np.full(m, 1 / m))).weights
+                shaped = _search_shape(part, start)
+                self._last = shaped.weights
+                return _with_shape(part, shaped), part.exact
             found = solve(part, m, start if part.convex else None)
         if not np.isfinite(found.value):
-            return _hopeless(self.task)
+            return _hopeless(self.task), True
         self._last, value = found.weights, _score_alone(part, found.value, found.weights)
         gap = found.gap if part.convex else float("nan")
-        return TunedWeights(found.weights, value, gap, found.n_iter, found.converged, rule=self.task.rule)
+        rule = self.task.rule
+        return TunedWeights(found.weights, value, gap, found.n_iter, found.converged, rule=rule), part.exact
 
 
 def _undivided(encoded: EncodedMembers) -> Objective | None:
@@ -315,18 +327,49 @@ def tune(task: Problem) -> TunedWeights:
     """Solve a checked problem."""
     with one_thread():
         if task.tunes_shape:
-            found = _tune_shape(task.encode().objective, task.n_members)
-            return replace(found, task=replace(task, rule=found.rule or task.rule))
+            return _tune_with_shape(task)
         return replace(tune_encoded(task), rule=task.rule, task=task)
 
 
-def _tune_shape(objective: Objective, n_members: int, start: Vector | None = None) -> TunedWeights:
-    """Find the weights of the beta-transformed pool together with its parameters, log a and log b."""
-    if start is None:  # the linear pool, and no transformation
-        equal = np.full(n_members, 1 / n_members)
-        start = np.append(solve(objective, n_members, equal).weights, [0.0, 0.0])
+def _tune_with_shape(task: Problem) -> TunedWeights:
+    """Find weights and parameters of the beta-transformed pool, from the linear pool on, a = b = 1."""
+    objective, m = task.encode().objective, task.n_members
+    linear = solve(objective, m, np.full(m, 1 / m))
+    solution = _search_shape(objective, np.append(linear.weights, [0.0, 0.0]))
+    found, start = _with_shape(objective, solution), _with_shape(objective, _untransformed(linear))
+    if not objective.exact:
+        found, start = _judged(task, found), _judged(task, start)
+    if task.pull is None and not found.value <= start.value:
+        found, solution = replace(start, converged=False), replace(solution, converged=False, gap=np.inf)
+    if not solution.converged and not solution.gap <= _NOTICEABLE * max(1.0, abs(solution.value)):
+        warn(
+            "weights and parameters of the beta-linear pool have not converged (converged is False): it is "
+            f"no worse than the linear pool, but after {solution.n_iter} steps better ones may still exist; "
+            "use more rows or fewer members, or pass a BetaLinear object, whose parameters stay",
+            ConvergenceWarning,
+        )
+    return replace(found, task=replace(task, rule=found.rule or task.rule))
+
+
+def _untransformed(linear: SimplexSolution) -> SimplexSolution:
+    """Return the linear pool as a beta-transformed one, log a = log b = 0."""
+    return replace(linear, weights=np.append(linear.weights, [0.0, 0.0]))
+
+
+def _judged(task: Encodable, tuned: TunedWeights) -> TunedWeights:
+    """Return the same with the score of the pool itself; the gap has to cover what a quadrature was off."""
+    value = task.mean_score(tuned.weights, tuned.rule)
+    return replace(tuned, value=value, gap=tuned.gap + 2 * abs(value - tuned.value))
+
+
+def _search_shape(objective: Objective, start: Vector) -> SimplexSolution:
+    """Return the weights of the beta-transformed pool with log a and log b, from a start on."""
     shaped = ShapedScore(objective)
-    found = minimize(shaped.mean, start, tol=_SETTLED, free=2, value_at=shaped.mean_value)
+    return minimize(shaped.mean, start, tol=_SETTLED, free=2, value_at=shaped.mean_value)
+
+
+def _with_shape(objective: Objective, found: SimplexSolution) -> TunedWeights:
+    """Read weights, log a and log b."""
     weights, rule = found.weights[:-2], BetaLinear(*np.exp(found.weights[-2:]))
     value = _score_alone(objective, found.value, weights)
     return TunedWeights(weights, value, float("nan"), found.n_iter, found.converged, rule=rule)
@@ -358,7 +401,8 @@ def tune_encoded(task: Encodable) -> TunedWeights:
     weights = np.zeros(task.n_members)
     weights[held.numpy()] = solution.weights
     value = _score_alone(encoded.objective, solution.value, solution.weights)
-    return TunedWeights(weights, value, gap, steps, solution.converged)
+    tuned = TunedWeights(weights, value, gap, steps, solution.converged)
+    return tuned if encoded.objective.exact else _judged(task, tuned)
 
 
 def _solve(encoded: EncodedMembers) -> tuple[SimplexSolution | None, torch.Tensor]:
